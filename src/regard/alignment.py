@@ -1,0 +1,129 @@
+"""Which source unit stands behind which target unit: links read off weights, written in Pharaoh format, and judged.
+
+A link is (i, j): source unit i, target unit j, from 0. Weights are arrays (Tq, Tk): a row for each target unit.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import UserError, nearest
+
+Link = tuple[int, int]
+Weights = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Links:
+    """A hand alignment: links that every judge made, and all that some judge made, the sure ones among them."""
+
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+
+@dataclass(frozen=True)
+class AlignmentScore:
+    """How close proposed links come to a hand alignment, over a corpus."""
+
+    precision: float  # of the proposed links, the part that is possible
+    recall: float  # of the sure links, the part that was proposed
+    aer: float  # alignment error rate: 0 is perfect
+
+
+# -- Pharaoh format ---------------------------------------------------------------------------------------------------
+
+
+def pharaoh(links: Iterable[Link]) -> str:
+    """Links as one line `i-j i-j …`, in order."""
+    return " ".join(f"{i}-{j}" for i, j in sorted(links))
+
+
+def parse_pharaoh(line: str, base: int = 0) -> Links:
+    """The links of one line: `i-j` sure, `ipj` possible, counted from `base`."""
+    sure, possible = set(), set()
+    for item in line.split():
+        match = re.fullmatch(r"(\d+)([-p])(\d+)", item, re.ASCII)
+        if match is None or min(int(match[1]), int(match[3])) < base:
+            raise UserError(f'"{item}" is no link; write i-j (sure) or ipj (possible), counting from {base}.')
+        link = int(match[1]) - base, int(match[3]) - base
+        possible.add(link)
+        if match[2] == "-":
+            sure.add(link)
+    return Links(frozenset(sure), frozenset(possible))
+
+
+# -- from weights to links --------------------------------------------------------------------------------------------
+
+
+def merge(weights: Weights, row_words: Sequence[int], column_words: Sequence[int]) -> Weights:
+    """Weights between pieces → weights between words; leading dimensions (heads) are free.
+
+    A word is read as much as its pieces together, and reads as its pieces do on average, so a row sums to what it did.
+    `row_words[t]` is the word that piece t belongs to; pieces of word -1 (spaces) are left out.
+    """
+    rows, columns = _membership(row_words), _membership(column_words)
+    rows /= np.maximum(rows.sum(axis=1, keepdims=True), 1)
+    merged: Weights = rows @ weights @ columns.T  # (words_q, Tq) (..., Tq, Tk) (Tk, words_k)
+    return merged
+
+
+def _membership(words: Sequence[int]) -> NDArray[np.float64]:
+    """(words, pieces): one where the piece is of the word."""
+    index = np.asarray(words, dtype=np.int64)
+    member: NDArray[np.float64] = (np.arange(index.max(initial=-1) + 1)[:, None] == index).astype(np.float64)
+    return member
+
+
+def links_from(weights: Weights, method: str = "argmax", threshold: float = 0.0) -> set[Link]:
+    """The links that (Tq, Tk) weights speak for, each of more than the threshold; a row of zeros has none."""
+    if method not in METHODS:
+        raise UserError(f"method={method}: no such way to read links.{nearest(method, METHODS)}")
+    return {(i, j) for i, j in METHODS[method](weights) if weights[j, i] > threshold}
+
+
+def _argmax(weights: Weights) -> set[Link]:
+    """The source that each target looks at most."""
+    return {(int(i), j) for j, i in enumerate(weights.argmax(axis=1))} if weights.size else set()
+
+
+def _mutual(weights: Weights) -> set[Link]:
+    """Pairs that choose each other: the source that a target looks at most, if no target looks at it more."""
+    return _argmax(weights) & {(i, j) for j, i in _argmax(weights.T)}
+
+
+METHODS = {"argmax": _argmax, "mutual": _mutual}
+
+
+# -- judging ----------------------------------------------------------------------------------------------------------
+
+
+def aer(sure: Sequence[Set[Link]], possible: Sequence[Set[Link]], hypotheses: Sequence[Set[Link]]) -> AlignmentScore:
+    """Alignment error rate, 1 − (|A∩S| + |A∩P|) / (|A| + |S|), counted over the corpus (Och & Ney 2003)."""
+    if not len(sure) == len(possible) == len(hypotheses):
+        raise UserError(f"{len(sure)} hand-aligned lines but {len(hypotheses)} proposed; they must go line by line.")
+    proposed = sum(map(len, hypotheses))
+    certain = sum(map(len, sure))
+    right = sum(len(a & (p | s)) for a, p, s in zip(hypotheses, possible, sure))
+    found = sum(len(a & s) for a, s in zip(hypotheses, sure))
+    return AlignmentScore(
+        precision=right / proposed if proposed else 1.0,
+        recall=found / certain if certain else 1.0,
+        aer=1 - (found + right) / (proposed + certain) if proposed + certain else 0.0,
+    )
+
+
+def inside(weights: Weights, links: Collection[Link]) -> tuple[int, int]:
+    """Of the targets that have gold links, how many look most at a source linked to them; and how many there are."""
+    best = {j: i for i, j in links_from(weights)}
+    targets = {j for _, j in links}
+    return sum((best.get(j, -1), j) in links for j in targets), len(targets)
+
+
+def chance(links: Collection[Link], source_length: int) -> float:
+    """What `inside` comes to, per target, if every target looked at a source drawn at random."""
+    targets = {j for _, j in links}
+    return len(set(links)) / (source_length * len(targets)) if targets else 0.0

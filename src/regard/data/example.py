@@ -1,0 +1,27 @@
+"""What every corpus is made of: an example, and three lists of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Example:
+    """One thing to learn from: what is read, what is to be said, and what is known about both."""
+
+    source: str
+    target: str = ""
+    # Gold alignment: (source unit, target unit), 0-based. The unit is the corpus's own: characters for dates, words
+    # for Greek-English. None means nobody has aligned this example; the empty set means nothing corresponds.
+    links: frozenset[tuple[int, int]] | None = None
+    # Further accepted targets, such as other pronunciations of the same word.
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The three parts of a data set; a part that was not given is an empty list."""
+
+    train: list[Example] = field(default_factory=list)
+    valid: list[Example] = field(default_factory=list)
+    test: list[Example] = field(default_factory=list)

@@ -1,0 +1,111 @@
+"""Files of text: read whole, checked, and refused with a reason."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import zlib
+from pathlib import Path
+
+from regard.data.example import Example
+from regard.errors import UserError
+
+
+def read_lines(path: str | Path) -> list[str]:
+    r"""The lines of a UTF-8 text file, compressed by gzip (.gz) or xz (.xz) or not, without their ends.
+
+    Only \n and \r\n end a line: the rarer separators of Unicode may stand inside a sentence, and parallel files must
+    keep in step.
+    """
+    path = Path(path).expanduser()
+    data = _read_bytes(path)
+    if not data.strip():
+        raise UserError(f"{path}: the file is empty; give one with a line of text per example.")
+    if (zero := data.find(b"\0")) >= 0:
+        raise UserError(f"{path}: byte {zero} is zero, so this is a binary file or UTF-16; save it as UTF-8 text.")
+    try:
+        text = data.decode("utf-8-sig")  # a byte order mark is no part of the first line
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        cure = "convert it, for example with: iconv -f latin1 -t utf-8"
+        raise UserError(f"{path}, line {line}: not UTF-8 (byte {data[error.start]:#04x}); {cure}") from error
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def read_pairs(path: str | Path) -> list[Example]:
+    """Pairs of source and target, stripped: a tab between them on each line, or two parallel files "src.txt,tgt.txt".
+
+    Of a line with tabs the first two columns count; blank lines are skipped. Parallel files give one pair per line.
+    """
+    names = str(path).split(",")
+    if len(names) == 1 or Path(path).expanduser().exists():  # a name may have a comma in it
+        return [Example(source, target) for _, (source, target, *_) in read_columns(path, "source", "target")]
+    if len(names) != 2:
+        raise UserError(f"{path}: {len(names)} files; give one file with tabs, or two parallel ones: src.txt,tgt.txt")
+    return read_parallel(names[0].strip(), names[1].strip())
+
+
+def read_parallel(source_path: str | Path, target_path: str | Path) -> list[Example]:
+    """The pairs of two files that correspond line for line, stripped."""
+    sources, targets = read_lines(source_path), read_lines(target_path)
+    if len(sources) != len(targets):
+        counts = f"{source_path} has {len(sources)} lines, {target_path} has {len(targets)}"
+        raise UserError(f"{counts}; parallel files must correspond line for line.")
+    return [Example(source.strip(), target.strip()) for source, target in zip(sources, targets)]
+
+
+def read_columns(path: str | Path, *names: str) -> list[tuple[int, list[str]]]:
+    """The line numbers and stripped columns of a file with tabs; each line that is not blank needs one per name."""
+    rows = []
+    for number, line in enumerate(read_lines(path), 1):
+        columns = [column.strip() for column in line.split("\t")]
+        if not any(columns):
+            continue
+        if len(columns) < len(names):
+            raise UserError(f"{path}, line {number}: expected {'<TAB>'.join(names)}, found {_shortened(line)}")
+        rows.append((number, columns))
+    return rows
+
+
+def data_folder() -> Path | None:
+    """Where corpora that are not made here lie: the folder that REGARD_DATA names, if it is set."""
+    folder = os.environ.get("REGARD_DATA")
+    return Path(folder).expanduser() if folder else None
+
+
+def find_data(name: str) -> Path:
+    """A file of the data folder, by its path inside it."""
+    folder = data_folder()
+    if folder is None:
+        raise UserError(f"{name}: not found, as REGARD_DATA is not set; set it to the folder that holds {name}")
+    if not (folder / name).is_file():
+        raise UserError(f"{folder / name}: not found; set REGARD_DATA (now {folder}) to the folder that holds {name}")
+    return folder / name
+
+
+def _read_bytes(path: Path) -> bytes:
+    """The contents of a file, decompressed where its name says so."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; check its name and folder.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: this is a folder; give a file in it.") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); check its name and permissions.") from error
+    try:
+        match path.suffix:
+            case ".gz":
+                return gzip.decompress(data)
+            case ".xz":
+                return lzma.decompress(data)
+            case _:
+                return data
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path}: damaged, or not {path.suffix[1:]} at all ({error}); fetch it again.") from error
+
+
+def _shortened(line: str) -> str:
+    """A line as an error can quote it."""
+    return repr(line if len(line) <= 40 else line[:39] + "…")

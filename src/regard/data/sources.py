@@ -1,0 +1,159 @@
+"""Corpora that exist: a person's own files, and public sets in the folder that REGARD_DATA names.
+
+Each is a frozen dataclass whose `load` gives a `Corpus`. Where the parts are ours to choose they follow from hashes,
+never from chance or order: the same files always give the same parts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from regard.data.example import Corpus, Example
+from regard.data.files import find_data, read_columns, read_lines, read_pairs, read_parallel
+from regard.errors import UserError
+
+HELD_OUT = 0.02  # the part of the training examples that becomes the validation set where none is given
+HELD_OUT_MOST = 2000
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A person's own pairs: files of source<TAB>target, or two parallel files "src.txt,tgt.txt"; .gz and .xz too."""
+
+    train: str = ""  # the pairs to learn from
+    valid: str = ""  # the pairs to choose the best step by; where empty, 2 % of the training pairs are held out
+    test: str = ""  # the pairs to report on; may stay empty
+    source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
+    target_tokens: str = "bpe"  # the same for targets
+    vocab: int = 8000  # the most tokens on either side
+
+    def load(self) -> Corpus:
+        return _load(self.train, self.valid, self.test, _read_pairs)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A person's own text for a language model: one example a line, as it stands."""
+
+    train: str = ""  # the text to learn from
+    valid: str = ""  # the text to choose the best step by; where empty, 2 % of the training lines are held out
+    test: str = ""  # the text to report on; may stay empty
+    tokens: str = "char"  # what a line is cut into: char, word or bpe
+    vocab: int = 8000  # the most tokens
+
+    def load(self) -> Corpus:
+        return _load(self.train, self.valid, self.test, _read_text)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A person's own texts with a class each: files of label<TAB>text."""
+
+    train: str = ""  # the texts to learn from
+    valid: str = ""  # the texts to choose the best step by; where empty, 2 % of the training texts are held out
+    test: str = ""  # the texts to report on; may stay empty
+    tokens: str = "word"  # what a text is cut into: char, word or bpe
+    vocab: int = 8000  # the most tokens
+
+    def load(self) -> Corpus:
+        return _load(self.train, self.valid, self.test, _read_labelled)
+
+
+@dataclass(frozen=True)
+class Multi30k:
+    """Captions of pictures in several languages (Elliott et al. 2016), in $REGARD_DATA/multi30k."""
+
+    source: str = "de"  # the language that is read
+    target: str = "en"  # the language that is said
+    source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
+    target_tokens: str = "bpe"  # the same for targets
+    vocab: int = 8000  # the most tokens on either side
+
+    def load(self) -> Corpus:
+        return Corpus(*(self._read(part) for part in ("train", "val", "test_2016_flickr")))
+
+    def _read(self, part: str) -> list[Example]:
+        return read_parallel(*(find_data(f"multi30k/{part}.{language}.gz") for language in (self.source, self.target)))
+
+
+@dataclass(frozen=True)
+class GreekEnglish:
+    """The New Testament, Greek and English, its words aligned by hand, in $REGARD_DATA/align_bible.
+
+    A verse in twenty is for validation and one for the test, by the hash of its number.
+    """
+
+    source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
+    target_tokens: str = "bpe"  # the same for targets
+    vocab: int = 8000  # the most tokens on either side
+
+    def load(self) -> Corpus:
+        path = find_data("align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz")
+        corpus = Corpus()
+        for number, (name, source, target, links, *_) in read_columns(path, "id", "source", "target", "links"):
+            try:
+                pairs = (link.split("-") for link in links.split())
+                gold = frozenset((int(i), int(j)) for i, j in pairs)
+            except ValueError as error:
+                raise UserError(f'{path}, line {number}: links must read "0-0 1-2 …", found {links[:40]!r}') from error
+            part = {0: corpus.valid, 1: corpus.test}.get(_hash(name) % 20, corpus.train)
+            part.append(Example(source, target, links=gold))
+        return corpus
+
+
+def hold_out(examples: list[Example]) -> tuple[list[Example], list[Example]]:
+    """Split off a validation set of 2 %, at most 2,000 and at least one; equal texts never straddle the split."""
+    groups: defaultdict[str, list[Example]] = defaultdict(list)
+    for example in examples:
+        groups[_text(example)].append(example)
+    room = min(max(round(HELD_OUT * len(examples)), 1), HELD_OUT_MOST)
+    held: set[str] = set()
+    texts = sorted(groups, key=_hash)
+    for text in texts:
+        if len(groups[text]) <= room:
+            held.add(text)
+            room -= len(groups[text])
+    held = held or {min(texts, key=lambda text: len(groups[text]))}  # every text is there too often: the rarest
+    kept = [example for example in examples if _text(example) not in held]
+    return kept, [example for example in examples if _text(example) in held]
+
+
+def _load(train: str, valid: str, test: str, read: Callable[[str], list[Example]]) -> Corpus:
+    """The corpus of three settings that name files; where there is no validation set, one is made."""
+    if not train:
+        raise UserError("data.train is not set; say what to learn from with data.train=FILE")
+    settings = {"train": train, "valid": valid, "test": test}
+    parts = {name: read(path) if path else [] for name, path in settings.items()}
+    for name, path in settings.items():
+        if path and not parts[name]:
+            raise UserError(f"data.{name}={path}: no line is whole; give a file with at least one example.")
+    if not valid:
+        parts["train"], parts["valid"] = hold_out(parts["train"])
+    if not parts["train"]:
+        raise UserError(f"data.train={train}: too few to hold some out; add examples, or give data.valid=FILE")
+    return Corpus(**parts)
+
+
+def _read_pairs(path: str) -> list[Example]:
+    return [example for example in read_pairs(path) if example.source and example.target]
+
+
+def _read_text(path: str) -> list[Example]:
+    return [Example("", line) for line in read_lines(path) if line.strip()]
+
+
+def _read_labelled(path: str) -> list[Example]:
+    rows = read_columns(path, "label", "text")
+    return [Example(text, label) for _, (label, text, *_) in rows if label and text]
+
+
+def _text(example: Example) -> str:
+    """What tells one example from another: what is read, or what is said where nothing is read."""
+    return example.source or example.target
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(sha256(text.encode()).digest())

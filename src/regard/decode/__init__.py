@@ -1,0 +1,19 @@
+"""Decoding: one `stream` and one `beam` for every model that can take a step."""
+
+from regard.decode.beam import Hypotheses, beam
+from regard.decode.sample import Pick, Sampler, collect, greedy, stream
+from regard.decode.state import PAD, Advancing, Decoder, State
+
+__all__ = [
+    "PAD",
+    "Advancing",
+    "Decoder",
+    "Hypotheses",
+    "Pick",
+    "Sampler",
+    "State",
+    "beam",
+    "collect",
+    "greedy",
+    "stream",
+]

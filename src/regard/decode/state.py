@@ -1,0 +1,69 @@
+"""What a search asks of a model: take a step, and let the rows of the batch be moved about."""
+
+from typing import Protocol, Self, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor
+
+PAD = 0  # what a row that has finished goes on saying; every tokenizer gives padding this id
+
+
+class State(Protocol):
+    """All that a decoder carries from one step to the next: hidden vectors, a cache, the memory it reads.
+
+    A state has R rows, one for each hypothesis. It is a value: a step takes one and returns another, and whoever gives
+    a state away does not use it again, so that a model may write into its buffers.
+    """
+
+    def select(self, rows: Tensor) -> Self:
+        """The state whose row i is this state's row `rows[i]`; rows may be dropped, reordered or repeated.
+
+        This is how a beam forgets a hypothesis and doubles another. `beam` keeps the hypotheses of a sentence in
+        neighbouring rows and never moves a row to another sentence, so what is the same for a whole sentence (the
+        encoded source, say) can be stored once and stay where it is.
+        """
+        ...
+
+
+S = TypeVar("S", bound=State)
+S_advancing = TypeVar("S_advancing", bound=State)
+
+
+class Decoder(Protocol[S]):
+    """Whatever says which token comes next: an RNN, a Transformer, a table in a test."""
+
+    def step(self, tokens: Tensor, state: S) -> tuple[Tensor, S]:
+        """Read one token per row, (R,) int64; return the logits of the next one, (R, V), and the state after it."""
+        ...
+
+
+@runtime_checkable
+class Advancing(Protocol[S_advancing]):
+    """A decoder that can read many tokens at once, as a Transformer reads a prompt. Optional: `step` is enough."""
+
+    def advance(self, tokens: Tensor, state: S_advancing) -> S_advancing:
+        """Read (R, P) tokens and return the state after the last of them."""
+        ...
+
+
+class Late:
+    """Asks "is everything done?" after each step without making the GPU wait for the answer.
+
+    The CPU runs ahead of the GPU: while one step is computed the next is already being queued. Reading a flag at once
+    would stall the queue at every token. So on a GPU the flag sets off for the CPU and the answer is that of the call
+    before, which has long arrived; the price is one step too many at the end. On a CPU nothing waits: read at once.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.behind = device.type == "cuda"
+        self._arrived = torch.Event(device) if self.behind else None
+        self._answer = torch.zeros((), dtype=torch.bool, pin_memory=self.behind)
+
+    def __call__(self, flag: Tensor) -> bool:
+        if self._arrived is None:
+            return bool(flag)
+        self._arrived.synchronize()  # returns at once before the first record
+        answer = bool(self._answer)
+        self._answer.copy_(flag, non_blocking=True)
+        self._arrived.record()
+        return answer

@@ -1,0 +1,74 @@
+"""What is looked at: recorded weights, decoding steps, and the one matrix that a picture draws."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """The weights one attention module gave: every head, every query, every key."""
+
+    name: str
+    weights: Floats  # (H, Tq, Tk)
+
+    def __post_init__(self) -> None:
+        weights = np.asarray(self.weights, dtype=np.float32)
+        if weights.ndim != 3:
+            raise ValueError(
+                f'layer "{self.name}": weights must be (heads, rows, columns), not of shape {weights.shape}'
+            )
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def heads(self) -> int:
+        return int(self.weights.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One decoding step: what was carried, what was read, what was likely, what was written."""
+
+    token: str
+    top: Sequence[tuple[str, float, float]]  # the likeliest pieces, best first: (piece, logit, probability)
+    state: Floats  # (W,)
+    context: Floats | None = None  # (W,); None where nothing is read
+
+    def __post_init__(self) -> None:
+        for name in ("state", "context"):
+            if (vector := getattr(self, name)) is None and name == "context":
+                continue
+            vector = np.asarray(vector, dtype=np.float32)
+            if vector.ndim != 1:
+                raise ValueError(f'frame "{self.token}": {name} must be one vector, not of shape {vector.shape}')
+            object.__setattr__(self, name, vector)
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """One picture's worth: who (rows) looks how much at whom (columns)."""
+
+    title: str
+    label: str  # which layer and head, or what was averaged
+    rows: Sequence[str]
+    columns: Sequence[str]
+    weights: Floats  # (Tq, Tk)
+
+    @property
+    def ceiling(self) -> float:
+        """Where the colour scale ends: the least of 1, 0.5, 0.2, 0.1 … that covers every weight: faint heads show."""
+        top = float(np.nan_to_num(self.weights, posinf=0.0, neginf=0.0).max(initial=0.0))
+        if not 1e-6 < top <= 0.5:
+            return max(1.0, top)
+        decade = 10.0 ** np.floor(np.log10(top))
+        return float(min(round(step * decade, 9) for step in (1, 2, 5, 10) if step * decade >= top * (1 - 1e-6)))
+
+    @property
+    def shares(self) -> Floats:
+        """The weights as parts of the ceiling, in 0 … 1: how dark each cell is. (Tq, Tk)"""
+        shares: Floats = np.nan_to_num(self.weights / np.float32(self.ceiling)).clip(0.0, 1.0)
+        return shares

@@ -1,0 +1,212 @@
+"""Sources: every way to give text is read, every way to get it wrong is answered, no text is in two parts."""
+
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.example import Example
+from regard.data.files import data_folder, read_lines, read_pairs
+from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, hold_out
+from regard.errors import UserError
+
+needs_data = pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="REGARD_DATA names no folder of corpora")
+
+
+def write(path: Path, text: str | bytes) -> str:
+    """A file, compressed where its name says so."""
+    data = text.encode() if isinstance(text, str) else text
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack(data))
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.xz"])
+def test_lines_of_plain_and_packed_files(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, "eins\r\nzwei\n\n drei\u2028vier \n")
+    assert read_lines(path) == ["eins", "zwei", "", " drei\u2028vier "]
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    assert read_lines(write(tmp_path / "a.txt", b"\xef\xbb\xbfeins")) == ["eins"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("empty.txt", b"", "is empty"),
+        ("blank.txt", b" \n\n", "is empty"),
+        ("binary.txt", b"ab\x00cd", "byte 2 is zero"),
+        ("wide.txt", "zwei".encode("utf-16"), "UTF-16"),
+        ("latin.txt", "eins\nfünf\n".encode("latin1"), r"line 2: not UTF-8 \(byte 0xfc\).*iconv"),
+        ("latin.txt.gz", gzip.compress("f\xfcnf\n".encode("latin1")), "line 1: not UTF-8"),
+        ("text.gz", b"not packed at all", "damaged, or not gz"),
+        ("text.xz", b"not packed at all", "damaged, or not xz"),
+        ("cut.gz", gzip.compress(os.urandom(999))[:500], "damaged"),
+        ("cut.xz", lzma.compress(os.urandom(999))[:500], "damaged"),
+        ("bent.gz", gzip.compress(b"abc" * 99)[:-8] + bytes(8), "damaged"),
+    ],
+)
+def test_bad_files_are_named_with_a_cure(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(UserError, match=says) as caught:
+        read_lines(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.txt: no such file"):
+        read_lines(tmp_path / "nowhere.txt")
+    with pytest.raises(UserError, match="is a folder"):
+        read_lines(tmp_path)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_lines(tmp_path / "a\0b")
+
+
+def test_pairs_with_tabs(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.tsv", "eins\tone\n\n zwei \ttwo\tby hand\n\t\ndrei\t\n")
+    assert read_pairs(path) == [Example("eins", "one"), Example("zwei", "two"), Example("drei", "")]
+
+
+def test_a_line_without_a_tab_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "pairs.tsv", "eins\tone\n\nzwei two\n")
+    with pytest.raises(UserError, match=r"pairs\.tsv, line 3: expected source<TAB>target, found 'zwei two'"):
+        read_pairs(path)
+
+
+def test_parallel_files(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.de.gz", "eins\n\nzwei\n")
+    target = write(tmp_path / "a.en", "one\nnothing\ntwo\n")
+    assert read_pairs(f"{source},{target}") == [Example("eins", "one"), Example("", "nothing"), Example("zwei", "two")]
+    assert read_pairs(f"{source}, {target}") == read_pairs(f"{source},{target}")
+    with pytest.raises(UserError, match="3 files"):
+        read_pairs(f"{source},{target},{target}")
+    short = write(tmp_path / "short.en", "one\n")
+    with pytest.raises(UserError, match=r"a\.de\.gz has 3 lines, .*short\.en has 1"):
+        read_pairs(f"{source},{short}")
+
+
+def test_a_name_may_have_a_comma(tmp_path: Path) -> None:
+    assert read_pairs(write(tmp_path / "a,b.tsv", "eins\tone\n")) == [Example("eins", "one")]
+
+
+def test_pairs_load_their_three_files(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.tsv", "eins\tone\nzwei\t\n\tthree\nvier\tfour\n")
+    valid = write(tmp_path / "valid.tsv", "acht\teight\n")
+    corpus = Pairs(train=train, valid=valid).load()
+    assert corpus.train == [Example("eins", "one"), Example("vier", "four")]
+    assert corpus.valid == [Example("acht", "eight")]
+    assert corpus.test == []
+    assert Pairs(train=train, valid=valid, test=valid).load().test == corpus.valid
+
+
+def test_pairs_that_cannot_be_learnt_from(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.train=FILE"):
+        Pairs().load()
+    sides = write(tmp_path / "sides.tsv", "eins\t\n\tzwei\n")
+    with pytest.raises(UserError, match=r"data\.train=.*sides\.tsv"):
+        Pairs(train=sides).load()
+    single = write(tmp_path / "single.tsv", "eins\tone\neins\ta\n")
+    with pytest.raises(UserError, match=r"data\.valid=FILE"):
+        Pairs(train=single).load()
+    with pytest.raises(UserError, match=r"data\.valid=.*sides\.tsv"):
+        Pairs(train=single, valid=sides).load()
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 400), min_size=2, max_size=400).filter(lambda texts: len(set(texts)) > 1))
+def test_what_is_held_out_never_straddles(texts: list[int]) -> None:
+    examples = [Example(f"source {text}", f"target {place}") for place, text in enumerate(texts)]
+    train, valid = hold_out(examples)
+    assert train
+    assert valid
+    assert sorted(train + valid, key=lambda e: e.target) == sorted(examples, key=lambda e: e.target)
+    assert not {e.source for e in train} & {e.source for e in valid}
+    smallest = min(texts.count(text) for text in set(texts))
+    assert len(valid) <= max(round(0.02 * len(texts)), smallest)
+    # The choice hangs on the texts, not on their order.
+    assert {e.source for e in hold_out(examples[::-1])[1]} == {e.source for e in valid}
+
+
+def test_how_much_is_held_out() -> None:
+    def count(size: int) -> int:
+        return len(hold_out([Example(f"{i}", "x") for i in range(size)])[1])
+
+    assert [count(2), count(100), count(5_000), count(150_000)] == [1, 2, 100, 2000]
+
+
+def test_lines_are_targets_as_they_stand(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.txt", "".join(f" line {i}\n\n" for i in range(100)))
+    corpus = Lines(train=train).load()
+    assert len(corpus.train) == 98
+    assert len(corpus.valid) == 2
+    assert {e.target for e in corpus.train + corpus.valid} == {f" line {i}" for i in range(100)}
+    assert all(e.source == "" for e in corpus.train)
+
+
+def test_labelled_texts(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.tsv", "good\ta fine day\nbad\train again\ngood\t\n")
+    corpus = Labelled(train=train, valid=train).load()
+    assert corpus.train == [Example("a fine day", "good"), Example("rain again", "bad")]
+    with pytest.raises(UserError, match=r"line 1: expected label<TAB>text"):
+        Labelled(train=write(tmp_path / "x.tsv", "no label here\n")).load()
+
+
+def test_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REGARD_DATA", raising=False)
+    assert data_folder() is None
+    for source in (Multi30k(), GreekEnglish()):
+        with pytest.raises(UserError, match="REGARD_DATA is not set"):
+            source.load()
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    assert data_folder() == tmp_path
+    with pytest.raises(UserError, match=r"multi30k/train\.xx\.gz: not found; set REGARD_DATA"):
+        Multi30k(source="xx").load()
+
+
+def test_multi30k_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "multi30k"
+    folder.mkdir()
+    for part in ("train", "val", "test_2016_flickr"):
+        for language in ("de", "en", "fr"):
+            write(folder / f"{part}.{language}.gz", f"{part} {language}\n")
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    corpus = Multi30k().load()
+    assert corpus.train == [Example("train de", "train en")]
+    assert corpus.valid == [Example("val de", "val en")]
+    assert Multi30k(source="en", target="fr").load().test == [Example("test_2016_flickr en", "test_2016_flickr fr")]
+
+
+def test_greek_english_reads_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "align_bible").mkdir()
+    path = tmp_path / "align_bible" / "grc-eng.SBLGNT-BSB.manual.tsv.gz"
+    write(path, "".join(f"{i}\talpha beta {i}\ta b {i}\t0-0 1-1 1-2\n" for i in range(1000)) + "x\tgamma\tc\t\n")
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    corpus = GreekEnglish().load()
+    parts = (corpus.train, corpus.valid, corpus.test)
+    assert sum(map(len, parts)) == 1001
+    assert 30 <= len(corpus.valid) <= 70
+    assert 30 <= len(corpus.test) <= 70
+    linked = {e.links for part in parts for e in part}
+    assert linked == {frozenset({(0, 0), (1, 1), (1, 2)}), frozenset()}
+    assert GreekEnglish().load() == corpus
+    write(path, "1\talpha\ta\t0:0\n")
+    with pytest.raises(UserError, match=r"line 1: links must read"):
+        GreekEnglish().load()
+
+
+@needs_data
+def test_the_public_corpora_have_their_published_sizes() -> None:
+    corpus = Multi30k().load()
+    assert [len(corpus.train), len(corpus.valid), len(corpus.test)] == [29_000, 1_014, 1_000]
+    aligned = GreekEnglish().load()
+    everything = aligned.train + aligned.valid + aligned.test
+    assert len(everything) == 7_919
+    assert sum(len(e.links or ()) for e in everything) == 189_473
+    for e in everything:
+        assert all(i < len(e.source.split()) and j < len(e.target.split()) for i, j in e.links or ())

@@ -1,0 +1,200 @@
+"""Tokenizers: text comes back, ids are stable, nothing in a text passes for a special token."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.tokenizers import BOS, EOS, KINDS, PAD, SPECIALS, UNK, Tokenizer, train_tokenizer
+from regard.errors import UserError
+
+LINES = [
+    "The ferry leaves at seven, doesn't it?",
+    "the Ferry  left (at last) at 7:30!",
+    " Où est la gare ?  Là-bas.",
+    "<pad> <eos> < pad > < bos > \N{REPLACEMENT CHARACTER}",
+    "tabs\tand\nlines",
+]
+ALPHABET = sorted(set("".join(LINES)))
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return train_tokenizer(request.param, LINES * 3, vocab=120)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=40))
+def test_characters_restore_any_text(text: str) -> None:
+    tokenizer = train_tokenizer("char", [text], vocab=200)
+    tokens = tokenizer.encode(text)
+    assert len(tokens) == len(text)
+    assert tokenizer.decode(tokens) == text
+    assert not {PAD, BOS, EOS} & set(tokens)
+
+
+@pytest.fixture(scope="module")
+def characters() -> Tokenizer:
+    return train_tokenizer("char", LINES, vocab=120)
+
+
+@pytest.fixture(scope="module")
+def subwords() -> Tokenizer:
+    return train_tokenizer("bpe", LINES, vocab=120)
+
+
+@settings(deadline=None)
+@given(text=st.text(st.sampled_from(ALPHABET), max_size=60))
+def test_subwords_restore_text_of_seen_characters(subwords: Tokenizer, text: str) -> None:
+    tokens = subwords.encode(text)
+    assert subwords.decode(tokens) == text
+    assert not {PAD, BOS, EOS} & set(tokens)
+
+
+@settings(deadline=None)
+@given(text=st.text(st.sampled_from(ALPHABET), max_size=60))
+def test_words_restore_the_words(text: str) -> None:
+    tokenizer = train_tokenizer("word", [text, "more"], vocab=120)
+    assert tokenizer.decode(tokenizer.encode(text)) == " ".join(text.split())
+
+
+@settings(deadline=None)
+@given(text=st.text(st.sampled_from(ALPHABET), max_size=60))
+def test_words_number_the_pieces_as_split_does(subwords: Tokenizer, characters: Tokenizer, text: str) -> None:
+    for tokenizer in (subwords, characters):
+        tokens = tokenizer.encode(text)
+        indices = tokenizer.words(tokens)
+        assert len(indices) == len(tokens)
+        named = [index for index in indices if index >= 0]
+        assert named == sorted(named)
+        for index, word in enumerate(text.split()):
+            spoken = [token for token, owner in zip(tokens, indices) if owner == index]
+            assert tokenizer.decode(spoken).split() == [word]
+
+
+def test_words_of_each_kind() -> None:
+    text = "at  seven, at"
+    char, word, bpe = (train_tokenizer(kind, [text], vocab=100) for kind in KINDS)
+    assert char.words(char.encode(text)) == [0, 0, -1, -1, 1, 1, 1, 1, 1, 1, -1, 2, 2]
+    assert word.words([BOS, *word.encode(text), EOS, PAD]) == [-1, 0, 1, 2, -1, -1]
+    tokens = bpe.encode(text)
+    assert bpe.pieces(tokens) == ["▁at", "▁", "▁seven", ",", "▁at"]
+    assert bpe.words(tokens) == [0, -1, 1, 1, 2]
+
+
+def test_pieces_can_be_seen(tokenizer: Tokenizer) -> None:
+    tokens = [PAD, BOS, EOS, UNK, *tokenizer.encode("at\tlast\n")]
+    pieces = tokenizer.pieces(tokens)
+    assert pieces[:4] == ["<pad>", "<bos>", "<eos>", "<unk>"]
+    assert all(piece.isprintable() and piece and " " not in piece for piece in pieces)
+
+
+def test_a_space_is_shown_as_a_sign() -> None:
+    tokenizer = train_tokenizer("char", ["a b"], vocab=10)
+    assert tokenizer.pieces(tokenizer.encode("a b")) == ["a", "␣", "b"]
+
+
+def test_special_tokens_say_nothing(tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.encode("at seven, la gare")
+    assert tokenizer.decode([BOS, *tokens, EOS, PAD, PAD]) == tokenizer.decode(tokens)
+    assert tokenizer.decode([]) == ""
+    assert tokenizer.encode("") == []
+
+
+def test_unseen_characters_are_unknown_and_survive(tokenizer: Tokenizer) -> None:
+    tokens = tokenizer.encode("駅 at")
+    assert UNK in tokens
+    assert max(tokens) < tokenizer.size
+    assert tokenizer.decode(tokens) == "\N{REPLACEMENT CHARACTER} at"
+
+
+def test_words_and_subwords_are_composed_and_characters_are_not() -> None:
+    decomposed, composed = "cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
+    char, word, bpe = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)
+    assert word.encode(composed) == word.encode(decomposed)
+    assert bpe.encode(composed) == bpe.encode(decomposed)
+    assert char.decode(char.encode(decomposed)) == decomposed
+    assert len(char.encode(decomposed)) == 5
+
+
+def test_punctuation_is_cut_from_words() -> None:
+    tokenizer = train_tokenizer("bpe", ["house house. (house)"] * 9, vocab=100)
+    assert tokenizer.pieces(tokenizer.encode("house. (house)")) == ["▁house", ".", "▁(", "house", ")"]
+
+
+def test_a_batch_is_each_text_alone(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode_batch(LINES) == [tokenizer.encode(line) for line in LINES]
+    assert tokenizer.encode_batch([]) == []
+
+
+def test_vocabulary_is_bounded_and_keeps_the_frequent() -> None:
+    for kind, lines, kept in (("char", ["aaabbc"], "ab"), ("word", ["at at at it it on"], "at it")):
+        tokenizer = train_tokenizer(kind, lines, vocab=6)
+        assert tokenizer.size == 6
+        assert tokenizer.decode(tokenizer.encode(kept)) == kept
+        assert UNK not in tokenizer.encode(kept)
+    assert train_tokenizer("bpe", LINES * 3, vocab=70).size == 70
+    # The alphabet is never cut: text must come back.
+    tokenizer = train_tokenizer("bpe", ["abcdefgh"], vocab=5)
+    assert tokenizer.decode(tokenizer.encode("cab")) == "cab"
+
+
+def test_training_is_the_same_in_another_process(tmp_path: Path) -> None:
+    script = """if True:
+        import sys
+        from regard.data.tokenizers import train_tokenizer
+        lines = [f"{a} and {b} make {a + b}, or {a * b}." for a in range(30) for b in range(30)]
+        for kind in ("char", "word", "bpe"):
+            train_tokenizer(kind, lines, 300).save(f"{sys.argv[1]}.{kind}.json")
+    """
+    for name in ("one", "two"):
+        subprocess.run([sys.executable, "-c", script, str(tmp_path / name)], check=True)
+    for kind in KINDS:
+        assert (tmp_path / f"one.{kind}.json").read_bytes() == (tmp_path / f"two.{kind}.json").read_bytes()
+
+
+def test_saved_and_loaded_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text("an older one")
+    tokenizer.save(path)
+    again = Tokenizer.load(path)
+    assert (again.kind, again.size) == (tokenizer.kind, tokenizer.size)
+    assert again.encode_batch(LINES) == tokenizer.encode_batch(LINES)
+    assert [p.name for p in tmp_path.iterdir()] == ["tokenizer.json"]  # nothing is left aside
+
+
+def test_a_failed_save_leaves_the_old_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError, match="folder"):
+        tokenizer.save(tmp_path / "folder")
+    with pytest.raises(UserError, match=r"missing.tokenizer\.json"):
+        tokenizer.save(tmp_path / "missing" / "tokenizer.json")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_files_that_are_no_tokenizer_are_refused_by_name(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    with pytest.raises(UserError, match=r"tokenizer\.json"):
+        Tokenizer.load(path)
+    tokenizer.save(path)
+    whole = path.read_bytes()
+    foreign, renumbered = json.loads(whole), json.loads(whole)
+    foreign["pre_tokenizer"] = {"type": "Whitespace"}
+    renumbered["model"]["vocab"] = {f"t{i}": i for i in range(5)} | {SPECIALS[UNK]: 5}
+    renumbered["model"].pop("merges", None)
+    broken = (b"", b"{}", b"[1, 2", b"\xff\xfe\x00", whole[: len(whole) // 2])
+    for data in (*broken, json.dumps(foreign).encode(), json.dumps(renumbered).encode()):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"tokenizer\.json"):
+            Tokenizer.load(path)
+
+
+def test_unknown_kinds_and_sizes_are_refused() -> None:
+    with pytest.raises(UserError, match=r'"chars".*Did you mean "char"'):
+        train_tokenizer("chars", LINES, vocab=100)
+    with pytest.raises(UserError, match=r"vocab=4.*at least 5"):
+        train_tokenizer("word", LINES, vocab=4)

@@ -1,0 +1,340 @@
+"""Beam search against exhaustive search, against a beam search in plain Python, and against its own promises."""
+
+import importlib
+import itertools
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.decode import PAD, Hypotheses, Sampler, beam, collect, greedy, stream
+from regard.errors import UserError
+
+STOP, BOS = 1, 2  # then the two letters 3 and 4; PAD and BOS are never said
+SAY_NOTHING = (PAD, BOS)
+
+
+@dataclass(frozen=True)
+class Past:
+    """A vector that depends on every token read so far and on their order: any mistake in `select` shows."""
+
+    vector: Tensor  # (R, W)
+
+    def select(self, rows: Tensor) -> "Past":
+        return Past(self.vector[rows])
+
+
+@dataclass(frozen=True)
+class World:
+    """A small random recurrent network. Rows are summed one by one, so batch-mates cannot change a single bit."""
+
+    mix: Tensor  # (W, W)
+    embed: Tensor  # (V, W)
+    head: Tensor  # (W, V)
+
+    def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
+        vector = torch.tanh((state.vector[:, :, None] * self.mix).sum(1) + self.embed[tokens])
+        return (vector[:, :, None] * self.head).sum(1), Past(vector)
+
+
+def world(seed: int, rows: int, vocab: int = 5, width: int = 6) -> tuple[World, Past]:
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw)
+
+    made = World(normal(width, width) * 0.7, normal(vocab, width) * 1.5, normal(width, vocab))
+    return made, Past(normal(rows, width))
+
+
+def search(seed: int, rows: int = 1, vocab: int = 5, **settings: object) -> Hypotheses:
+    decoder, state = world(seed, rows, vocab)
+    given: dict[str, object] = {"size": 4, "limit": 5, "stop": STOP, "forbid": SAY_NOTHING}
+    return beam(decoder, state, torch.full((rows,), BOS), **(given | settings))  # type: ignore[arg-type]
+
+
+def forced(decoder: World, state: Past, sentence: list[int]) -> float:
+    """The log-probability of one sentence, token by token."""
+    total = 0.0
+    for before, token in itertools.pairwise([BOS, *sentence]):
+        logits, state = decoder.step(torch.tensor([before]), state)
+        total += float(logits.double().log_softmax(-1)[0, token])
+    return total
+
+
+def sentences(found: Hypotheses, row: int) -> list[list[int]]:
+    return [
+        tokens[:length] for tokens, length in zip(found.tokens[row].tolist(), found.lengths[row].tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("limit", [2, 3, 4, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wide_beam_is_exhaustive_search(seed: int, limit: int, penalty: float) -> None:
+    rows = 3
+    decoder, state = world(seed, rows)
+    found = search(seed, rows, size=24, limit=limit, penalty=penalty, nbest=3)
+    everything = [[*word, STOP] for n in range(limit) for word in itertools.product([3, 4], repeat=n)]
+    for row in range(rows):
+        logps = {tuple(s): forced(decoder, state.select(torch.tensor([row])), s) for s in everything}
+        best = sorted(everything, key=lambda s: -logps[tuple(s)] / len(s) ** penalty)[:3]
+        assert sentences(found, row) == best
+        assert found.logps[row].tolist() == pytest.approx([logps[tuple(s)] for s in best], abs=1e-5)
+        assert found.scores[row].tolist() == pytest.approx(
+            [logps[tuple(s)] / len(s) ** penalty for s in best], abs=1e-5
+        )
+
+
+def textbook(decoder: World, state: Past, size: int, limit: int, penalty: float, letters: list[int]) -> list[list[int]]:
+    """The same search with lists, for one sentence, without stopping early: best first."""
+    beams: list[tuple[float, list[int], Past]] = [(0.0, [], state)]
+    done: list[tuple[float, list[int]]] = []
+    for length in range(1, limit + 1):
+        grown = []
+        for logp, said, past in beams:
+            logits, after = decoder.step(torch.tensor([[BOS, *said][-1]]), past)
+            choices = letters if length < limit else [STOP]
+            grown += [(logp + float(logits.log_softmax(-1)[0, t]), [*said, t], after) for t in choices]
+        grown.sort(key=lambda each: -each[0])
+        done += [(logp / length**penalty, said) for logp, said, _ in grown[:size] if said[-1] == STOP]
+        beams = [each for each in grown if each[1][-1] != STOP][:size]
+    return [said for _, said in sorted(done, key=lambda each: -each[0])][:size]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    size=st.integers(1, 5),
+    limit=st.integers(1, 8),
+    vocab=st.integers(5, 9),
+    penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
+)
+def test_the_batched_search_equals_the_textbook(seed: int, size: int, limit: int, vocab: int, penalty: float) -> None:
+    decoder, state = world(seed, 3, vocab)
+    found = search(seed, 3, vocab, size=size, limit=limit, penalty=penalty)
+    letters = [t for t in range(vocab) if t not in SAY_NOTHING]
+    for row in range(3):
+        expected = textbook(decoder, state.select(torch.tensor([row])), size, limit, penalty, letters)
+        got = [s for s in sentences(found, row) if s]
+        assert got == expected[: len(got)]
+        assert len(got) == min(size, len(expected))
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), size=st.integers(1, 4), penalty=st.sampled_from([0.0, 0.6, 1.0]))
+def test_every_reported_score_is_reproduced_by_forced_scoring(seed: int, size: int, penalty: float) -> None:
+    decoder, state = world(seed, 2, vocab=9)
+    found = search(seed, 2, vocab=9, size=size, limit=7, penalty=penalty)
+    for row, rank in itertools.product(range(2), range(size)):
+        sentence = sentences(found, row)[rank]
+        if not sentence:
+            continue
+        assert sentence[-1] == STOP
+        assert STOP not in sentence[:-1]
+        assert not set(SAY_NOTHING) & set(sentence)
+        assert (found.tokens[row, rank, len(sentence) :] == PAD).all()
+        logp = forced(decoder, state.select(torch.tensor([row])), sentence)
+        assert float(found.logps[row, rank]) == pytest.approx(logp, abs=1e-5)
+        assert float(found.scores[row, rank]) == pytest.approx(logp / len(sentence) ** penalty, abs=1e-5)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_batch_mates_change_nothing(seed: int, penalty: float) -> None:
+    rows = 8
+    decoder, state = world(seed, rows, vocab=12)
+    # Some rows hurry to the end and some never want to stop: the hasty ones must idle untouched.
+    state = Past(state.vector * torch.linspace(0.1, 6, rows)[:, None])
+    settings = {"size": 3, "limit": 12, "stop": STOP, "penalty": penalty, "forbid": SAY_NOTHING}
+    together = beam(decoder, state, torch.full((rows,), BOS), **settings)  # type: ignore[arg-type]
+    for row in range(rows):
+        alone = beam(decoder, state.select(torch.tensor([row])), torch.tensor([BOS]), **settings)  # type: ignore[arg-type]
+        assert sentences(alone, 0) == sentences(together, row)
+        assert torch.equal(alone.scores[0], together.scores[row])
+        assert torch.equal(alone.logps[0], together.logps[row])
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
+def test_stopping_early_changes_nothing(monkeypatch: pytest.MonkeyPatch, penalty: float) -> None:
+    early = [search(seed, 4, vocab=9, limit=9, penalty=penalty, nbest=2) for seed in range(5)]
+    steps = count_steps(monkeypatch, lambda flag: bool(flag))
+    for seed in range(5):
+        search(seed, 4, vocab=9, limit=9, penalty=penalty, nbest=2)
+    stopped = len(steps)
+    steps = count_steps(monkeypatch, lambda flag: False)
+    for seed in range(5):
+        full = search(seed, 4, vocab=9, limit=9, penalty=penalty, nbest=2)
+        for part in ("tokens", "lengths", "scores", "logps"):
+            assert torch.equal(getattr(full, part), getattr(early[seed], part)), part
+    assert len(steps) == 45
+    assert stopped < 45 or penalty == 1.0
+
+
+def count_steps(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Tensor], bool]) -> list[Tensor]:
+    """Replace the question "is everything done?" by one that is counted."""
+    asked: list[Tensor] = []
+
+    def late(device: torch.device) -> Callable[[Tensor], bool]:
+        return lambda flag: asked.append(flag) or answer(flag)  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(importlib.import_module("regard.decode.beam"), "Late", late)
+    return asked
+
+
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+def test_asking_for_fewer_gives_the_first_of_more(penalty: float) -> None:
+    for seed in range(5):
+        all_four = search(seed, 3, vocab=9, limit=8, penalty=penalty)
+        assert (all_four.scores.diff(dim=1) <= 0).all()
+        for nbest in (1, 2, 3):
+            few = search(seed, 3, vocab=9, limit=8, penalty=penalty, nbest=nbest)
+            assert torch.equal(few.scores, all_four.scores[:, :nbest])
+            assert [sentences(few, r) for r in range(3)] == [sentences(all_four, r)[:nbest] for r in range(3)]
+
+
+def test_a_beam_of_one_is_greedy_decoding() -> None:
+    ended = 0
+    for seed in range(12):
+        decoder, state = world(seed, 4)
+        said = collect(stream(decoder, state, torch.full((4,), BOS), greedy, limit=30, stop=STOP)).tolist()
+        found = search(seed, 4, size=1, limit=30, forbid=())
+        for row in range(4):
+            if STOP in said[row]:
+                ended += 1
+                assert sentences(found, row)[0] == said[row][: said[row].index(STOP) + 1]
+    assert ended > 10
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A state that writes down what it is asked for; it carries nothing."""
+
+    rows: int
+    asked: list[Tensor]
+
+    def select(self, rows: Tensor) -> "Watched":
+        self.asked.append(rows)
+        return replace(self, rows=len(rows))
+
+
+class Shuffler:
+    """Prefers the tokens of a random beam at each step, so that the hypotheses change places all the time."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = torch.Generator().manual_seed(seed)
+
+    def step(self, tokens: Tensor, state: Watched) -> tuple[Tensor, Watched]:
+        assert tokens.shape == (state.rows,)
+        return torch.randn(state.rows, 7, generator=self.draw) * 4, state
+
+
+def test_the_beams_of_a_sentence_stay_side_by_side() -> None:
+    asked: list[Tensor] = []
+    batch, size = 5, 3
+    beam(Shuffler(0), Watched(batch, asked), torch.full((batch,), BOS), size, limit=9, stop=STOP, penalty=1.0)
+    assert asked[0].tolist() == [b for b in range(batch) for _ in range(size)]
+    home = torch.arange(batch).repeat_interleave(size)
+    assert len(asked) > 3
+    assert all(torch.equal(rows // size, home) for rows in asked[1:])
+    assert any(not torch.equal(rows, torch.arange(batch * size)) for rows in asked[2:]), "nothing ever moved"
+
+
+def test_the_limit_counts_stop() -> None:
+    found = search(0, 2, size=2, limit=1, nbest=2)
+    assert found.tokens.tolist() == [[[STOP], [PAD]]] * 2
+    assert found.lengths.tolist() == [[1, 0]] * 2  # there is one sentence of one token: the second does not exist
+    assert found.scores[:, 1].tolist() == [float("-inf")] * 2
+    assert search(0, 2, size=4, limit=6, penalty=2.0).lengths.max() <= 6
+
+
+def test_a_decoder_that_cannot_stop_finds_nothing() -> None:
+    class Endless(World):
+        def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
+            logits, state = super().step(tokens, state)
+            return logits.index_fill(1, torch.tensor([STOP]), float("-inf")), state
+
+    decoder, state = world(0, 2)
+    endless = Endless(decoder.mix, decoder.embed, decoder.head)
+    found = beam(endless, state, torch.full((2,), BOS), size=2, limit=4, stop=STOP)
+    assert found.lengths.tolist() == [[0, 0], [0, 0]]
+    assert (found.tokens == PAD).all()
+
+
+def test_equal_scores_are_settled_the_same_way_every_time() -> None:
+    class Indifferent(World):
+        def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
+            return torch.zeros(len(tokens), 5), state
+
+    decoder, state = world(0, 3)
+    flat = Indifferent(decoder.mix, decoder.embed, decoder.head)
+    runs = [beam(flat, state, torch.full((3,), BOS), 4, 4, STOP, penalty=1.0, forbid=SAY_NOTHING) for _ in range(3)]
+    assert all(torch.equal(runs[0].tokens, run.tokens) for run in runs)
+    assert all(torch.equal(runs[0].tokens[0], tokens) for tokens in runs[0].tokens)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"size": 0}, "size is 0"),
+        ({"nbest": 5}, "nbest is 5"),
+        ({"nbest": 0}, "nbest is 0"),
+        ({"limit": 0}, "limit is 0"),
+        ({"penalty": -0.5}, "penalty is -0.5"),
+        ({"penalty": float("nan")}, "penalty is nan"),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        search(0, **wrong)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestOnAGpu:
+    def moved(self, seed: int) -> tuple[World, Past, Tensor]:
+        decoder, state = world(seed, 4, vocab=9)
+        there = World(decoder.mix.cuda(), decoder.embed.cuda(), decoder.head.cuda())
+        return there, Past(state.vector.cuda()), torch.full((4,), BOS).cuda()
+
+    @pytest.mark.parametrize("penalty", [0.0, 1.0])
+    def test_the_search_is_the_same(self, penalty: float) -> None:
+        for seed in range(10):
+            here = search(seed, 4, vocab=9, limit=12, penalty=penalty)
+            there = beam(*self.moved(seed), 4, 12, STOP, penalty, forbid=SAY_NOTHING)
+            assert torch.equal(there.tokens.cpu(), here.tokens)
+            torch.testing.assert_close(there.scores.cpu(), here.scores, atol=1e-5, rtol=0)
+
+    def test_a_stream_is_the_same(self) -> None:
+        for seed in range(10):
+            decoder, state = world(seed, 4, vocab=9)
+            here = collect(stream(decoder, state, torch.full((4,), BOS), greedy, 20, STOP))
+            assert torch.equal(collect(stream(*self.moved(seed), greedy, 20, STOP)).cpu(), here)
+
+    def test_no_token_waits_for_the_gpu(self) -> None:
+        draw = torch.Generator("cuda").manual_seed(0)
+        for pick in (greedy, Sampler(0.8, generator=draw), Sampler(0.8, top_k=5, top_p=0.9)):
+            decoder, state, prompt = self.moved(0)
+            torch.cuda.set_sync_debug_mode("error")  # from here on a hidden wait raises
+            try:
+                assert len(list(stream(decoder, state, prompt, pick, 20, stop=99))) == 20
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+    def test_no_step_of_a_search_waits_for_the_gpu(self) -> None:
+        # Making the list of forbidden tokens and measuring the longest answer wait: twice a search, not once a step.
+        waits = []
+        for limit in (5, 20):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                torch.cuda.set_sync_debug_mode("warn")
+                try:
+                    beam(*self.moved(0), 4, limit, stop=8, penalty=1.0, forbid=SAY_NOTHING)
+                finally:
+                    torch.cuda.set_sync_debug_mode("default")
+            waits.append(len(caught))
+        assert waits[0] == waits[1]

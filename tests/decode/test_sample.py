@@ -1,0 +1,192 @@
+"""Streams and samplers: who speaks, who has finished, and how often each token is drawn."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.decode import PAD, Pick, Sampler, collect, greedy, stream
+from regard.errors import UserError
+
+STOP = 1
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Everything read so far, as numbers: (R, n)."""
+
+    read: Tensor
+
+    def select(self, rows: Tensor) -> "Tally":
+        return Tally(self.read[rows])
+
+
+class Table:
+    """Logits that depend on the last two tokens read: a table of random numbers."""
+
+    def __init__(self, seed: int, vocab: int = 6) -> None:
+        self.table = torch.randn(vocab, vocab, vocab, generator=torch.Generator().manual_seed(seed)) * 2
+
+    def step(self, tokens: Tensor, state: Tally) -> tuple[Tensor, Tally]:
+        return self.table[state.read[:, -1], tokens], Tally(torch.cat([state.read, tokens[:, None]], dim=1))
+
+
+class Reader(Table):
+    """The same table, able to read a prompt at once."""
+
+    advanced = 0
+
+    def advance(self, tokens: Tensor, state: Tally) -> Tally:
+        self.advanced += tokens.shape[1]
+        return Tally(torch.cat([state.read, tokens], dim=1))
+
+
+class Script:
+    """Says what is written, whatever it reads."""
+
+    def __init__(self, lines: list[list[int]]) -> None:
+        self.lines = torch.tensor(lines)
+
+    def step(self, tokens: Tensor, state: Tally) -> tuple[Tensor, Tally]:
+        at = state.read.shape[1] - 1
+        return torch.eye(10)[self.lines[:, at]], Tally(torch.cat([state.read, tokens[:, None]], dim=1))
+
+
+def start(rows: int) -> Tally:
+    return Tally(torch.zeros(rows, 1, dtype=torch.long))
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), rows=st.integers(1, 4), limit=st.integers(1, 12))
+def test_a_greedy_stream_is_a_loop_of_argmax(seed: int, rows: int, limit: int) -> None:
+    decoder = Table(seed)
+    prompt = torch.arange(rows) + 2
+    said = collect(stream(decoder, start(rows), prompt, greedy, limit, STOP)).tolist()
+    for row in range(rows):
+        expected, before, token = [], 0, int(prompt[row])
+        while len(expected) < limit and STOP not in expected:
+            before, token = token, int(decoder.table[before, token].argmax())
+            expected.append(token)
+        assert said[row] == expected + [PAD] * (len(said[row]) - len(expected))
+    longest = max((line.index(STOP) + 1 if STOP in line else limit) for line in said)
+    assert len(said[0]) == longest
+
+
+def test_each_row_stops_by_itself() -> None:
+    script = Script([[5, 6, STOP, 7, 7, 7], [STOP, 8, 8, 8, 8, 8], [4, 4, 4, STOP, 9, 9]])
+    said = collect(stream(script, start(3), torch.tensor([2, 2, 2]), greedy, limit=6, stop=STOP))
+    assert said.tolist() == [[5, 6, STOP, PAD], [STOP, PAD, PAD, PAD], [4, 4, 4, STOP]]
+
+
+def test_the_limit_ends_a_row_that_does_not() -> None:
+    said = collect(stream(Script([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=3, stop=STOP))
+    assert said.tolist() == [[5, 5, 5]]
+    with pytest.raises(UserError, match="limit is 0"):
+        next(stream(Script([[5]]), start(1), torch.tensor([2]), greedy, limit=0, stop=STOP))
+
+
+def test_a_stream_is_lazy_and_leaves_gradients_alone() -> None:
+    said = stream(Script([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=10**9, stop=STOP)
+    assert [int(next(said)) for _ in range(3)] == [5, 5, 5]
+    assert torch.is_grad_enabled(), "a stream must not switch gradients off for whoever reads it"
+
+
+def test_a_prompt_is_read_before_anything_is_said() -> None:
+    prompt = torch.tensor([[2, 3, 4], [5, 2, 3]])
+    after = Tally(torch.cat([start(2).read, prompt[:, :-1]], dim=1))
+    expected = collect(stream(Table(3), after, prompt[:, -1], greedy, 8, STOP))
+    assert torch.equal(collect(stream(Table(3), start(2), prompt, greedy, 8, STOP)), expected)
+    reader = Reader(3)
+    assert torch.equal(collect(stream(reader, start(2), prompt, greedy, 8, STOP)), expected)
+    assert reader.advanced == 2
+    assert torch.equal(
+        collect(stream(Table(3), start(2), prompt[:, :1], greedy, 8, STOP)),
+        collect(stream(Table(3), start(2), prompt[:, 0], greedy, 8, STOP)),
+    )
+
+
+def drawn(pick: Pick, chances: list[float], times: int = 20_000) -> dict[int, float]:
+    """How often each token comes, as a fraction."""
+    logits = torch.tensor(chances).log().expand(times, -1)
+    return {token: count / times for token, count in Counter(pick(logits).tolist()).items()}
+
+
+CHANCES = [0.1, 0.4, 0.0, 0.2, 0.3]
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "law"),
+    [
+        (Sampler(), {0: 0.1, 1: 0.4, 3: 0.2, 4: 0.3}),
+        (Sampler(top_k=2), {1: 4 / 7, 4: 3 / 7}),
+        (Sampler(top_k=99), {0: 0.1, 1: 0.4, 3: 0.2, 4: 0.3}),
+        (Sampler(top_p=0.65), {1: 4 / 7, 4: 3 / 7}),  # 0.4 is not enough, 0.4 + 0.3 is
+        (Sampler(top_p=0.35), {1: 1.0}),
+        (Sampler(top_p=1e-9), {1: 1.0}),  # never fewer than one
+        (Sampler(top_p=1.0), {0: 0.1, 1: 0.4, 3: 0.2, 4: 0.3}),
+        (Sampler(top_k=3, top_p=0.5), {1: 4 / 7, 4: 3 / 7}),  # among the three best 0.4 weighs 4 / 9 < 0.5
+        (Sampler(temperature=0.5), {0: 1 / 30, 1: 16 / 30, 3: 4 / 30, 4: 9 / 30}),  # squares
+        (Sampler(temperature=0.5, top_p=0.5), {1: 1.0}),  # 16 / 30 is enough: the temperature comes first
+    ],
+    ids=str,
+)
+def test_tokens_are_drawn_as_often_as_they_should(sampler: Sampler, law: dict[int, float]) -> None:
+    pick = Sampler(sampler.temperature, sampler.top_k, sampler.top_p, seeded())
+    found = drawn(pick, CHANCES)
+    assert set(found) == set(law)
+    for token, chance in law.items():
+        assert found[token] == pytest.approx(chance, abs=0.02)  # five standard deviations
+
+
+def test_top_k_keeps_k_even_of_equals() -> None:
+    assert len(drawn(Sampler(top_k=2, generator=seeded()), [0.25] * 4)) == 2
+
+
+def test_top_p_stops_exactly_when_it_is_reached() -> None:
+    assert len(drawn(Sampler(top_p=0.5, generator=seeded()), [0.25] * 4)) == 2
+    assert set(drawn(Sampler(top_p=0.5, generator=seeded()), [0.5, 0.25, 0.25])) == {0}
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-6, 1e-30])
+def test_a_cold_sampler_is_greedy(temperature: float) -> None:
+    logits = torch.randn(500, 50, generator=seeded()) * 100
+    assert torch.equal(Sampler(temperature)(logits), greedy(logits))
+    assert torch.equal(Sampler(temperature, top_k=10, top_p=0.9)(logits), greedy(logits))
+
+
+def test_half_precision_logits_are_welcome() -> None:
+    logits = torch.randn(8, 50, generator=seeded()).bfloat16()
+    assert Sampler(top_p=0.9)(logits).dtype == torch.long
+
+
+def test_the_same_seed_says_the_same() -> None:
+    def say(seed: int) -> Tensor:
+        sampler = Sampler(1.5, top_k=5, generator=seeded(seed))
+        return collect(stream(Table(0), start(3), torch.tensor([2, 3, 4]), sampler, 20, stop=99))
+
+    assert torch.equal(say(7), say(7))
+    assert not torch.equal(say(7), say(8))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"temperature": 0.0}, "temperature is 0.0"),
+        ({"temperature": -1.0}, "temperature is -1.0"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"top_k": 0}, "top_k is 0"),
+        ({"top_p": 0.0}, "top_p is 0.0"),
+        ({"top_p": 1.5}, "top_p is 1.5"),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        Sampler(**wrong)  # type: ignore[arg-type]

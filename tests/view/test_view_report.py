@@ -1,0 +1,79 @@
+"""The report: every kind of section, in order, in one file."""
+
+import re
+
+import numpy as np
+import pytest
+
+from regard.view import AttentionView, Layer
+from regard.view.report import Curve, Gallery, Line, Pre, Table, Text, report
+
+
+def marked(page: str, row: str) -> list[tuple[str, str]]:
+    """The (class, text) of each cell in the table's row that begins with that text."""
+    line = next(line for line in page.splitlines() if f">{row}<" in line and line.startswith("<tr><td"))
+    return re.findall(r'<td class="([^"]*)">([^<]*)</td>', line)
+
+
+def test_sections_come_in_order_and_escaped():
+    view = AttentionView("a <view>", ["a"], ["x"], [Layer("cross", np.ones((1, 1, 1)))])
+    page = report(
+        "dates <ladder>",
+        [
+            Text("one & two\n\nthree", "Words"),
+            Curve("loss", "step", "nats", [Line("l", [0, 1], [2, 1])]),
+            Gallery("G", [view]),
+            Pre("a  <b>"),
+        ],
+    )
+    places = [
+        page.index(part)
+        for part in (
+            "dates &lt;ladder&gt;</h1>",
+            "<p>one &amp; two</p><p>three</p>",
+            "l: 1, 1",
+            "a &lt;view&gt;",
+            "a  &lt;b&gt;",
+        )
+    ]
+    assert places == sorted(places)
+    assert "a ← x: 1" in page
+    assert set(re.findall(r"\w+://[^\s\"']*", page)) == {"http://www.w3.org/2000/svg"}
+    assert "<script" not in page
+
+
+def test_figures_stand_right_and_the_best_are_marked():
+    rows = [
+        ["none", 412345, "61.2 ± 3.1", None, 0.81234],
+        ["dot", 410112, "99.6 ± 0.1", "88.1 %", 0.5],
+        ["add", 1, "99.6 ± 0.2", "94 %", 0.5],
+    ]
+    table = Table(
+        "S",
+        ["score", "size", "match", "aligned", "loss"],
+        rows,
+        "note",
+        {"match": "high", "aligned": "high", "loss": "low"},
+    )
+    page = report("t", [table])
+    assert marked(page, "none") == [
+        ("", "none"),
+        ("figure", "412,345"),
+        ("figure", "61.2 ± 3.1"),
+        ("figure", "–"),
+        ("figure", "0.8123"),
+    ]
+    assert [kind for kind, _ in marked(page, "dot")] == ["", "figure", "figure best", "figure", "figure best"]
+    assert [kind for kind, _ in marked(page, "add")] == ["", "figure", "figure best", "figure best", "figure best"]
+    assert '<p class="quiet">note</p>' in page
+
+
+def test_dates_and_names_are_not_figures():
+    assert marked(report("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
+
+
+def test_tables_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match='table "S": row 1 has 1 cells for 2 columns'):
+        Table("S", ["a", "b"], [[1, 2], [1]])
+    with pytest.raises(ValueError, match='"c", which is no column'):
+        Table("S", ["a"], [[1]], best={"c": "low"})

@@ -42,10 +42,12 @@ class Mask:
     @property
     def only_causal(self) -> bool:
         """Whether "no looking ahead" is all this mask says: kernels know that sentence without a table."""
-        return self.causal and self.window is None and self.documents is None and self.keys is None and self.pairs is None
+        return (
+            self.causal and self.window is None and self.documents is None and self.keys is None and self.pairs is None
+        )
 
     def table(self, q_at: Tensor, k_at: Tensor, dims: int) -> Tensor | None:
-        """The mask written out, broadcastable to (..., Tq, Tk) with ``dims`` dimensions; None when nothing is forbidden.
+        """The mask written out, broadcastable to (..., Tq, Tk) with ``dims`` dimensions; None: nothing is forbidden.
 
         ``q_at`` (Tq,) and ``k_at`` (Tk,) are positions, which is all that causality and windows depend on. Leading
         dimensions stay free: batch is first, whatever lies between it and the last two (heads) is broadcast.

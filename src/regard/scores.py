@@ -20,9 +20,11 @@ score           logit of query q, key k     from
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.errors import UserError, nearest
@@ -63,15 +65,14 @@ class Score(nn.Module):
     ) -> Tensor:
         """The fast route: equal to ``dropout(weights) @ v``, through the fused kernel."""
         # A kernel's is_causal lines up the first query with the first key: only right when they are as many.
-        if mask.only_causal and q_at is None and q.shape[-2] == k.shape[-2] and type(self).bias is Score.bias:
-            return fused(self.queries(q), k, v, None, self.scale, dropout)
+        causal = mask.only_causal and q_at is None and k_at is None and q.shape[-2] == k.shape[-2]
         q_at, k_at = default_positions(q, k, q_at, k_at)
-        table = mask.table(q_at, k_at, q.dim())
         bias = self.bias(q, k, q_at, k_at)
+        if causal and bias is None:
+            return fused(self.queries(q), k, v, None, self.scale, dropout, causal=True)
+        table = mask.table(q_at, k_at, q.dim())
         if bias is not None:
             table = bias if table is None else bias.masked_fill(~table, -math.inf)
-        elif table is None:
-            table = torch.ones((), dtype=torch.bool, device=q.device).expand(q.shape[-2], k.shape[-2])
         return fused(self.queries(q), k, v, table, self.scale, dropout)
 
 
@@ -88,7 +89,7 @@ class ScaledDot(Score):
 
 
 class General(Score):
-    """qᵀWk (Luong et al. 2015, eq. 8). W is applied to the keys, once per memory, so that a step costs what Dot costs."""
+    """qᵀWk (Luong et al. 2015, eq. 8). W is applied to the keys, once per memory: a step costs what Dot costs."""
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -121,17 +122,23 @@ class Additive(Score):
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
         return additive_logits(self.queries(q), k, self.v)
 
+    def logits_in_chunks(self, q: Tensor, k: Tensor) -> Tensor:
+        if q.shape[-2] == 1:  # one step of a recurrent decoder: there is nothing to cut, so let autograd keep the tanh
+            return additive_logits(q, k, self.v)
+        logits: Tensor = AdditiveInChunks.apply(q, k, self.v)  # type: ignore[no-untyped-call]
+        return logits
+
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
         q_at, k_at = default_positions(q, k, q_at, k_at)
-        logits = AdditiveInChunks.apply(self.queries(q), k, self.v)
+        logits = self.logits_in_chunks(self.queries(q), k)
         weights = masked_softmax(logits, mask.table(q_at, k_at, q.dim()))
         return F.dropout(weights, dropout).to(v.dtype) @ v
 
 
 class Cosine(Score):
-    """β cos(q, k) (Graves et al. 2014, eq. 5-6): compares directions; the sharpness β is learned, as lengths no longer count."""
+    """β cos(q, k) (Graves et al. 2014, eq. 5-6): compares directions; lengths do not count, so β must be learned."""
 
     def __init__(self, sharpness: float = 10.0) -> None:
         super().__init__()
@@ -167,7 +174,7 @@ class Location(Score):
 
 
 class LocalMonotonic(Score):
-    """Luong's local-m window (Luong et al. 2015, §3.2): target position t sees source positions t - radius … t + radius."""
+    """The local-m window (Luong et al. 2015, §3.2): target position t sees source positions t - radius … t + radius."""
 
     def __init__(self, score: Score, radius: int) -> None:
         super().__init__()
@@ -193,7 +200,7 @@ class LocalMonotonic(Score):
 
 
 class LocalPredictive(Score):
-    """Luong's local-p window (Luong et al. 2015, eq. 9-10): the query predicts the centre of its window, p = S σ(vᵀ tanh(Wq)).
+    """The local-p window (Luong et al. 2015, eq. 9-10): the query predicts its centre, p = S σ(vᵀ tanh(Wq)).
 
     The softmax runs over the window; a Gaussian around p then multiplies the weights, so that p has a gradient and a
     row sums to at most one. That product after the softmax is why there is no fused route.
@@ -261,7 +268,7 @@ def build_score(name: str, width: int, capacity: int, window: str = "none", radi
         case "location":
             score = Location(width, capacity)
         case _:
-            raise UserError(f'model.score={name}: no such score.{nearest(name, SCORES)}')
+            raise UserError(f"model.score={name}: no such score.{nearest(name, SCORES)}")
     match window:
         case "none":
             return score
@@ -280,7 +287,7 @@ def default_positions(q: Tensor, k: Tensor, q_at: Tensor | None, k_at: Tensor | 
 
 
 def masked_softmax(logits: Tensor, table: Tensor | None) -> Tensor:
-    """Softmax over the last dimension, in at least float32; a row with nothing to see is zeros and has zero gradient."""
+    """Softmax over the last dimension, in at least float32; a row with nothing to see is zeros, with zero gradient."""
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
     if table is None:
@@ -289,14 +296,15 @@ def masked_softmax(logits: Tensor, table: Tensor | None) -> Tensor:
     return weights.masked_fill(~table, 0.0)  # … which this removes, forwards and backwards
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, table: Tensor | None, scale: float, dropout: float) -> Tensor:
-    """torch's fused attention. ``table`` None says causal; three dimensions are lifted to the four that kernels want."""
+def fused(
+    q: Tensor, k: Tensor, v: Tensor, table: Tensor | None, scale: float, dropout: float, causal: bool = False
+) -> Tensor:
+    """torch's fused attention; three dimensions are lifted to the four that kernels want."""
     if lift := q.dim() == 3:
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
         table = table.unsqueeze(1) if table is not None and table.dim() == 3 else table
-    out = F.scaled_dot_product_attention(
-        q, k.to(q.dtype), v.to(q.dtype), attn_mask=table, dropout_p=dropout, is_causal=table is None, scale=scale
-    )
+    k, v = k.to(q.dtype), v.to(q.dtype)  # under autocast a projected query is half, an unprojected key is not
+    out = F.scaled_dot_product_attention(q, k, v, table, dropout, is_causal=causal, scale=scale)
     return out.squeeze(1) if lift else out
 
 
@@ -308,5 +316,31 @@ def additive_logits(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 class AdditiveInChunks(torch.autograd.Function):
     """``additive_logits`` that never holds more than a chunk of the (..., Tq, Tk, D) tensor, forwards or backwards."""
 
-    # Elements of one chunk. Small enough to stay in a core's cache on the CPU; on a GPU a chunk must fill the card.
-    CPU, GPU = 2**18, 2**27
+    CHUNK: ClassVar = {
+        "cpu": 2**19,
+        "cuda": 2**27,
+    }  # elements: a CPU chunk should stay in the cache, a GPU chunk fill the card
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(q, k, v)
+        return torch.cat([additive_logits(part, k, v) for part in AdditiveInChunks.parts(q, k)], dim=-2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = ctx.saved_tensors
+        parts = AdditiveInChunks.parts(q, k)
+        dk, dv, dq = torch.zeros_like(k), torch.zeros_like(v), []
+        for part, g in zip(parts, gradient.split([p.shape[-2] for p in parts], dim=-2)):
+            activation = torch.tanh(part.unsqueeze(-2) + k.unsqueeze(-3))  # (..., chunk, Tk, D)
+            dv += g.flatten() @ activation.flatten(0, -2)
+            inner = activation.square_().neg_().add_(1).mul_(v).mul_(g.unsqueeze(-1))  # reuses the one large buffer
+            dq.append(inner.sum(-2))
+            dk += inner.sum(-3)
+        return torch.cat(dq, dim=-2), dk, dv
+
+    @staticmethod
+    def parts(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        row = max(1, k.numel())  # what one query of every batch element and head costs: B · H · Tk · D
+        return q.split(max(1, AdditiveInChunks.CHUNK[q.device.type] // row), dim=-2)

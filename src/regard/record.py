@@ -1,0 +1,112 @@
+"""The weights of any model, without changing its answer.
+
+>>> with record(model, "decoder.*") as tape:        # doctest: +SKIP
+...     model(batch)
+>>> tape["decoder.attention"].shape                 # doctest: +SKIP
+torch.Size([1, 10, 16])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Attention
+from regard.errors import UserError, nearest
+
+
+@dataclass
+class Tape:
+    """What was looked at: for each attention module, by its path in the model, the weights of its reads in order."""
+
+    reads: dict[str, list[Tensor]] = field(default_factory=dict)
+    queries: list[str] | None = None  # captions of the axes, where a verb knows them
+    keys: list[str] | None = None
+
+    def __getitem__(self, name: str) -> Tensor:
+        """All reads of one module, joined along the query axis: (B, [H,] Tq, Tk), float32, on the CPU."""
+        if name not in self.reads:
+            raise KeyError(f"nothing recorded under {name!r}.{nearest(name, self.reads)}")
+        return torch.cat(self.reads[name], dim=-2)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.reads)
+
+    def __len__(self) -> int:
+        return len(self.reads)
+
+    def names(self) -> list[str]:
+        return list(self.reads)
+
+
+@dataclass(frozen=True)
+class Tap:
+    """Connects one attention module to a tape; keeps only the heads and query rows that were asked for."""
+
+    tape: Tape
+    name: str
+    heads: tuple[int, ...] | None = None
+    rows: tuple[int, ...] | None = None
+
+    def write(self, weights: Tensor) -> None:
+        kept = weights.detach()
+        if self.heads is not None and kept.dim() == 4:
+            kept = kept[:, list(self.heads)]
+        if self.rows is not None:
+            kept = kept[..., list(self.rows), :]
+        self.tape.reads.setdefault(self.name, []).append(kept.float().cpu())
+
+
+def attentions(model: nn.Module) -> dict[str, Attention]:
+    """Every attention module of a model, by its path."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
+
+
+@contextmanager
+def record(
+    model: nn.Module, pattern: str = "*", heads: Sequence[int] | None = None, rows: Sequence[int] | None = None
+) -> Iterator[Tape]:
+    """Records the weights of the attention modules whose path matches ``pattern`` while the block runs.
+
+    ``heads`` and ``rows`` limit what is kept of each read (rows are query positions within one read).
+    """
+    found = attentions(model)
+    chosen = {name: module for name, module in found.items() if fnmatchcase(name, pattern)}
+    if not chosen and pattern != "*":
+        raise UserError(f"record: no attention module matches {pattern!r}.{nearest(pattern, found)}")
+    tape = Tape()
+    before = {name: module.tap for name, module in chosen.items()}
+    for name, module in chosen.items():
+        module.tap = Tap(tape, name, _tuple(heads), _tuple(rows))
+    try:
+        yield tape
+    finally:
+        for name, module in chosen.items():
+            module.tap = before[name]
+
+
+@contextmanager
+def silenced(model: nn.Module) -> Iterator[None]:
+    """No tape records inside: searches try many hypotheses, and only the winners are worth a look."""
+    taps = [(module, module.tap) for module in attentions(model).values()]
+    for module, _ in taps:
+        module.tap = None
+    try:
+        yield
+    finally:
+        for module, tap in taps:
+            module.tap = tap
+
+
+def active_tape(model: nn.Module) -> Tape | None:
+    """The tape that is recording this model, if any."""
+    return next((module.tap.tape for module in attentions(model).values() if module.tap is not None), None)
+
+
+def _tuple(chosen: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if chosen is None else tuple(chosen)

@@ -1,1 +1,1 @@
-"""Regard: attention, from Bahdanau to BERT: train it, run it, look inside."""
+"""Attention, from Bahdanau to BERT: train it, run it, look inside."""

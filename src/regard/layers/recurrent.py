@@ -1,0 +1,169 @@
+"""Recurrent cells from their equations, and the stacks that run them on fused kernels.
+
+The cell functions are the definition. What runs is torch's fused kernel with the same parameters; tests hold the two
+together. A state is one tensor (B, layers, parts, width), batch first: RNN and GRU carry one part (h), LSTM two (h, c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.errors import UserError, nearest
+
+
+class Weights(NamedTuple):
+    """One layer's parameters in torch's order; the gates are stacked along the first dimension."""
+
+    input: Tensor
+    hidden: Tensor
+    input_bias: Tensor
+    hidden_bias: Tensor
+
+
+def rnn_cell(x: Tensor, state: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
+    """h' = tanh(W x + U h + b) (Elman 1990)"""
+    (h,) = state
+    return (torch.tanh(F.linear(x, w.input, w.input_bias) + F.linear(h, w.hidden, w.hidden_bias)),)
+
+
+def lstm_cell(x: Tensor, state: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
+    """c' = f ⊙ c + i ⊙ g,  h' = o ⊙ tanh(c') (Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000)"""
+    h, c = state
+    gates = F.linear(x, w.input, w.input_bias) + F.linear(h, w.hidden, w.hidden_bias)
+    i, f, g, o = gates.chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def gru_cell(x: Tensor, state: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
+    """h' = (1 - z) ⊙ n + z ⊙ h,  n = tanh(W x + r ⊙ (U h + b)) (Cho et al. 2014; r after the product, as in cuDNN)"""
+    (h,) = state
+    xr, xz, xn = F.linear(x, w.input, w.input_bias).chunk(3, dim=-1)
+    hr, hz, hn = F.linear(h, w.hidden, w.hidden_bias).chunk(3, dim=-1)
+    r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+    n = torch.tanh(xn + r * hn)
+    return ((1 - z) * n + z * h,)
+
+
+Cell = Callable[[Tensor, Sequence[Tensor], Weights], tuple[Tensor, ...]]
+DEFINITIONS: dict[str, Cell] = {"rnn": rnn_cell, "lstm": lstm_cell, "gru": gru_cell}
+KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+PARTS = {"rnn": 1, "lstm": 2, "gru": 1}
+
+
+class Recurrent(nn.Module):
+    """A stack of recurrent layers of one kind, in one direction or two.
+
+    ``forward`` reads whole padded sequences (an encoder); ``advance`` continues from a state by any number of steps (a
+    decoder, one direction). Two directions share ``width`` between them, so that width is always the output's.
+    """
+
+    def __init__(
+        self, cell: str, inputs: int, width: int, layers: int = 1, directions: int = 1, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if cell not in KERNELS:
+            raise UserError(f"model.cell={cell}: no such cell.{nearest(cell, KERNELS)}")
+        if width % directions:
+            raise UserError(f"model.width={width}: two directions share the width, so it must be even")
+        self.cell, self.width, self.parts, self.dropout = cell, width, PARTS[cell], dropout
+        kernel, own = KERNELS[cell], width // directions
+        sizes = [inputs] + [width] * (layers - 1)
+        self.onward = nn.ModuleList([kernel(size, own, batch_first=True) for size in sizes])
+        self.returning = nn.ModuleList(
+            [kernel(size, own, batch_first=True) for size in sizes] if directions == 2 else []
+        )
+
+    @property
+    def layers(self) -> int:
+        return len(self.onward)
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(B, T, inputs) → every position's output (B, T, width), and each layer's last one (B, layers, width).
+
+        Padding may stand anywhere and changes nothing: each direction reads a row's real positions first. That is a
+        gather, not a packed sequence: shapes stay static and no length leaves the device.
+        """
+        if real is None:
+            real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        runs = [(self.onward, _real_first(real))]
+        if self.returning:
+            runs.append((self.returning, _real_first(real.flip(1)).sub(real.shape[1] - 1).neg()))
+        end = (real.sum(1) - 1).clamp(min=0)[:, None, None]  # where a direction's reading ends
+        finals = []
+        for depth in range(self.layers):
+            outputs, ends = [], []
+            for layers, order in runs:
+                read, _ = layers[depth](_take(x, order))
+                ends.append(read.take_along_dim(end, dim=1).squeeze(1))
+                outputs.append(_take(read, order.argsort(1)))
+            x = torch.cat(outputs, -1)
+            finals.append(torch.cat(ends, -1))
+            if depth + 1 < self.layers:
+                x = F.dropout(x, self.dropout, self.training)
+        return x, torch.stack(finals, 1)
+
+    def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Reads x (B, T, inputs) onward from ``state``: outputs (B, T, width) and the new state."""
+        if x.shape[1] == 1:
+            output, state = self.step(x[:, 0], state)
+            return output[:, None], state
+        after = []
+        for depth, kernel in enumerate(self.onward):
+            parts = tuple(part.contiguous()[None] for part in state[:, depth].unbind(1))  # kernels want (1, B, width)
+            x, ended = kernel(x, parts if self.parts == 2 else parts[0])
+            after.append(torch.cat(ended if self.parts == 2 else (ended,)).transpose(0, 1))
+            if depth + 1 < self.layers:
+                x = F.dropout(x, self.dropout, self.training)
+        return x, torch.stack(after, 1)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of the stack: x (B, inputs) → output (B, width) and the new state."""
+        after = []
+        for depth in range(self.layers):
+            w = self.weights(depth)
+            match self.cell:
+                case "gru":
+                    parts: tuple[Tensor, ...] = (torch.gru_cell(x, state[:, depth, 0], *w),)
+                case "lstm":
+                    parts = torch.lstm_cell(x, state[:, depth].unbind(1), *w)
+                case _:
+                    parts = (torch.rnn_tanh_cell(x, state[:, depth, 0], *w),)
+            after.append(torch.stack(parts, 1))
+            x = F.dropout(parts[0], self.dropout, self.training) if depth + 1 < self.layers else parts[0]
+        return x, torch.stack(after, 1)
+
+    def definition(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """``advance`` written out from the cell's equations, without dropout: what the fast routes are held against."""
+        cell = DEFINITIONS[self.cell]
+        after = []
+        for depth in range(self.layers):
+            w, parts, outputs = self.weights(depth), tuple(state[:, depth].unbind(1)), []
+            for t in range(x.shape[1]):
+                parts = cell(x[:, t], parts, w)
+                outputs.append(parts[0])
+            x = torch.stack(outputs, 1)
+            after.append(torch.stack(parts, 1))
+        return x, torch.stack(after, 1)
+
+    def weights(self, depth: int) -> Weights:
+        layer = self.onward[depth]
+        return Weights(layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)  # type: ignore[arg-type]
+
+    def zeros(self, rows: int, like: Tensor) -> Tensor:
+        """The state before anything was read."""
+        return like.new_zeros(rows, self.layers, self.parts, self.width)
+
+
+def _real_first(real: Tensor) -> Tensor:
+    """(B, T) → the order that reads real positions first, otherwise unchanged."""
+    return torch.argsort(~real, dim=1, stable=True)
+
+
+def _take(x: Tensor, order: Tensor) -> Tensor:
+    return x.take_along_dim(order[..., None], dim=1)

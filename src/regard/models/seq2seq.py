@@ -1,0 +1,247 @@
+"""Recurrent encoder–decoders: without attention, Bahdanau's, Luong's; any score in each.
+
+The encoder reads the source in both directions. The five decoders differ in one thing only, where the source's context
+enters, and so they are five small classes with the same two methods.
+
+============== ================================================ ============================
+decoder        context                                          from
+============== ================================================ ============================
+once           the encoder's last state starts the decoder      Sutskever et al. 2014
+every          … and is an input of every step                  Cho et al. 2014
+bahdanau       attention before the recurrence, fed into it     Bahdanau et al. 2015
+luong          attention after the recurrence                   Luong et al. 2015, §3.1
+luong-feeding  … whose result is an input of the next step      Luong et al. 2015, §3.3
+============== ================================================ ============================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention import Attention, Memory
+from regard.data.batches import Batch
+from regard.data.tokenizers import PAD
+from regard.errors import UserError, nearest
+from regard.layers.recurrent import KERNELS, Recurrent
+from regard.scores import SCORES, WINDOWS, Score, build_score
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig:
+    """A recurrent encoder–decoder."""
+
+    source_vocab: int = 0  # 0: taken from the source tokenizer
+    target_vocab: int = 0  # 0: taken from the target tokenizer
+    width: int = 256  # of the recurrent states; the encoder's two directions share it
+    embed: int = 128  # of the token embeddings
+    layers: int = 1  # in the encoder and in the decoder
+    cell: str = "gru"  # rnn, lstm or gru
+    decoder: str = "bahdanau"  # once, every, bahdanau, luong or luong-feeding: where the context enters
+    score: str = "additive"  # dot, scaled_dot, general, additive, cosine or location
+    window: str = "none"  # none, local-m or local-p: Luong's local attention
+    radius: int = 10  # of the window, in source positions
+    capacity: int = 256  # the longest source, in tokens
+    dropout: float = 0.1  # on embeddings, between layers and before the readout
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) to start the source embedding from
+
+    def __post_init__(self) -> None:
+        for name, known in (("cell", KERNELS), ("decoder", DECODERS), ("score", SCORES), ("window", WINDOWS)):
+            if (value := getattr(self, name)) not in known:
+                raise UserError(f"model.{name}={value}: no such {name}.{nearest(value, known)}")
+        for name in ("width", "embed", "layers", "capacity", "radius"):
+            if (size := getattr(self, name)) < 1:
+                raise UserError(f"model.{name}={size}: must be at least 1")
+        if self.width % 2:
+            raise UserError(f"model.width={self.width}: the encoder's two directions share it, so it must be even")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
+
+    def build(self) -> Seq2Seq:
+        return Seq2Seq(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """The state of a recurrent decoder. Beams reorder what is a row's own and share the source's memory."""
+
+    hidden: Tensor  # (B, layers, parts, width)
+    context: Tensor | None = None  # (B, width): the fixed context, or what was attended to in the step before
+    memory: Memory | None = None
+    at: int = 0  # tokens read so far
+
+    def select(self, rows: Tensor) -> Carry:
+        return replace(
+            self,
+            hidden=self.hidden[rows],
+            context=None if self.context is None else self.context[rows],
+            memory=None if self.memory is None else self.memory.select(rows),
+        )
+
+
+class Plain(nn.Module):
+    """No attention: all the decoder knows of the source is one vector, given once or at every step."""
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.every = config.decoder == "every"
+        inputs = config.embed + (config.width if self.every else 0)
+        self.rnn = Recurrent(config.cell, inputs, config.width, config.layers, dropout=config.dropout)
+
+    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
+        return Carry(hidden, context=last if self.every else None)
+
+    def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        if carry.context is not None:
+            x = torch.cat([x, carry.context[:, None].expand(-1, x.shape[1], -1)], -1)
+        features, hidden = self.rnn.advance(x, carry.hidden)
+        return features, replace(carry, hidden=hidden, at=carry.at + x.shape[1])
+
+
+class Bahdanau(nn.Module):
+    """The state before the step asks, the answer enters the step: s_t = f(s_{t-1}, y_{t-1}, c_t) (2015, eq. 4-6)."""
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.rnn = Recurrent(
+            config.cell, config.embed + config.width, config.width, config.layers, dropout=config.dropout
+        )
+        self.attention = Attention(_score(config))
+        self.out = nn.Linear(2 * config.width + config.embed, config.width)
+
+    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
+        return Carry(hidden, memory=self.attention.memory(states, real))
+
+    def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        assert carry.memory is not None
+        hidden, outputs, contexts = carry.hidden, [], []
+        for t, token in enumerate(x.unbind(1)):
+            query = hidden[:, -1, 0].unsqueeze(1)  # the top layer's h
+            context = self.attention(query, carry.memory, q_at=_at(carry.at + t, x)).squeeze(1)
+            output, hidden = self.rnn.step(torch.cat([token, context], -1), hidden)
+            outputs.append(output)
+            contexts.append(context)
+        joined = torch.cat([torch.stack(outputs, 1), torch.stack(contexts, 1), x], -1)
+        return torch.tanh(self.out(joined)), replace(carry, hidden=hidden, at=carry.at + x.shape[1])
+
+
+class Luong(nn.Module):
+    """The state after the step asks: h̃_t = tanh(W [c_t; h_t]) (2015, eq. 5). The recurrence never waits for the answer,
+    so a whole target is one call of the recurrent kernel and one attention: no loop."""
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
+        self.attention = Attention(_score(config))
+        self.out = nn.Linear(2 * config.width, config.width)
+
+    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
+        return Carry(hidden, memory=self.attention.memory(states, real))
+
+    def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        assert carry.memory is not None
+        outputs, hidden = self.rnn.advance(x, carry.hidden)
+        at = torch.arange(carry.at, carry.at + x.shape[1], device=x.device)
+        contexts = self.attention(outputs, carry.memory, q_at=at)
+        features = torch.tanh(self.out(torch.cat([contexts, outputs], -1)))
+        return features, replace(carry, hidden=hidden, at=carry.at + x.shape[1])
+
+
+class LuongFeeding(nn.Module):
+    """Luong's decoder with input feeding: h̃_{t-1} joins the next input, so that past looks are known."""
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.rnn = Recurrent(
+            config.cell, config.embed + config.width, config.width, config.layers, dropout=config.dropout
+        )
+        self.attention = Attention(_score(config))
+        self.out = nn.Linear(2 * config.width, config.width)
+
+    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
+        return Carry(hidden, context=torch.zeros_like(last), memory=self.attention.memory(states, real))
+
+    def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        assert carry.memory is not None
+        assert carry.context is not None
+        hidden, fed, features = carry.hidden, carry.context, []
+        for t, token in enumerate(x.unbind(1)):
+            output, hidden = self.rnn.step(torch.cat([token, fed], -1), hidden)
+            context = self.attention(output.unsqueeze(1), carry.memory, q_at=_at(carry.at + t, x)).squeeze(1)
+            fed = torch.tanh(self.out(torch.cat([context, output], -1)))
+            features.append(fed)
+        return torch.stack(features, 1), replace(carry, hidden=hidden, context=fed, at=carry.at + x.shape[1])
+
+
+Decoder = Plain | Bahdanau | Luong | LuongFeeding
+DECODERS: dict[str, Callable[[Seq2SeqConfig], Decoder]] = {
+    "once": Plain,
+    "every": Plain,
+    "bahdanau": Bahdanau,
+    "luong": Luong,
+    "luong-feeding": LuongFeeding,
+}
+
+
+class Seq2Seq(nn.Module):
+    """Encoder, decoder, readout. ``advance`` reads any number of tokens: teacher forcing and search are one method."""
+
+    task = "translate"
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.source_embedding = nn.Embedding(config.source_vocab, config.embed, padding_idx=PAD)
+        self.target_embedding = nn.Embedding(config.target_vocab, config.embed, padding_idx=PAD)
+        self.encoder = Recurrent(
+            config.cell, config.embed, config.width, config.layers, directions=2, dropout=config.dropout
+        )
+        self.decoder = DECODERS[config.decoder](config)
+        hidden = self.decoder.rnn
+        self.bridge = nn.Linear(config.width, hidden.layers * hidden.parts * config.width)
+        self.readout_ = nn.Linear(config.width, config.target_vocab)
+
+    def start(
+        self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
+    ) -> Carry:
+        """Reads the source (B, Ts): the state before the first target token."""
+        if source.shape[1] > self.config.capacity:
+            raise UserError(
+                f"a source of {source.shape[1]} tokens is past the model's limit: model.capacity={self.config.capacity}"
+            )
+        states, last = self.encoder(self._drop(self.source_embedding(source)), source_real)
+        rnn = self.decoder.rnn
+        hidden = torch.tanh(self.bridge(last[:, -1])).unflatten(-1, (rnn.layers, rnn.parts, rnn.width))
+        return self.decoder.start(hidden, states, last[:, -1], source_real)
+
+    def advance(self, tokens: Tensor, state: Carry) -> tuple[Tensor, Carry]:
+        """Reads target tokens (B, T) onward from a state: features (B, T, width) and the state after them."""
+        return self.decoder.advance(self._drop(self.target_embedding(tokens)), state)
+
+    def readout(self, features: Tensor) -> Tensor:
+        return self.readout_(self._drop(features))
+
+    def step(self, tokens: Tensor, state: Carry) -> tuple[Tensor, Carry]:
+        features, state = self.advance(tokens[:, None], state)
+        return self.readout(features[:, 0]), state
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, T, V) of every target position, given the targets before it."""
+        assert batch.source is not None
+        features, _ = self.advance(batch.tokens, self.start(batch.source, batch.source_real))
+        return self.readout(features)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout, self.training)
+
+
+def _score(config: Seq2SeqConfig) -> Score:
+    return build_score(config.score, config.width, config.capacity, config.window, config.radius)
+
+
+def _at(position: int, like: Tensor) -> Tensor:
+    return torch.full((1,), position, dtype=torch.long, device=like.device)

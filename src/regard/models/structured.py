@@ -1,0 +1,80 @@
+"""Structured self-attention (Lin et al. 2017): a sentence as several weighted sums of its own states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention import Attention, Look, Memory
+from regard.data.batches import Batch
+from regard.data.tokenizers import PAD
+from regard.errors import UserError, nearest
+from regard.layers.recurrent import KERNELS, Recurrent
+from regard.scores import Dot
+
+
+@dataclass(frozen=True)
+class StructuredConfig:
+    """A classifier of texts: bidirectional recurrent states, pooled by several learned looks."""
+
+    vocab: int = 0  # 0: taken from the tokenizer
+    labels: int = 0  # 0: taken from the data
+    width: int = 256  # of the recurrent states
+    embed: int = 128  # of the token embeddings
+    layers: int = 1
+    cell: str = "lstm"  # rnn, lstm or gru
+    hops: int = 4  # how many looks
+    attention: int = 64  # width in which looks and states are compared
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.cell not in KERNELS:
+            raise UserError(f"model.cell={self.cell}: no such cell.{nearest(self.cell, KERNELS)}")
+        for name in ("width", "embed", "layers", "hops", "attention"):
+            if (size := getattr(self, name)) < 1:
+                raise UserError(f"model.{name}={size}: must be at least 1")
+
+    def build(self) -> Structured:
+        return Structured(self)
+
+
+class Structured(nn.Module):
+    """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (2017, eq. 6-7). The rows of W₂ are queries, one for each hop."""
+
+    task = "classify"
+
+    def __init__(self, config: StructuredConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab, config.embed, padding_idx=PAD)
+        self.encoder = Recurrent(
+            config.cell, config.embed, config.width, config.layers, directions=2, dropout=config.dropout
+        )
+        self.key = nn.Linear(config.width, config.attention, bias=False)
+        self.hops = nn.Parameter(torch.randn(config.hops, config.attention) / config.attention**0.5)
+        self.attention = Attention(Dot())
+        self.hidden = nn.Linear(config.hops * config.width, config.width)
+        self.readout_ = nn.Linear(config.width, config.labels)
+
+    def look(self, batch: Batch) -> Look:
+        """The matrix M (B, hops, width) and where each hop looked (B, hops, T)."""
+        return self.attention.look(*self._reading(batch))
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """M (B, hops, width) → logits (B, labels)"""
+        hidden = torch.relu(self.hidden(self._drop(pooled.flatten(1))))
+        return self.readout_(self._drop(hidden))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.classify(self.attention(*self._reading(batch)))
+
+    def _reading(self, batch: Batch) -> tuple[Tensor, Memory]:
+        states, _ = self.encoder(self._drop(self.embedding(batch.tokens)), batch.real)
+        memory = Memory(torch.tanh(self.key(states)), states, batch.real)
+        return self.hops.expand(len(states), -1, -1), memory
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout, self.training)

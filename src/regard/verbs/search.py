@@ -1,0 +1,154 @@
+"""Translate: search for the best target of each line, then look once at how the winners were said."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.batches import Ragged
+from regard.data.tokenizers import BOS, EOS, PAD
+from regard.decode import beam as beam_search
+from regard.decode import State, collect, stream
+from regard.errors import UserError
+from regard.record import active_tape, silenced
+from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, play, rounded
+from regard.verbs.loaded import Loaded
+
+SILENT = (PAD, BOS)  # what no sentence contains
+
+
+@dataclass(frozen=True, eq=False)
+class Translation:
+    """One answer to one line. That to a blank line is blank."""
+
+    line: int  # which of the lines it answers, from 0
+    text: str
+    score: float  # logp / length ** penalty; the end of the sentence counts in both
+    logp: float
+    tokens: list[int]  # without the end
+    source_pieces: list[str]
+    target_pieces: list[str]
+    logps: Floats | None = None  # (T + 1,) of each token and of the end; where an alignment was asked for
+    alignment: Floats | None = None  # (target pieces, source pieces); where asked for and the model has attention
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to look for a target: greedily where the beam is one, else by beam search."""
+
+    beam: int = 1
+    nbest: int = 1
+    penalty: float = 1.0
+    limit: int | None = None  # tokens of a target, its end included; None: twice the source, and some
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise UserError(f"beam={self.beam}: give 1 (greedy) or more.")
+        if not 1 <= self.nbest <= self.beam:
+            raise UserError(f"nbest={self.nbest} with beam={self.beam}: give 1 to {self.beam}, or a larger beam.")
+        if self.limit is not None and self.limit < 1:
+            raise UserError(f"limit={self.limit}: allow at least 1 token.")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A target, as the search leaves it."""
+
+    line: int
+    tokens: list[int]  # without the end
+    score: float
+    logp: float
+
+
+def translate(
+    model: Loaded,
+    lines: Sequence[str],
+    beam: int = 1,
+    nbest: int = 1,
+    penalty: float = 1.0,
+    limit: int | None = None,
+    align: bool = True,
+    batch_tokens: int = BATCH_TOKENS,
+) -> list[Translation]:
+    """The `nbest` best targets of every line, best first; the lines in their order.
+
+    With `align` each comes with the alignment of one forced pass. While the caller records the model, the tape gets one
+    forced pass of all answers and nothing of the search.
+    """
+    model.expect("translate", "translate")
+    search = Search(beam, nbest, penalty, limit)
+    sources = model.read(lines)
+    there = [line for line, source in enumerate(sources) if source]
+    found = [Found(line, [], 0.0, 0.0) for line, source in enumerate(sources) if not source]
+    with silenced(model.module), torch.no_grad(), model.autocast():
+        for rows in grouped([len(sources[line]) for line in there], batch_tokens // beam):
+            found += _search(model, {there[row]: sources[there[row]] for row in rows}, search)
+    found.sort(key=lambda one: one.line)  # stable: the best of a line stays first
+
+    pairs = [(sources[one.line], one.tokens) for one in found if sources[one.line]]
+    if pairs and (tape := active_tape(model.module)) is not None:
+        play(model, pairs)
+        tape.keys, tape.queries = model.captions(*pairs[0])
+    looks = iter(forced(model, pairs, batch_tokens) if align else [])
+    return [_told(model, one, sources[one.line], next(looks, None) if sources[one.line] else None) for one in found]
+
+
+def _told(model: Loaded, one: Found, source: list[int], look: Forced | None) -> Translation:
+    """A target with its text, its pieces and what the forced pass saw; the look at its end is left out."""
+    alignment = None if look is None or look.weights is None else look.weights[:-1]
+    columns, rows = model.captions(source, one.tokens)
+    return Translation(
+        line=one.line,
+        text=model.target_tokenizer.decode(one.tokens),
+        score=one.score,
+        logp=one.logp,
+        tokens=one.tokens,
+        source_pieces=columns,
+        target_pieces=rows[:-1],
+        logps=None if look is None else look.logps,
+        alignment=alignment,
+    )
+
+
+def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Iterator[Found]:
+    """The best targets of one batch of lines."""
+    width = max(map(len, sources.values()))
+    padded = Ragged(list(sources.values())).padded(np.arange(len(sources)), width)
+    source, real = (torch.from_numpy(array).to(model.device) for array in (padded.ids, padded.real))
+    prompt = torch.full((len(sources),), BOS, device=model.device)
+    limit = search.limit or 2 * rounded(width) + 20
+    state = model.module.start(source, real, capacity=limit)
+    if search.beam == 1:
+        tokens, logps = _greedy(model, state, prompt, limit)
+        tokens, logps = tokens[:, None], logps[:, None]  # (B, 1, T), (B, 1)
+    else:
+        best = beam_search(
+            model.module, state, prompt, search.beam, limit, EOS, search.penalty, search.nbest, forbid=SILENT
+        )
+        tokens, logps = best.tokens, best.logps
+    for line, rows, totals in zip(sources, tokens.tolist(), logps.tolist()):
+        for row, logp in zip(rows, totals):
+            if row[0] != PAD:  # a vocabulary may have too few sentences to offer
+                said = row[: row.index(EOS)]
+                yield Found(line, said, logp / (len(said) + 1) ** search.penalty, logp)
+
+
+def _greedy(model: Loaded, state: State, prompt: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+    """The likeliest token at every step, and the end at the limit: tokens (B, T), their log-probability (B,)."""
+    silent = torch.tensor(SILENT, device=prompt.device)
+    chosen: list[Tensor] = []
+
+    def pick(logits: Tensor) -> Tensor:
+        logps = F.log_softmax(logits.float(), dim=-1).index_fill(1, silent, float("-inf"))
+        best, tokens = logps.max(dim=1)
+        if len(chosen) + 1 >= limit:
+            best, tokens = logps[:, EOS], torch.full_like(tokens, EOS)
+        chosen.append(best)
+        return tokens
+
+    tokens = collect(stream(model.module, state, prompt, pick, limit, EOS))
+    logps = torch.stack(chosen[: tokens.shape[1]], dim=1)
+    return tokens, logps.masked_fill(tokens == PAD, 0.0).sum(dim=1)

@@ -1,6 +1,6 @@
 """Recurrent cells from their equations, and the stacks that run them on fused kernels.
 
-The cell functions are the definition. What runs is torch's fused kernel with the same parameters; tests hold the two
+The cells are the definition. What runs is torch's fused kernel with the same parameters; tests hold the two
 together. A state is one tensor (B, layers, parts, width), batch first: RNN and GRU carry one part (h), LSTM two (h, c).
 """
 
@@ -25,35 +25,35 @@ class Weights(NamedTuple):
     hidden_bias: Tensor
 
 
-def rnn_cell(x: Tensor, state: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
-    """h' = tanh(W x + U h + b) (Elman 1990)"""
-    (h,) = state
-    return (torch.tanh(F.linear(x, w.input, w.input_bias) + F.linear(h, w.hidden, w.hidden_bias)),)
+def rnn_pointwise(x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """h' = tanh(W x + U h + b) (Elman 1990), given the two products"""
+    return (torch.tanh(x + h),)
 
 
-def lstm_cell(x: Tensor, state: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
+def lstm_pointwise(x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """c' = f ⊙ c + i ⊙ g,  h' = o ⊙ tanh(c') (Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000)"""
-    h, c = state
-    gates = F.linear(x, w.input, w.input_bias) + F.linear(h, w.hidden, w.hidden_bias)
-    i, f, g, o = gates.chunk(4, dim=-1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    i, f, g, o = (x + h).chunk(4, dim=-1)
+    c = torch.sigmoid(f) * before[1] + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-def gru_cell(x: Tensor, state: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
+def gru_pointwise(x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """h' = (1 - z) ⊙ n + z ⊙ h,  n = tanh(W x + r ⊙ (U h + b)) (Cho et al. 2014; r after the product, as in cuDNN)"""
-    (h,) = state
-    xr, xz, xn = F.linear(x, w.input, w.input_bias).chunk(3, dim=-1)
-    hr, hz, hn = F.linear(h, w.hidden, w.hidden_bias).chunk(3, dim=-1)
+    (xr, xz, xn), (hr, hz, hn) = x.chunk(3, dim=-1), h.chunk(3, dim=-1)
     r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
     n = torch.tanh(xn + r * hn)
-    return ((1 - z) * n + z * h,)
+    return ((1 - z) * n + z * before[0],)
 
 
-Cell = Callable[[Tensor, Sequence[Tensor], Weights], tuple[Tensor, ...]]
-DEFINITIONS: dict[str, Cell] = {"rnn": rnn_cell, "lstm": lstm_cell, "gru": gru_cell}
+Pointwise = Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Tensor, ...]]
+POINTWISE: dict[str, Pointwise] = {"rnn": rnn_pointwise, "lstm": lstm_pointwise, "gru": gru_pointwise}
 KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 PARTS = {"rnn": 1, "lstm": 2, "gru": 1}
+
+
+def cell(kind: str, x: Tensor, before: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
+    """One step of one layer by its equations: (B, inputs) and the parts of the state → the parts after it."""
+    return POINTWISE[kind](F.linear(x, w.input, w.input_bias), F.linear(before[0], w.hidden, w.hidden_bias), before)
 
 
 class Recurrent(nn.Module):
@@ -140,12 +140,11 @@ class Recurrent(nn.Module):
 
     def definition(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """``advance`` written out from the cell's equations, without dropout: what the fast routes are held against."""
-        cell = DEFINITIONS[self.cell]
         after = []
         for depth in range(self.layers):
             w, parts, outputs = self.weights(depth), tuple(state[:, depth].unbind(1)), []
             for t in range(x.shape[1]):
-                parts = cell(x[:, t], parts, w)
+                parts = cell(self.cell, x[:, t], parts, w)
                 outputs.append(parts[0])
             x = torch.stack(outputs, 1)
             after.append(torch.stack(parts, 1))

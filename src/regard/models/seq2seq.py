@@ -28,6 +28,7 @@ from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError, nearest
 from regard.layers.recurrent import KERNELS, Recurrent
+from regard.layers.unrolled import Stepwise, Unrolled
 from regard.scores import SCORES, WINDOWS, Score, build_score
 
 
@@ -118,11 +119,12 @@ class Bahdanau(nn.Module):
 
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         assert carry.memory is not None
+        loop, at = Unrolled(self.rnn, x), _positions(carry, x)
         hidden, outputs, contexts = carry.hidden, [], []
-        for t, token in enumerate(x.unbind(1)):
+        for t in range(x.shape[1]):
             query = hidden[:, -1, 0].unsqueeze(1)  # the top layer's h
-            context = self.attention(query, carry.memory, q_at=_at(carry.at + t, x)).squeeze(1)
-            output, hidden = self.rnn.step(torch.cat([token, context], -1), hidden)
+            context = self.attention(query, carry.memory, q_at=at[t : t + 1]).squeeze(1)
+            output, hidden = loop.step(context, hidden)
             outputs.append(output)
             contexts.append(context)
         joined = torch.cat([torch.stack(outputs, 1), torch.stack(contexts, 1), x], -1)
@@ -145,8 +147,7 @@ class Luong(nn.Module):
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         assert carry.memory is not None
         outputs, hidden = self.rnn.advance(x, carry.hidden)
-        at = torch.arange(carry.at, carry.at + x.shape[1], device=x.device)
-        contexts = self.attention(outputs, carry.memory, q_at=at)
+        contexts = self.attention(outputs, carry.memory, q_at=_positions(carry, x))
         features = torch.tanh(self.out(torch.cat([contexts, outputs], -1)))
         return features, replace(carry, hidden=hidden, at=carry.at + x.shape[1])
 
@@ -168,11 +169,13 @@ class LuongFeeding(nn.Module):
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         assert carry.memory is not None
         assert carry.context is not None
+        loop, at = Unrolled(self.rnn, x), _positions(carry, x)
+        out = Stepwise(self.out.weight, self.out.bias.expand(x.shape[1], x.shape[0], -1))
         hidden, fed, features = carry.hidden, carry.context, []
-        for t, token in enumerate(x.unbind(1)):
-            output, hidden = self.rnn.step(torch.cat([token, fed], -1), hidden)
-            context = self.attention(output.unsqueeze(1), carry.memory, q_at=_at(carry.at + t, x)).squeeze(1)
-            fed = torch.tanh(self.out(torch.cat([context, output], -1)))
+        for t in range(x.shape[1]):
+            output, hidden = loop.step(fed, hidden)
+            context = self.attention(output.unsqueeze(1), carry.memory, q_at=at[t : t + 1]).squeeze(1)
+            fed = torch.tanh(out(torch.cat([context, output], -1)))
             features.append(fed)
         return torch.stack(features, 1), replace(carry, hidden=hidden, context=fed, at=carry.at + x.shape[1])
 
@@ -243,5 +246,6 @@ def _score(config: Seq2SeqConfig) -> Score:
     return build_score(config.score, config.width, config.capacity, config.window, config.radius)
 
 
-def _at(position: int, like: Tensor) -> Tensor:
-    return torch.full((1,), position, dtype=torch.long, device=like.device)
+def _positions(carry: Carry, x: Tensor) -> Tensor:
+    """Of the T tokens about to be read."""
+    return torch.arange(carry.at, carry.at + x.shape[1], device=x.device)

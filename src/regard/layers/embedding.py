@@ -1,0 +1,116 @@
+"""Word vectors learned elsewhere, as a start for an embedding: word2vec and GloVe text files."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import UserError
+
+
+def load_vectors(path: str | Path, words: Sequence[str], width: int) -> tuple[Tensor, Tensor]:
+    """The vectors (N, width) of N words, and which of them (N,) the file has; the others are zeros.
+
+    A line is a word and its numbers, between single spaces (Mikolov et al. 2013; Pennington et al. 2014); a first line
+    "count width" may precede them. The file may be gzipped (.gz) or xz (.xz). It is read line by line, and only the
+    numbers of wanted words are parsed. Of a word that comes twice the first, more frequent one counts; a word with a
+    space in it, which no tokenizer gives, is passed over.
+    """
+    path = Path(path).expanduser()
+    places: dict[str, list[int]] = {}
+    for place, word in enumerate(words):
+        places.setdefault(word, []).append(place)
+    vectors, found = torch.zeros(len(words), width), torch.zeros(len(words), dtype=torch.bool)
+    for number, line in _vector_lines(path, width):
+        word, _, rest = line.partition(" ")
+        spaces = line.count(" ")
+        if spaces < width:
+            raise UserError(f"{path}, line {number}: expected a word and {width} numbers, found {spaces} numbers")
+        if spaces == width and word in places:
+            rows = places.pop(word)
+            vectors[rows] = torch.tensor(_numbers(rest, path, number))
+            found[rows] = True
+    return vectors, found
+
+
+def start_embedding(embedding: nn.Embedding, path: str | Path, pieces: Sequence[str]) -> int:
+    """Copies the vectors of the pieces that a file has into their rows of an embedding; how many there were.
+
+    The other rows stay as they are, and so does that of padding.
+    """
+    assert len(pieces) == embedding.num_embeddings
+    vectors, found = load_vectors(path, pieces, embedding.embedding_dim)
+    if embedding.padding_idx is not None:
+        found[embedding.padding_idx] = False
+    if not found.any():
+        raise UserError(f"{path}: has none of the {len(pieces)} pieces of the vocabulary; is it of another language?")
+    with torch.no_grad():
+        embedding.weight[found.to(embedding.weight.device)] = vectors[found].to(embedding.weight)
+    return int(found.sum())
+
+
+def _vector_lines(path: Path, width: int) -> Iterator[tuple[int, str]]:
+    """The numbered lines that hold vectors, once the first has shown that they are of this width."""
+    shown = 0
+    for number, line in _lines(path):
+        fields = line.split(" ") if not shown else []
+        if number == 1 and len(fields) == 2 and all(field.isdecimal() for field in fields):
+            _check_width(path, int(fields[1]), width)
+            continue
+        if not shown:
+            shown = len(fields) - 1
+            _check_width(path, shown, width)
+        yield number, line
+    if not shown:
+        raise UserError(f"{path}: holds no vectors; give a file with a word and its numbers on each line")
+
+
+def _check_width(path: Path, given: int, width: int) -> None:
+    if given != width:
+        raise UserError(f"model.embed={width}: the vectors of {path} have {given} numbers; set model.embed={given}")
+
+
+def _numbers(text: str, path: Path, number: int) -> list[float]:
+    try:
+        values = [float(field) for field in text.split(" ")]
+    except ValueError as error:
+        raise UserError(f"{path}, line {number}: expected numbers after the word ({error})") from None
+    if not all(map(math.isfinite, values)):
+        raise UserError(f"{path}, line {number}: a number is not finite")
+    return values
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The numbered lines of a text file that are not blank, one at a time: such files are larger than they look."""
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, 1):
+                if stripped := line.rstrip(" \t\r\n"):
+                    yield number, stripped
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; model.embedding names a file of word vectors") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: this is a folder; model.embedding names a file of word vectors") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text ({error.reason}); give the text format, not the binary one") from error
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); check its permissions, or fetch it again") from error
+
+
+def _open(path: Path) -> TextIO:
+    r"""Only \n ends a line: a few words of public files are rarer separators themselves."""
+    match path.suffix:
+        case ".gz":
+            return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
+        case ".xz":
+            return lzma.open(path, "rt", encoding="utf-8-sig", newline="\n")
+        case _:
+            return path.open(encoding="utf-8-sig", newline="\n")

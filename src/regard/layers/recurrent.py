@@ -91,9 +91,9 @@ class Recurrent(nn.Module):
         """
         if real is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        runs = [(self.onward, _real_first(real))]
+        runs = [(self.onward, real_first(real))]
         if self.returning:
-            runs.append((self.returning, _real_first(real.flip(1)).sub(real.shape[1] - 1).neg()))
+            runs.append((self.returning, real_first(real.flip(1)).sub(real.shape[1] - 1).neg()))
         end = (real.sum(1) - 1).clamp(min=0)[:, None, None]  # where a direction's reading ends
         finals = []
         for depth in range(self.layers):
@@ -159,7 +159,7 @@ class Recurrent(nn.Module):
         return like.new_zeros(rows, self.layers, self.parts, self.width)
 
 
-def _real_first(real: Tensor) -> Tensor:
+def real_first(real: Tensor) -> Tensor:
     """(B, T) → the order that reads real positions first, otherwise unchanged."""
     return torch.argsort(~real, dim=1, stable=True)
 

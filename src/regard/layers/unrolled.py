@@ -7,6 +7,7 @@ large product after the loop: ``Stepwise`` collects the factors on the way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -69,10 +70,19 @@ class Unrolled:
         rnn, after, x = self.rnn, [], fed
         for depth in range(rnn.layers):
             before = state[:, depth].unbind(1)
-            parts = POINTWISE[rnn.cell](self.inputs[depth](x), self.hidden[depth](before[0]), before)
+            parts = pointwise(rnn.cell, self.inputs[depth](x), self.hidden[depth](before[0]), before)
             after.append(torch.stack(parts, 1) if PARTS[rnn.cell] == 2 else parts[0][:, None])
             x = F.dropout(parts[0], rnn.dropout, rnn.training) if depth + 1 < rnn.layers else parts[0]
         return x, torch.stack(after, 1) if rnn.layers > 1 else after[0][:, None]
+
+
+def pointwise(kind: str, x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The cell's equations after its two products; on a GPU as the one kernel that torch's own cells launch for them."""
+    if x.is_cuda and kind == "gru":
+        return (torch._thnn_fused_gru_cell(x, h, before[0].to(x.dtype))[0],)
+    if x.is_cuda and kind == "lstm":
+        return torch._thnn_fused_lstm_cell(x, h, before[1].to(x.dtype))[:2]
+    return POINTWISE[kind](x, h, before)
 
 
 def _every_step(bias: Tensor, steps: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from regard.mask import EVERYTHING, Mask
-from regard.scores import ScaledDot, Score, default_positions
+from regard.mask import EVERYTHING, Mask, default_positions
+from regard.scores import ScaledDot, Score
 
 if TYPE_CHECKING:
     from regard.record import Tap
@@ -63,17 +63,20 @@ class Memory:
         """The memory with T more slots filled. Without gradients the buffers are reused: a step consumes its state."""
         assert self.used is not None, "a source memory is not written to"
         slots = self.used + torch.arange(keys.shape[-2], device=keys.device)
-        if torch.is_grad_enabled():
-            filled = self.keys.index_copy(-2, slots, keys), self.values.index_copy(-2, slots, values)
-        else:
-            filled = self.keys.index_copy_(-2, slots, keys), self.values.index_copy_(-2, slots, values)
-        return replace(self, keys=filled[0], values=filled[1], used=self.used + keys.shape[-2])
+        copy = Tensor.index_copy if torch.is_grad_enabled() else Tensor.index_copy_
+        return replace(
+            self,
+            keys=copy(self.keys, -2, slots, keys.to(self.keys.dtype)),  # under autocast what is written may be half
+            values=copy(self.values, -2, slots, values.to(self.values.dtype)),
+            used=self.used + keys.shape[-2],
+        )
 
     def select(self, rows: Tensor) -> Memory:
         """Rows reordered or repeated, for beams. The beams of a sentence share its source memory, which stays put."""
         if self.used is None:
             return self
-        return replace(self, keys=self.keys[rows], values=self.values[rows])
+        real = None if self.real is None else self.real[rows]
+        return replace(self, keys=self.keys[rows], values=self.values[rows], real=real)
 
     def mask(self) -> Mask:
         """What may be seen of it."""
@@ -110,33 +113,24 @@ class Attention(nn.Module):
         return Memory(self.score.keys(states), states, real)
 
     def forward(self, q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None) -> Tensor:
-        read = mask & memory.mask()
-        folded = _fold(q, memory)
-        context = attend(
-            self.score,
-            folded,
-            memory.keys,
-            memory.values,
-            read,
-            self.dropout if self.training else 0.0,
-            _repeat(q_at, q, folded),
-        )
+        """What the queries (B, ..., Tq, D) read, (B, ..., Tq, Dv)."""
+        folded, q_at = _fold(q, memory, mask, q_at)
+        seen = mask & memory.mask()
+        dropout = self.dropout if self.training else 0.0
+        context = attend(self.score, folded, memory.keys, memory.values, seen, dropout, q_at)
         if self.tap is not None:
-            self.tap.write(self._weights(q, memory, read, q_at))
-        return context.reshape(*q.shape[:-1], context.shape[-1])
+            with torch.no_grad():
+                self.tap.write(_unfold(weights(self.score, folded, memory.keys, seen, q_at), q))
+        return _unfold(context, q)
 
     def look(self, q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None) -> Look:
         """Context and weights, both differentiable (hard attention, coverage, alignment losses); taped as well."""
-        seen = self._weights(q, memory, mask & memory.mask(), q_at)
+        folded, q_at = _fold(q, memory, mask, q_at)
+        table = weights(self.score, folded, memory.keys, mask & memory.mask(), q_at)
+        look = Look(_unfold(table.to(memory.values.dtype) @ memory.values, q), _unfold(table, q))
         if self.tap is not None:
-            self.tap.write(seen)
-        context = _fold(seen, memory).to(memory.values.dtype) @ memory.values
-        return Look(context.reshape(*q.shape[:-1], context.shape[-1]), seen)
-
-    def _weights(self, q: Tensor, memory: Memory, mask: Mask, q_at: Tensor | None) -> Tensor:
-        folded = _fold(q, memory)
-        table = weights(self.score, folded, memory.keys, mask, _repeat(q_at, q, folded))
-        return table.reshape(*q.shape[:-1], table.shape[-1])
+            self.tap.write(look.weights)
+        return look
 
 
 class MultiHead(nn.Module):
@@ -178,16 +172,26 @@ class MultiHead(nn.Module):
         return x.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)  # (B, T, H·D) → (B, H, T, D)
 
 
-def _fold(q: Tensor, memory: Memory) -> Tensor:
-    """(B·K, Tq, D) → (B, K·Tq, D): the K beams of a sentence read its one source memory as further queries."""
-    rows = memory.keys.shape[0]
+def _fold(q: Tensor, memory: Memory, mask: Mask, q_at: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """(B·K, ..., Tq, D) → (B, ..., K·Tq, D), and positions: the K beams of a sentence share its memory as more queries.
+
+    Without beams the queries stay as they are. Positions count from what a growing memory holds, never from its end.
+    """
+    rows, queries = memory.keys.shape[0], q.shape[-2]
     if q.shape[0] == rows:
-        return q
+        if q_at is None and memory.used is not None:
+            q_at = memory.used - queries + torch.arange(queries, device=q.device)
+        return q, q_at
     assert memory.used is None, "only a source memory is shared by beams"
-    assert q.shape[0] % rows == 0, f"{q.shape[0]} queries cannot share {rows} memories"
-    return q.reshape(rows, -1, q.shape[-1])
+    assert mask.keys is mask.pairs is None, "what beams may see of their memory is said in the memory"
+    beams = q.shape[0] // rows
+    assert beams * rows == q.shape[0], f"{q.shape[0]} queries cannot share {rows} memories"
+    q_at, _ = default_positions(q, memory.keys, q_at, None)
+    return q.unflatten(0, (rows, beams)).movedim(1, -3).flatten(-3, -2), q_at.repeat(beams)
 
 
-def _repeat(q_at: Tensor | None, q: Tensor, folded: Tensor) -> Tensor | None:
-    """The positions of folded queries: every beam has those of its sentence."""
-    return q_at if q_at is None or q is folded else q_at.repeat(q.shape[0] // folded.shape[0])
+def _unfold(result: Tensor, q: Tensor) -> Tensor:
+    """(B, ..., K·Tq, X) → (B·K, ..., Tq, X): each beam gets its own."""
+    if result.shape[0] == q.shape[0]:
+        return result
+    return result.unflatten(-2, (-1, q.shape[-2])).movedim(-3, 1).flatten(0, 1)

@@ -36,7 +36,7 @@ class Mask:
             window=min(windows) if windows else None,
             documents=self.documents if other.documents is None else other.documents,
             keys=_both(self.keys, other.keys),
-            pairs=_both(self.pairs, other.pairs),
+            pairs=_both_pairs(self.pairs, other.pairs),
         )
 
     @property
@@ -53,11 +53,10 @@ class Mask:
         dimensions stay free: batch is first, whatever lies between it and the last two (heads) is broadcast.
         """
         table: Tensor | None = None
-        distance = q_at[:, None] - k_at[None, :]  # (Tq, Tk)
         if self.causal:
-            table = _both(table, distance >= 0)
+            table = q_at[:, None] >= k_at  # (Tq, Tk)
         if self.window is not None:
-            table = _both(table, distance.abs() <= self.window)
+            table = _both(table, (q_at[:, None] - k_at).abs() <= self.window)
         if self.documents is not None:
             same = self.documents[:, q_at][:, :, None] == self.documents[:, k_at][:, None, :]  # (B, Tq, Tk)
             table = _both(table, _spread(same, dims))
@@ -72,16 +71,27 @@ EVERYTHING = Mask()
 CAUSAL = Mask(causal=True)
 
 
-def positions(queries: int, keys: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where no positions are given, the queries are the last Tq of the Tk keys."""
-    k_at = torch.arange(keys, device=device)
-    return torch.arange(keys - queries, keys, device=device), k_at
+def default_positions(q: Tensor, k: Tensor, q_at: Tensor | None, k_at: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The given positions; where none are given, the queries are the last Tq of the Tk keys."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    return (
+        torch.arange(keys - queries, keys, device=q.device) if q_at is None else q_at,
+        torch.arange(keys, device=k.device) if k_at is None else k_at,
+    )
 
 
 def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     if a is None or b is None:
         return b if a is None else a
     return a & b
+
+
+def _both_pairs(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """One of the two may speak of heads and the other not."""
+    if a is None or b is None:
+        return _both(a, b)
+    dims = max(a.dim(), b.dim())
+    return _spread(a, dims) & _spread(b, dims)
 
 
 def _spread(table: Tensor, dims: int) -> Tensor:

@@ -44,7 +44,7 @@ class Tape:
         return list(self.reads)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tap:
     """Connects one attention module to a tape; keeps only the heads and query rows that were asked for."""
 
@@ -52,13 +52,18 @@ class Tap:
     name: str
     heads: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None
+    start: int = 0  # queries read so far: where the next read begins on the tape
 
     def write(self, weights: Tensor) -> None:
-        kept = weights.detach()
-        if self.heads is not None and kept.dim() == 4:
+        """Puts the weights (B, [H,] Tq, Tk) of one read on the tape."""
+        kept, queries = weights.detach(), weights.shape[-2]
+        if self.heads is not None and kept.dim() > 3:
+            if max(self.heads, default=0) >= kept.shape[1]:
+                raise UserError(f"record: heads={list(self.heads)}: {self.name!r} has heads 0 to {kept.shape[1] - 1}")
             kept = kept[:, list(self.heads)]
         if self.rows is not None:
-            kept = kept[..., list(self.rows), :]
+            kept = kept[..., [row - self.start for row in self.rows if 0 <= row - self.start < queries], :]
+        self.start += queries
         self.tape.reads.setdefault(self.name, []).append(kept.float().cpu())
 
 
@@ -73,7 +78,9 @@ def record(
 ) -> Iterator[Tape]:
     """Records the weights of the attention modules whose path matches ``pattern`` while the block runs.
 
-    ``heads`` and ``rows`` limit what is kept of each read (rows are query positions within one read).
+    ``heads`` and ``rows`` limit what is kept. A row is a query's place on the tape, where the reads of a module follow
+    one another: the same query is the same row whether a model steps or runs at once. Inside another ``record`` of the
+    same module this one takes over until it ends.
     """
     found = attentions(model)
     chosen = {name: module for name, module in found.items() if fnmatchcase(name, pattern)}

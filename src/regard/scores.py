@@ -1,7 +1,7 @@
 """How a query is compared with a key: every attention score as one small class.
 
-All but one are a dot product in disguise, ``logits = scale · queries(q) · keys(memory)ᵀ + bias``, and so all but one
-run on torch's fused kernel. The exception is the oldest: additive attention puts a tanh between query and key.
+Most are a dot product in disguise, ``logits = scale · queries(q) · keys(memory)ᵀ + bias``, and so run on torch's fused
+kernel. The exceptions: the oldest puts a tanh between query and key, and location does not look at the keys at all.
 
 ==============  ==========================  ==========================
 score           logit of query q, key k     from
@@ -20,50 +20,63 @@ score           logit of query q, key k     from
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.errors import UserError, nearest
-from regard.mask import Mask, positions
+from regard.kernels.additive import additive_logits
+from regard.mask import Mask, default_positions
 
 
 class Score(nn.Module):
-    """logits = scale · queries(q) @ keys(memory)ᵀ + bias(q, k, q_at, k_at)
+    """How well each query matches each key; a subclass brings ``logits``, the definition.
 
     Queries are (..., Tq, D), keys (..., Tk, D); the leading dimensions are free. ``keys`` is applied once per memory by
     whoever owns the memory and its result is passed around: a score keeps nothing between calls.
     """
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return memory
+
+    def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        """(..., Tq, D), (..., Tk, D) and their positions (Tq,), (Tk,) → (..., Tq, Tk)"""
+        raise NotImplementedError
+
+    def weights(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor, k_at: Tensor) -> Tensor:
+        """Softmax over the keys that may be seen. A row that may see nothing is zeros, never NaN."""
+        return masked_softmax(self.logits(q, k, q_at, k_at), mask.table(q_at, k_at, q.dim()))
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
+    ) -> Tensor:
+        """What is read, ``dropout(weights) @ v``: here by definition; a subclass may know a faster route."""
+        weights = self.weights(q, k, mask, *default_positions(q, k, q_at, k_at))
+        return F.dropout(weights, dropout).to(v.dtype) @ v
+
+
+class Dot(Score):
+    """qᵀk (Luong et al. 2015, §3.1): no parameters, equal widths. What its kin add: a scale, a projection, a bias."""
 
     scale: float = 1.0
 
     def queries(self, q: Tensor) -> Tensor:
         return q
 
-    def keys(self, memory: Tensor) -> Tensor:
-        return memory
-
     def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor | None:
         """Added to the logits; a function of positions, never of shapes: a cache is longer than what it holds."""
         return None
 
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
-        """The definition. (..., Tq, D) and (..., Tk, D) → (..., Tq, Tk)"""
         logits = self.scale * (self.queries(q) @ k.mT)
         bias = self.bias(q, k, q_at, k_at)
         return logits if bias is None else logits + bias
 
-    def weights(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor, k_at: Tensor) -> Tensor:
-        """The definition: softmax over the keys that may be seen. A row that may see nothing is zeros, never NaN."""
-        return masked_softmax(self.logits(q, k, q_at, k_at), mask.table(q_at, k_at, q.dim()))
-
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        """The fast route: equal to ``dropout(weights) @ v``, through the fused kernel."""
+        """Through torch's fused kernel: the weights never exist."""
         # A kernel's is_causal lines up the first query with the first key: only right when they are as many.
         causal = mask.only_causal and q_at is None and k_at is None and q.shape[-2] == k.shape[-2]
         q_at, k_at = default_positions(q, k, q_at, k_at)
@@ -76,11 +89,7 @@ class Score(nn.Module):
         return fused(self.queries(q), k, v, table, self.scale, dropout)
 
 
-class Dot(Score):
-    """qᵀk (Luong et al. 2015, eq. 8): no parameters, equal widths."""
-
-
-class ScaledDot(Score):
+class ScaledDot(Dot):
     """qᵀk / √width (Vaswani et al. 2017, eq. 1): keeps the softmax out of saturation when the width is large."""
 
     def __init__(self, width: int) -> None:
@@ -88,8 +97,8 @@ class ScaledDot(Score):
         self.scale = 1.0 / math.sqrt(width)
 
 
-class General(Score):
-    """qᵀWk (Luong et al. 2015, eq. 8). W is applied to the keys, once per memory: a step costs what Dot costs."""
+class General(Dot):
+    """qᵀWk (Luong et al. 2015, §3.1). W is applied to the keys, once per memory: a step costs what Dot costs."""
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -99,45 +108,7 @@ class General(Score):
         return self.key(memory)
 
 
-class Additive(Score):
-    """vᵀ tanh(Wq + Uk) (Bahdanau et al. 2015, §A.1.2): a one-layer network compares query and key.
-
-    Written out it needs a (..., Tq, Tk, D) tensor. ``attend`` never stores one: it walks over the queries in chunks and
-    recomputes each chunk on the way back, so memory grows with Tq·Tk alone.
-    """
-
-    def __init__(self, query_width: int, key_width: int, width: int) -> None:
-        super().__init__()
-        self.query = nn.Linear(query_width, width)
-        self.key = nn.Linear(key_width, width, bias=False)
-        self.v = nn.Parameter(torch.empty(width))
-        nn.init.uniform_(self.v, -1 / math.sqrt(width), 1 / math.sqrt(width))
-
-    def queries(self, q: Tensor) -> Tensor:
-        return self.query(q)
-
-    def keys(self, memory: Tensor) -> Tensor:
-        return self.key(memory)
-
-    def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
-        return additive_logits(self.queries(q), k, self.v)
-
-    def logits_in_chunks(self, q: Tensor, k: Tensor) -> Tensor:
-        if q.shape[-2] == 1:  # one step of a recurrent decoder: there is nothing to cut, so let autograd keep the tanh
-            return additive_logits(q, k, self.v)
-        logits: Tensor = AdditiveInChunks.apply(q, k, self.v)  # type: ignore[no-untyped-call]
-        return logits
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
-    ) -> Tensor:
-        q_at, k_at = default_positions(q, k, q_at, k_at)
-        logits = self.logits_in_chunks(self.queries(q), k)
-        weights = masked_softmax(logits, mask.table(q_at, k_at, q.dim()))
-        return F.dropout(weights, dropout).to(v.dtype) @ v
-
-
-class Cosine(Score):
+class Cosine(Dot):
     """β cos(q, k) (Graves et al. 2014, eq. 5-6): compares directions; lengths do not count, so β must be learned."""
 
     def __init__(self, sharpness: float = 10.0) -> None:
@@ -151,44 +122,59 @@ class Cosine(Score):
         return F.normalize(memory, dim=-1)
 
 
-class Location(Score):
-    """(Wq) read at the key's position (Luong et al. 2015, eq. 9): where to look depends on the query alone.
+class Additive(Score):
+    """vᵀ tanh(Wq + Uk) (Bahdanau et al. 2015, §A.1.2): a one-layer network compares query and key.
 
-    A dot product too: row j of the identity is the key of position j.
+    Written out it needs a (..., Tq, Tk, D) tensor; ``additive_logits`` never holds one, forwards or backwards.
     """
+
+    def __init__(self, query_width: int, key_width: int, width: int) -> None:
+        super().__init__()
+        self.query = nn.Linear(query_width, width)
+        self.key = nn.Linear(key_width, width, bias=False)
+        self.v = nn.Parameter(torch.empty(width))
+        nn.init.uniform_(self.v, -1 / math.sqrt(width), 1 / math.sqrt(width))
+
+    def keys(self, memory: Tensor) -> Tensor:
+        return self.key(memory)
+
+    def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        return additive_logits(self.query(q), k, self.v)
+
+
+class Location(Score):
+    """(Wq) read at the key's position (Luong et al. 2015, §3.1): where to look depends on the query alone."""
 
     def __init__(self, query_width: int, capacity: int) -> None:
         super().__init__()
         self.capacity = capacity
         self.query = nn.Linear(query_width, capacity, bias=False)
 
-    def queries(self, q: Tensor) -> Tensor:
-        return self.query(q)
-
-    def keys(self, memory: Tensor) -> Tensor:
-        length = memory.shape[-2]
-        if length > self.capacity:
-            raise UserError(f"location attention has room for {self.capacity} keys, not {length}: raise model.capacity")
-        identity = torch.eye(length, self.capacity, dtype=memory.dtype, device=memory.device)
-        return identity.expand(*memory.shape[:-2], -1, -1)
+    def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        if k.shape[-2] > self.capacity:
+            raise UserError(
+                f"model.capacity={self.capacity}: location attention cannot see {k.shape[-2]} keys; raise it"
+            )
+        return self.query(q).index_select(-1, k_at)
 
 
-class LocalMonotonic(Score):
-    """The local-m window (Luong et al. 2015, §3.2): target position t sees source positions t - radius … t + radius."""
+class Window(Score):
+    """Another score, seen through a window of ``radius`` positions to either side."""
 
     def __init__(self, score: Score, radius: int) -> None:
         super().__init__()
         self.score = score
         self.radius = radius
 
-    def queries(self, q: Tensor) -> Tensor:
-        return self.score.queries(q)
-
     def keys(self, memory: Tensor) -> Tensor:
         return self.score.keys(memory)
 
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
         return self.score.logits(q, k, q_at, k_at)
+
+
+class LocalMonotonic(Window):
+    """The local-m window (Luong et al. 2015, §3.2): target position t sees source positions t - radius … t + radius."""
 
     def weights(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor, k_at: Tensor) -> Tensor:
         return self.score.weights(q, k, mask & Mask(window=self.radius), q_at, k_at)
@@ -199,7 +185,7 @@ class LocalMonotonic(Score):
         return self.score.attend(q, k, v, mask & Mask(window=self.radius), dropout, q_at, k_at)
 
 
-class LocalPredictive(Score):
+class LocalPredictive(Window):
     """The local-p window (Luong et al. 2015, eq. 9-10): the query predicts its centre, p = S σ(vᵀ tanh(Wq)).
 
     The softmax runs over the window; a Gaussian around p then multiplies the weights, so that p has a gradient and a
@@ -207,37 +193,19 @@ class LocalPredictive(Score):
     """
 
     def __init__(self, score: Score, query_width: int, radius: int) -> None:
-        super().__init__()
-        self.score = score
-        self.radius = radius
+        super().__init__(score, radius)
         self.hidden = nn.Linear(query_width, query_width, bias=False)
         self.centre = nn.Linear(query_width, 1, bias=False)
-
-    def queries(self, q: Tensor) -> Tensor:
-        return self.score.queries(q)
-
-    def keys(self, memory: Tensor) -> Tensor:
-        return self.score.keys(memory)
-
-    def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
-        return self.score.logits(q, k, q_at, k_at)
 
     def weights(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor, k_at: Tensor) -> Tensor:
         length: Tensor | int = k.shape[-2]
         if mask.keys is not None:
             length = mask.keys.sum(-1).reshape(-1, *[1] * (q.dim() - 1))
-        centre = length * torch.sigmoid(self.centre(torch.tanh(self.hidden(q))))  # (..., Tq, 1)
-        offset = (k_at - centre).float()
-        near = Mask(pairs=offset.abs() <= self.radius)
-        gaussian = torch.exp(-offset.square() / (2 * (self.radius / 2) ** 2))
-        weights = self.score.weights(q, k, mask & near, q_at, k_at)
-        return weights * gaussian.to(weights.dtype)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
-    ) -> Tensor:
-        q_at, k_at = default_positions(q, k, q_at, k_at)
-        return F.dropout(self.weights(q, k, mask, q_at, k_at), dropout).to(v.dtype) @ v
+        centre = length * torch.sigmoid(at_least_float32(self.centre(torch.tanh(self.hidden(q)))))  # (..., Tq, 1)
+        offset = k_at - centre  # (..., Tq, Tk)
+        weights = self.score.weights(q, k, mask & Mask(pairs=offset.abs() <= self.radius), q_at, k_at)
+        sigma = self.radius / 2
+        return weights * torch.exp(-offset.square() / (2 * sigma**2))
 
 
 SCORES: dict[str, type[Score]] = {
@@ -280,20 +248,19 @@ def build_score(name: str, width: int, capacity: int, window: str = "none", radi
             raise UserError(f"model.window={window}: no such window.{nearest(window, WINDOWS)}")
 
 
-def default_positions(q: Tensor, k: Tensor, q_at: Tensor | None, k_at: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The given positions, the missing ones filled in."""
-    q_default, k_default = positions(q.shape[-2], k.shape[-2], q.device)
-    return q_default if q_at is None else q_at, k_default if k_at is None else k_at
+def at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def masked_softmax(logits: Tensor, table: Tensor | None) -> Tensor:
     """Softmax over the last dimension, in at least float32; a row with nothing to see is zeros, with zero gradient."""
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
+    logits = at_least_float32(logits)
     if table is None:
         return logits.softmax(-1)
-    weights = logits.masked_fill(~table, -math.inf).softmax(-1)  # NaN in rows with nothing to see …
-    return weights.masked_fill(~table, 0.0)  # … which this removes, forwards and backwards
+    hidden = ~table
+    # The lowest number, not -∞: a row with nothing to see is then even, not NaN, until its cells are hidden again.
+    weights = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(-1)
+    return weights.masked_fill(hidden, 0.0)
 
 
 def fused(
@@ -306,41 +273,3 @@ def fused(
     k, v = k.to(q.dtype), v.to(q.dtype)  # under autocast a projected query is half, an unprojected key is not
     out = F.scaled_dot_product_attention(q, k, v, table, dropout, is_causal=causal, scale=scale)
     return out.squeeze(1) if lift else out
-
-
-def additive_logits(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """vᵀ tanh(q + k) for every pair, written out: (..., Tq, D), (..., Tk, D), (D,) → (..., Tq, Tk)"""
-    return torch.tanh(q.unsqueeze(-2) + k.unsqueeze(-3)) @ v
-
-
-class AdditiveInChunks(torch.autograd.Function):
-    """``additive_logits`` that never holds more than a chunk of the (..., Tq, Tk, D) tensor, forwards or backwards."""
-
-    CHUNK: ClassVar = {
-        "cpu": 2**19,
-        "cuda": 2**27,
-    }  # elements: a CPU chunk should stay in the cache, a GPU chunk fill the card
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        ctx.save_for_backward(q, k, v)
-        return torch.cat([additive_logits(part, k, v) for part in AdditiveInChunks.parts(q, k)], dim=-2)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = ctx.saved_tensors
-        parts = AdditiveInChunks.parts(q, k)
-        dk, dv, dq = torch.zeros_like(k), torch.zeros_like(v), []
-        for part, g in zip(parts, gradient.split([p.shape[-2] for p in parts], dim=-2)):
-            activation = torch.tanh(part.unsqueeze(-2) + k.unsqueeze(-3))  # (..., chunk, Tk, D)
-            dv += g.flatten() @ activation.flatten(0, -2)
-            inner = activation.square_().neg_().add_(1).mul_(v).mul_(g.unsqueeze(-1))  # reuses the one large buffer
-            dq.append(inner.sum(-2))
-            dk += inner.sum(-3)
-        return torch.cat(dq, dim=-2), dk, dv
-
-    @staticmethod
-    def parts(q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
-        row = max(1, k.numel())  # what one query of every batch element and head costs: B · H · Tk · D
-        return q.split(max(1, AdditiveInChunks.CHUNK[q.device.type] // row), dim=-2)

@@ -77,11 +77,11 @@ class Unrolled:
 
 
 def pointwise(kind: str, x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The cell's equations after its two products; on a GPU as the one kernel that torch's own cells launch for them."""
+    """The cell's equations after its two products; on a GPU the one kernel that torch's own cells launch."""
     if x.is_cuda and kind == "gru":
-        return (torch._thnn_fused_gru_cell(x, h, before[0].to(x.dtype))[0],)
+        return (torch.ops.aten._thnn_fused_gru_cell(x, h, before[0].to(x.dtype))[0],)
     if x.is_cuda and kind == "lstm":
-        return torch._thnn_fused_lstm_cell(x, h, before[1].to(x.dtype))[:2]
+        return torch.ops.aten._thnn_fused_lstm_cell(x, h, before[1].to(x.dtype))[:2]
     return POINTWISE[kind](x, h, before)
 
 

@@ -34,6 +34,8 @@ class LstmnConfig:
         for name in ("width", "embed", "context"):
             if (size := getattr(self, name)) < 1:
                 raise UserError(f"model.{name}={size}: must be at least 1")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
 
     def build(self) -> Lstmn:
         return Lstmn(self)
@@ -68,11 +70,11 @@ class Lstmn(nn.Module):
         self,
         source: Tensor | None = None,
         source_real: Tensor | None = None,
-        rows: int = 1,
+        rows: int | None = None,
         capacity: int | None = None,
     ) -> Past:
         """The state before the first token, with room for ``capacity`` of them."""
-        capacity, width = capacity or self.config.context, self.config.width
+        rows, capacity, width = rows or 1, capacity or self.config.context, self.config.width
         like = self.readout_.weight
         keys = self.attention.score.keys(like.new_zeros(1, width)).shape[-1]
         memory = Memory.empty((rows, capacity, keys), (rows, capacity, 2 * width), like)
@@ -82,7 +84,7 @@ class Lstmn(nn.Module):
         """Reads tokens (B, T): features (B, T, width) and the state after them."""
         memory, summary, features = state.memory, state.summary, []
         for x in self._drop(self.embedding(tokens)).unbind(1):
-            query = torch.tanh(self.query(torch.cat([x, summary], -1)))
+            query = self.query(torch.cat([x, summary], -1))
             summary, cell = self.attention(query.unsqueeze(1), memory).squeeze(1).chunk(2, -1)  # h̃, c̃: zeros at first
             i, f, o, g = self.gates(torch.cat([x, summary], -1)).chunk(4, -1)
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)

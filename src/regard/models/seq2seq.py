@@ -27,7 +27,7 @@ from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError, nearest
-from regard.layers.recurrent import KERNELS, Recurrent
+from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import Stepwise, Unrolled
 from regard.scores import SCORES, WINDOWS, Score, build_score
 
@@ -211,11 +211,18 @@ class Seq2Seq(nn.Module):
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
     ) -> Carry:
-        """Reads the source (B, Ts): the state before the first target token."""
+        """Reads the source (B, Ts): the state before the first target token.
+
+        Padding may stand anywhere. It is moved behind what is real, so that position j of the memory is a row's j-th
+        token: scores and windows that depend on positions then see no padding either.
+        """
         if source.shape[1] > self.config.capacity:
             raise UserError(
                 f"a source of {source.shape[1]} tokens is past the model's limit: model.capacity={self.config.capacity}"
             )
+        if source_real is not None:
+            order = real_first(source_real)
+            source, source_real = source.gather(1, order), source_real.gather(1, order)
         states, last = self.encoder(self._drop(self.source_embedding(source)), source_real)
         rnn = self.decoder.rnn
         hidden = torch.tanh(self.bridge(last[:, -1])).unflatten(-1, (rnn.layers, rnn.parts, rnn.width))

@@ -36,6 +36,10 @@ class StructuredConfig:
         for name in ("width", "embed", "layers", "hops", "attention"):
             if (size := getattr(self, name)) < 1:
                 raise UserError(f"model.{name}={size}: must be at least 1")
+        if self.width % 2:
+            raise UserError(f"model.width={self.width}: the encoder's two directions share it, so it must be even")
+        if not 0 <= self.dropout < 1:
+            raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
 
     def build(self) -> Structured:
         return Structured(self)

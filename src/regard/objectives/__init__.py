@@ -1,0 +1,19 @@
+"""What is minimised. A model never computes its own loss."""
+
+from regard.objectives.classify import Labelling
+from regard.objectives.exposure import Exposure, exposure
+from regard.objectives.judged import Judged, Objective
+from regard.objectives.language import NextToken
+from regard.objectives.professor import ProfessorForcing
+from regard.objectives.sequence import TeacherForcing
+
+__all__ = [
+    "Exposure",
+    "Judged",
+    "Labelling",
+    "NextToken",
+    "Objective",
+    "ProfessorForcing",
+    "TeacherForcing",
+    "exposure",
+]

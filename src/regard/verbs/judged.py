@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from regard.alignment import Link, links_from, merge
 from regard.data.batches import Pair
-from regard.errors import UserError
+from regard.errors import UserError, nearest
 from regard.train.metrics import perplexity
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced
 from regard.verbs.loaded import Loaded
 
+UNITS = ("auto", "word", "piece")
 Text = str | tuple[str, str]  # a line for a language model, source and target for a translator
 
 
@@ -48,36 +49,37 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
 def align(
     model: Loaded,
     pairs: Sequence[tuple[str, str]],
-    unit: str = "word",
+    unit: str = "auto",
     method: str = "argmax",
     batch_tokens: int = BATCH_TOKENS,
 ) -> list[Aligned]:
     """The alignment of given pairs, read off the attention while the model is made to say each target.
 
-    `unit` is "word" (pieces are merged) or "piece"; `method` how links are read off weights, "argmax" or "mutual".
+    `unit` is what is linked: "word" (pieces are merged), "piece", or "auto": pieces where the model reads characters,
+    else words. `method` is how links are read off weights: "argmax" or "mutual".
     """
     model.expect("align", "translate")
-    if unit not in ("word", "piece"):
-        raise UserError(f'unit="{unit}": align by "word" or by "piece".')
     encoded = _encoded(model, pairs)
-    answers = []
-    for texts, pair, look in zip(pairs, encoded, forced(model, encoded, batch_tokens)):
-        if look.weights is None:
-            raise UserError(f"{model.path}: this model has no attention to align by; train model.decoder=bahdanau.")
-        weights, units = look.weights[:-1], model.captions(*pair)  # without the look at the end
-        source, target = units[0], units[1][:-1]
-        if unit == "word":
-            weights, source, target = _by_word(model, pair, texts, weights)
-        answers.append(Aligned(source, target, weights, sorted(links_from(weights, method))))
-    return answers
+    looks = forced(model, encoded, batch_tokens)
+    return [aligned(model, pair, look.weights, unit, method) for pair, look in zip(encoded, looks)]
 
 
-def _by_word(
-    model: Loaded, pair: Pair, texts: tuple[str, str], weights: Floats
-) -> tuple[Floats, list[str], list[str]]:
+def aligned(model: Loaded, pair: Pair, weights: Floats | None, unit: str = "auto", method: str = "argmax") -> Aligned:
+    """The links that the weights of a pair's pieces speak for, (T, Ts); a look at the end, row T + 1, is left out."""
+    if unit not in UNITS:
+        raise UserError(f'unit="{unit}": no such unit.{nearest(unit, UNITS)}')
+    if weights is None:
+        raise UserError(f"{model.path}: no attention to align by; train a model with model.decoder=bahdanau.")
     assert model.source_tokenizer is not None
-    merged = merge(weights, model.target_tokenizer.words(pair[1]), model.source_tokenizer.words(pair[0]))
-    return merged, texts[0].split(), texts[1].split()
+    sides = list(zip((model.source_tokenizer, model.target_tokenizer), pair))
+    weights = weights[: len(pair[1])]
+    if unit == "piece" or (unit == "auto" and model.source_tokenizer.kind == "char"):
+        source, target = (tokenizer.pieces(tokens) for tokenizer, tokens in sides)
+    else:
+        source, target = (tokenizer.decode(tokens).split() for tokenizer, tokens in sides)
+        source_words, target_words = (tokenizer.words(tokens) for tokenizer, tokens in sides)
+        weights = merge(weights, target_words, source_words)
+    return Aligned(source, target, weights, sorted(links_from(weights, method)))
 
 
 def _encoded(model: Loaded, texts: Sequence[Text]) -> list[Pair]:
@@ -88,6 +90,6 @@ def _encoded(model: Loaded, texts: Sequence[Text]) -> list[Pair]:
             wanted = "a line of text" if speaks else "a pair (source, target)"
             raise UserError(f"text {number}: this model scores {wanted}, found {text!r:.60}.")
     if speaks:
-        return [([], target) for target in model.read_targets([str(text) for text in texts])]
+        return [([], line) for line in model.read([text for text in texts if isinstance(text, str)])]
     sources, targets = zip(*texts) if texts else ((), ())
-    return list(zip(model.read(sources), model.read_targets(targets)))
+    return list(zip(model.read(sources), model.target_tokenizer.encode_batch([text.strip() for text in targets])))

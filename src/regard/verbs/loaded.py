@@ -1,60 +1,72 @@
 """A trained model with everything that goes with it, ready to be used."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from regard.checkpoint import load_tensors, read_json, resolve
+from regard.checkpoint import read_json, resolve
 from regard.config import from_json
 from regard.data.tokenizers import EOS, Tokenizer
 from regard.errors import UserError, nearest
+from regard.models import Model
 from regard.recipes import KINDS, Recipe
+from regard.train.device import autocast, choose_device
+from regard.train.folder import stored_recipe
+from regard.train.prepare import read_tokenizers
+from regard.train.saved import load_weights
 
-VERBS = {"translate": "translate", "language": "score", "classify": "classify"}  # by task, what to do with such a model
+VERBS = {"translate": "translate", "language": "score", "classify": "classify"}  # what to do with a model, by its task
 LONG = ("error", "truncate")
-PRECISIONS = {"float32": None, "bf16": torch.bfloat16}
+PRECISIONS = ("float32", "bf16")
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
     """A model, its tokenizers and its recipe, as one step of a run left them."""
 
-    path: Path  # the directory of the step
+    path: Path  # what was asked for: a run, or a step of one
     step: int
     recipe: Recipe
-    config: Any  # of the model, its vocabularies filled in
-    module: Any  # the torch module, on the device, in evaluation mode
-    target_tokenizer: Tokenizer
-    source_tokenizer: Tokenizer | None  # None where nothing is translated
+    module: Model  # on the device, in evaluation mode
+    target_tokenizer: Tokenizer  # of a classifier: its labels
+    source_tokenizer: Tokenizer | None  # None for a language model
     device: torch.device
     precision: str = "float32"
-    long: str = "error"  # what becomes of a source past the model's limit: error or truncate
+    long: str = "error"  # what becomes of a text past the model's limit: error or truncate
 
     def expect(self, verb: str, *tasks: str) -> None:
         """Refuse a verb that is for models of other tasks, and say which one to use."""
         if self.module.task not in tasks:
-            better = VERBS[self.module.task]
-            raise UserError(f"{self.path}: {verb} is not for a model of the task {self.module.task}; use: {better}")
-
-    def read(self, lines: Sequence[str]) -> list[list[int]]:
-        """The tokens of each source; one past the limit is refused by its number, or cut."""
-        assert self.source_tokenizer is not None
-        tokens = self.source_tokenizer.encode_batch([line.strip() for line in lines])
-        longest = self.longest
-        for number, source in enumerate(tokens, 1):
-            if longest and len(source) > longest and self.long == "error":
-                cure = "shorten it, or say --long truncate"
-                raise UserError(f"line {number}: {len(source)} tokens, the model reads at most {longest}; {cure}.")
-        return [source[:longest] for source in tokens]
+            kind = {"translate": "a translator", "language": "a language model", "classify": "a classifier"}
+            cure = f"use: regard {VERBS[self.module.task]} {self.path}"
+            raise UserError(f"{self.path}: this is {kind[self.module.task]}, which cannot {verb}; {cure}")
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that a source may have; None where any length will do."""
-        return getattr(self.config, "capacity", None)
+        """The most tokens that a text may have; None where any length will do."""
+        config = self.module.config
+        longest: int | None = getattr(config, "capacity", None) or getattr(config, "context", None)
+        return longest
+
+    def read(self, texts: Sequence[str], first: int = 1) -> list[list[int]]:
+        """The tokens of texts that the model reads: sources, or the lines of a language model.
+
+        One past the limit is cut, or refused by its number; `first` is the number of the first text.
+        """
+        tokens = (self.source_tokenizer or self.target_tokenizer).encode_batch([text.strip() for text in texts])
+        most = self.longest
+        if most is not None and self.module.task == "language":
+            most -= 1  # the beginning takes a place
+        for number, found in enumerate(tokens, first):
+            if most is not None and len(found) > most and self.long == "error":
+                raise UserError(
+                    f"line {number}: {len(found)} tokens, but the model reads at most {most}; "
+                    "shorten it, or cut such lines with --long truncate"
+                )
+        return [found[:most] for found in tokens]
 
     def captions(self, source: list[int], target: list[int]) -> tuple[list[str], list[str]]:
         """What to write beside the columns (the source) and the rows (the target and its end) of an alignment."""
@@ -63,8 +75,7 @@ class Loaded:
 
     def autocast(self) -> AbstractContextManager[object]:
         """The precision of the model's matrix products."""
-        kind = PRECISIONS[self.precision]
-        return torch.autocast(self.device.type, kind) if kind else nullcontext()
+        return autocast(self.precision, self.device)
 
 
 def load(path: str | Path, device: str = "auto", precision: str = "float32", long: str = "error") -> Loaded:
@@ -72,3 +83,20 @@ def load(path: str | Path, device: str = "auto", precision: str = "float32", lon
     for name, value, known in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in known:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
+    place = choose_device(device)
+    folder = resolve(Path(path))
+    run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
+    module = from_json(read_json(folder / "model.json"), KINDS).build()
+    load_weights(module, folder / "weights.safetensors")
+    source, target = read_tokenizers(folder)
+    return Loaded(
+        path=Path(path),
+        step=int(folder.name),
+        recipe=stored_recipe(run),
+        module=module.to(place).eval(),
+        target_tokenizer=target,
+        source_tokenizer=source,
+        device=place,
+        precision=precision,
+        long=long,
+    )

@@ -11,8 +11,10 @@ from torch.nn import functional as F
 from regard.data.batches import Ragged
 from regard.data.tokenizers import BOS, EOS, PAD
 from regard.decode import beam as beam_search
-from regard.decode import State, collect, stream
+from regard.decode import collect, stream
 from regard.errors import UserError
+from regard.models import Seq2Seq
+from regard.models.seq2seq import Carry
 from regard.record import active_tape, silenced
 from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, play, rounded
 from regard.verbs.loaded import Loaded
@@ -28,7 +30,8 @@ class Translation:
     text: str
     score: float  # logp / length ** penalty; the end of the sentence counts in both
     logp: float
-    tokens: list[int]  # without the end
+    source_tokens: list[int]
+    tokens: list[int]  # of the target, without the end
     source_pieces: list[str]
     target_pieces: list[str]
     logps: Floats | None = None  # (T + 1,) of each token and of the end; where an alignment was asked for
@@ -105,6 +108,7 @@ def _told(model: Loaded, one: Found, source: list[int], look: Forced | None) -> 
         text=model.target_tokenizer.decode(one.tokens),
         score=one.score,
         logp=one.logp,
+        source_tokens=source,
         tokens=one.tokens,
         source_pieces=columns,
         target_pieces=rows[:-1],
@@ -120,14 +124,14 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
     source, real = (torch.from_numpy(array).to(model.device) for array in (padded.ids, padded.real))
     prompt = torch.full((len(sources),), BOS, device=model.device)
     limit = search.limit or 2 * rounded(width) + 20
-    state = model.module.start(source, real, capacity=limit)
+    module = model.module
+    assert isinstance(module, Seq2Seq)
+    state = module.start(source, real)
     if search.beam == 1:
-        tokens, logps = _greedy(model, state, prompt, limit)
+        tokens, logps = _greedy(module, state, prompt, limit)
         tokens, logps = tokens[:, None], logps[:, None]  # (B, 1, T), (B, 1)
     else:
-        best = beam_search(
-            model.module, state, prompt, search.beam, limit, EOS, search.penalty, search.nbest, forbid=SILENT
-        )
+        best = beam_search(module, state, prompt, search.beam, limit, EOS, search.penalty, search.nbest, forbid=SILENT)
         tokens, logps = best.tokens, best.logps
     for line, rows, totals in zip(sources, tokens.tolist(), logps.tolist()):
         for row, logp in zip(rows, totals):
@@ -136,7 +140,7 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
                 yield Found(line, said, logp / (len(said) + 1) ** search.penalty, logp)
 
 
-def _greedy(model: Loaded, state: State, prompt: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+def _greedy(module: Seq2Seq, state: Carry, prompt: Tensor, limit: int) -> tuple[Tensor, Tensor]:
     """The likeliest token at every step, and the end at the limit: tokens (B, T), their log-probability (B,)."""
     silent = torch.tensor(SILENT, device=prompt.device)
     chosen: list[Tensor] = []
@@ -149,6 +153,6 @@ def _greedy(model: Loaded, state: State, prompt: Tensor, limit: int) -> tuple[Te
         chosen.append(best)
         return tokens
 
-    tokens = collect(stream(model.module, state, prompt, pick, limit, EOS))
+    tokens = collect(stream(module, state, prompt, pick, limit, EOS))
     logps = torch.stack(chosen[: tokens.shape[1]], dim=1)
     return tokens, logps.masked_fill(tokens == PAD, 0.0).sum(dim=1)

@@ -1,0 +1,98 @@
+"""The commands in one table, and what becomes of a mistake: one line on stderr, exit code 2."""
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from regard.cli.align import align
+from regard.cli.classify import classify
+from regard.cli.eval import evaluate
+from regard.cli.explain import explain
+from regard.cli.ladder import ladder
+from regard.cli.look import look
+from regard.cli.score import score
+from regard.cli.show import show
+from regard.cli.train import train
+from regard.cli.translate import translate
+from regard.errors import UserError
+
+MISTAKE, INTERRUPTED = 2, 130
+ClickError = typer.BadParameter.__mro__[2]  # typer carries a click of its own or uses the installed one
+
+COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Learn": {"show": show, "train": train, "eval": evaluate, "ladder": ladder},
+    "Use": {"translate": translate, "score": score, "align": align, "classify": classify},
+    "Look": {"look": look, "explain": explain},
+}
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+for panel, commands in COMMANDS.items():
+    for name, command in commands.items():
+        app.command(name, rich_help_panel=panel)(command)
+
+
+@app.callback()
+def regard(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """[bold]Attention, from Bahdanau to BERT: train it, run it, look inside.[/]
+
+    [dim]A first minute:[/]
+
+        regard show
+        regard train dates
+        regard look runs/dates "3 février 2021"
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))
+    try:
+        code = app([word for word in arguments if word != "--debug"], prog_name="regard", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has had enough
+        _hush()
+        return 0
+    except Exception as error:
+        line = _told(error)
+        if line is None or debug:
+            raise
+        print(f"error: {line}", file=sys.stderr)
+        if isinstance(error, OSError):
+            _hush()
+        return MISTAKE
+
+
+def _hush() -> None:
+    """Let what is still to be written go nowhere: Python would try once more at its end, and complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _told(error: Exception) -> str | None:
+    """The one line about an error that a person can mend; None for one of ours."""
+    if isinstance(error, UserError):
+        return " ".join(str(error).split("\n"))
+    if isinstance(error, ClickError):
+        return " ".join(str(getattr(error, "format_message", error.__str__)()).split()) + " Try --help."
+    if type(error).__name__ == "OutOfMemoryError":  # torch's; it need not be loaded to be recognised
+        return "the device is out of memory; lower --batch-tokens (plan.batch_tokens), or choose --device cpu."
+    if isinstance(error, OSError):
+        cures = {
+            errno.ENOSPC: "free some space",
+            errno.EDQUOT: "free some space",
+            errno.EACCES: "check its permissions",
+        }
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}; {cures.get(error.errno or 0, 'check its name and place')}."
+    return None

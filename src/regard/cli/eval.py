@@ -1,0 +1,121 @@
+"""`regard eval`: how good a trained model is."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+from rich.console import Console, Group
+
+from regard.cli import options
+from regard.cli.figures import TITLES, told
+from regard.cli.lines import say
+from regard.cli.tables import grid
+from regard.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from regard.data.example import Example
+    from regard.objectives import Exposure
+    from regard.train.evaluate import Scores
+    from regard.verbs import Loaded
+
+SPLITS = ("test", "valid", "train")
+
+
+def evaluate(
+    run: options.Run,
+    data: Annotated[str | None, typer.Option(help="A file of examples instead of the recipe's own.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")
+    ] = None,
+    beam: options.Beam = 1,
+    penalty: Annotated[float, typer.Option(min=0, help="Score of a hypothesis = logp / length^penalty.")] = 1.0,
+    free_running: Annotated[
+        bool, typer.Option("--free-running", help="Also: loss and error by position, told the truth or not.")
+    ] = False,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    batch_tokens: options.BatchTokens = 8192,
+) -> None:
+    """Measure a trained model on its recipe's test set, or on examples of your own.
+
+    With --free-running a second table shows exposure bias: how much worse the model is at each position when it reads
+    its own words instead of the truth.
+
+    \b
+    Examples:
+      regard eval runs/dates
+      regard eval runs/translate --data mine.tsv --beam 5 --json
+      regard eval runs/dates --split valid --free-running
+    """
+    from regard import verbs
+    from regard.train.evaluate import evaluate as measure
+
+    model = verbs.load(run, device, precision, long="truncate")
+    name, examples = _examples(model, data, split)
+    scores = measure(model, examples, ("loss", "perplexity", *model.recipe.metrics), beam, penalty, batch_tokens)
+    exposure = _exposure(model, examples, batch_tokens) if free_running else None
+    if json:
+        told = {"run": run, "step": model.step, "data": name, "examples": len(examples), "beam": beam}
+        say({**told, "scores": scores.values, "notes": scores.notes, "exposure": exposure and asdict(exposure)})
+        return
+    console = Console()
+    console.print(_table(f"{run}, step {model.step}, on {len(examples):,} examples of {name}", scores))
+    if exposure:
+        console.print("", _by_position(exposure))
+
+
+def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[str, list[Example]]":
+    """What to measure on, and what it is called."""
+    from regard.data.sources import Labelled, Lines, Pairs
+
+    if data is not None:
+        kind = {"translate": Pairs, "language": Lines, "classify": Labelled}[model.module.task]
+        return data, kind(train=data, valid=data).load().train
+    if split is not None and split not in SPLITS:
+        raise UserError(f"--split {split}: no such part.{nearest(split, SPLITS)}")
+    corpus = model.recipe.data.load()
+    name = split or ("test" if corpus.test else "valid")
+    examples: list[Example] = getattr(corpus, name)
+    if not examples:
+        raise UserError(f"--split {name}: {model.recipe.name} has no such examples; give --data FILE.")
+    return name, examples
+
+
+def _exposure(model: "Loaded", examples: "list[Example]", batch_tokens: int) -> "Exposure":
+    from regard.data.batches import collate, encode_examples
+    from regard.models import Structured
+    from regard.objectives import exposure
+    from regard.objectives.judged import Speaker
+    from regard.train.prepare import FRAMES
+    from regard.verbs.forced import grouped
+
+    if isinstance(model.module, Structured):
+        raise UserError("--free-running: a classifier says nothing, so there is nothing that it could go on from.")
+    most = model.longest
+    pairs = [
+        (source[:most], target[: most and most - 1])
+        for source, target in encode_examples(examples, model.source_tokenizer, model.target_tokenizer)
+    ]
+    frame = FRAMES[model.module.task]
+    groups = grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens)
+    batches = (collate([pairs[row] for row in rows], frame).to(model.device) for rows in groups)
+    with model.autocast():
+        return exposure(cast(Speaker, model.module), batches)
+
+
+def _table(title: str, scores: "Scores") -> Group:
+    notes = {TITLES.get(name, name): note for name, note in scores.notes.items()}
+    rows = [[title, value, notes.get(title, "")] for title, value in told(scores.values).items()]
+    return grid(title, ["", "", ""], rows, justify="left")
+
+
+def _by_position(found: "Exposure") -> Group:
+    columns = ("position", "targets", "loss, told", "loss, free", "error, told", "error, free")
+    losses = zip(found.forced_loss, found.free_loss)
+    errors = zip(found.forced_error, found.free_error)
+    rows = [
+        [str(position), f"{count:,}", *(f"{value:.4f}" for value in loss), *(f"{value:.2%}" for value in error)]
+        for position, (count, loss, error) in enumerate(zip(found.count, losses, errors), 1)
+    ]
+    return grid("By position of the target", columns, rows)

@@ -1,0 +1,94 @@
+"""Lines in, lines out: read as they come, answered in their order, and promptly where they come slowly."""
+
+import json
+import math
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from queue import Queue
+from typing import IO, Any
+
+from regard.errors import UserError
+
+AHEAD = 512  # at most so many lines are answered together
+
+
+def chunks(file: str) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a file, or of standard input (-), in chunks, each with the number of its first line."""
+    first = 1
+    for lines in arriving(sys.stdin.buffer) if file == "-" else _whole(file):
+        yield first, lines
+        first += len(lines)
+
+
+def _whole(file: str) -> Iterator[list[str]]:
+    from regard.data.files import read_lines
+
+    lines = read_lines(file)
+    yield from (lines[at : at + AHEAD] for at in range(0, len(lines), AHEAD))
+
+
+def arriving(stream: IO[bytes]) -> Iterator[list[str]]:
+    """A thread reads ahead. A chunk is whatever has arrived, so that no line waits for one that has not."""
+    queue: Queue[str | Exception | None] = Queue(AHEAD)  # None is the end
+    threading.Thread(target=_read, args=(stream, queue), daemon=True).start()
+    while True:
+        items = [queue.get()]
+        while len(items) < AHEAD and not queue.empty():  # nobody else takes from it
+            items.append(queue.get())
+        if lines := [item for item in items if isinstance(item, str)]:
+            yield lines
+        if isinstance(items[-1], Exception):
+            raise items[-1]
+        if items[-1] is None:
+            return
+
+
+def _read(stream: IO[bytes], queue: Queue[str | Exception | None]) -> None:
+    try:
+        for number, line in enumerate(stream, 1):
+            queue.put(_decoded(line, number))
+        queue.put(None)
+    except Exception as error:  # to be raised where the lines are used
+        queue.put(error)
+
+
+def _decoded(line: bytes, number: int) -> str:
+    if b"\0" in line:
+        raise UserError(f"standard input, line {number}: a zero byte, so this is no UTF-8 text; give lines of text.")
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        cure = "convert it, for example with: iconv -f latin1 -t utf-8"
+        found = f"not UTF-8 (byte {line[error.start]:#04x})"
+        raise UserError(f"standard input, line {number}: {found}; {cure}") from error
+
+
+def pair(line: str, number: int) -> tuple[str, str]:
+    """The source and the target that stand on a line."""
+    source, _, rest = line.partition("\t")
+    source, target = source.strip(), rest.partition("\t")[0].strip()
+    if not (source and target):
+        raise UserError(f"line {number}: expected source<TAB>target, found {line[:40]!r}")
+    return source, target
+
+
+def say(line: str | Mapping[str, Any]) -> None:
+    """One line of output; an object as JSON, where what is not finite is null."""
+    print(line if isinstance(line, str) else json.dumps(_plain(line), ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """Plain JSON: arrays as lists, numbers that single precision can honestly claim."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,22 @@
+"""The options that several commands share, each worded once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(metavar="DIR", help="A run, such as runs/dates, or one of its steps.")]
+File = Annotated[str, typer.Argument(metavar="[FILE]", help="A text file, UTF-8; - or nothing: standard input.")]
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="[SETTING=VALUE]...", help="Changes to the recipe: plan.steps=400.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Precision = Annotated[str, typer.Option(help="float32 or bf16.")]
+MaybeDevice = Annotated[str | None, typer.Option(help="auto, cpu or cuda: plan.device.")]
+MaybePrecision = Annotated[str | None, typer.Option(help="auto, float32 or bf16: plan.precision.")]
+MaybeBatchTokens = Annotated[int | None, typer.Option(min=2, help="Padded tokens of a batch: plan.batch_tokens.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Padded tokens of a batch: less needs less memory.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
+Long = Annotated[str, typer.Option(help="A text past the model's limit: error or truncate.")]
+Seed = Annotated[int | None, typer.Option(help="Of everything random: plan.seed.")]
+Beam = Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 decodes greedily.")]

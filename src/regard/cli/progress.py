@@ -1,0 +1,77 @@
+"""A run while it goes: a live line on a terminal, plain lines in a log."""
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from regard.cli.figures import figures, size
+from regard.train.events import Evaluated, Event, Finished, Started
+from regard.train.events import Progress as Going
+
+LINES = 20  # reports in the log of a whole run, beside the evaluations
+
+
+def follow(events: Iterable[Event], console: Console, name: str) -> Finished:
+    """Show what a run tells, to its end."""
+    finished = None
+    for event in _live(events, console, name) if console.is_terminal else _plain(events, console, name):
+        if isinstance(event, Finished):
+            finished = event
+    assert finished is not None
+    return finished
+
+
+def _live(events: Iterable[Event], console: Console, name: str) -> Iterable[Event]:
+    """A bar that moves; evaluations stay above it."""
+    columns = (
+        TextColumn("[bold]{task.description}[/] {task.completed:.0f}/{task.total:.0f}"),
+        BarColumn(bar_width=16),
+        TextColumn("{task.fields[going]}"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=1, going="")
+        for event in events:
+            match event:
+                case Started():
+                    bar.console.print(_started(event), highlight=False)
+                    bar.update(task, total=event.steps, completed=event.step)
+                case Going():
+                    bar.update(task, completed=event.step, going=_going(event))
+                case Evaluated():
+                    bar.console.print(_evaluated(event), highlight=False)
+            yield event
+
+
+def _plain(events: Iterable[Event], console: Console, name: str) -> Iterable[Event]:
+    """A line now and then."""
+    said = 0
+    for event in events:
+        match event:
+            case Started():
+                console.print(_started(event), highlight=False, soft_wrap=True)
+            case Going() if event.step * LINES // event.steps > said:
+                said = event.step * LINES // event.steps
+                line = f"{name}: step {event.step}/{event.steps} · {_going(event)}"
+                console.print(line, highlight=False, soft_wrap=True)
+            case Evaluated():
+                console.print(f"{name}: {_evaluated(event)}", highlight=False, soft_wrap=True)
+        yield event
+
+
+def _started(event: Started) -> str:
+    onward = f"onward from step {event.step}, " if event.step else ""
+    dropped = f", {event.dropped:,} too long" if event.dropped else ""
+    return (
+        f"{event.path}: {onward}{size(event.parameters)} parameters on {event.device} ({event.precision}), "
+        f"{event.examples:,} examples{dropped}, {event.epoch:,} batches of {event.shapes} shapes"
+    )
+
+
+def _going(event: Going) -> str:
+    return f"loss {event.loss:.4f} · rate {event.rate:.2e} · {size(event.tokens_per_second)} tokens/s"
+
+
+def _evaluated(event: Evaluated) -> str:
+    return f"step {event.step}, valid: {figures(event.values)}" + (", the best so far" if event.best else "")

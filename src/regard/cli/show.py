@@ -1,0 +1,127 @@
+"""`regard show`: what can be trained, and every setting of it."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from regard.cli import options
+from regard.cli.lines import say
+from regard.cli.tables import grid
+
+if TYPE_CHECKING:
+    from regard.recipes import Recipe
+
+TASKS = {
+    "translate": "Translate: a text in, a text out",
+    "language": "Language: which token comes next",
+    "classify": "Classify: a text in, a label out",
+}
+EXAMPLES = 5
+
+
+def show(
+    name: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Which recipe; none: list them all.")] = None,
+    settings: options.Settings = None,
+    schedule: Annotated[bool, typer.Option("--schedule", help="Draw the learning rate over the steps.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Show some of its training data.")] = False,
+    json: options.Json = False,
+) -> None:
+    """List the recipes, or every setting of one: its value, what may stand there, what it does.
+
+    Every setting can be changed on the command line of train, as in plan.steps=400; here too, to see what comes of it.
+
+    \b
+    Examples:
+      regard show
+      regard show dates
+      regard show dates plan.schedule=linear --schedule
+      regard show dates --example
+    """
+    from regard.config import override, tree
+    from regard.recipes import KINDS, RECIPES, find_recipe
+
+    console = Console()
+    if name is None:
+        recipes = {name: make() for name, make in RECIPES.items()}
+        if json:
+            say({name: {"task": recipe.task, "title": recipe.title} for name, recipe in recipes.items()})
+        else:
+            _list(console, recipes)
+        return
+    recipe = override(find_recipe(name), settings or [], KINDS)
+    if json:
+        say({setting.name: setting.value for setting in tree(recipe)})
+        return
+    if schedule:
+        _schedule(console, recipe)
+    if example:
+        _examples(console, recipe)
+    if not (schedule or example):
+        _settings(console, recipe)
+
+
+def _list(console: Console, recipes: "dict[str, Recipe]") -> None:
+    for task, heading in TASKS.items():
+        rows = [
+            [name, _kind(recipe.data), _kind(recipe.model), recipe.title]
+            for name, recipe in recipes.items()
+            if recipe.task == task
+        ]
+        console.print(grid(heading, ["recipe", "data", "model", "what it learns"], rows, justify="left"), "")
+    console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
+
+
+def _settings(console: Console, recipe: "Recipe") -> None:
+    from regard.config import tree
+
+    parts: dict[str, list[list[str]]] = {}
+    for setting in tree(recipe):
+        head, dot, _ = setting.name.partition(".")
+        row = [setting.name, _value(setting.value), setting.comment or setting.type]
+        parts.setdefault(head if dot else "", []).append(row)
+    for head, rows in parts.items():
+        part = getattr(recipe, head) if head else recipe
+        title = f"{head}={_kind(part)}" if head else recipe.name
+        about = (type(part).__doc__ or "").partition("\n")[0] if head else recipe.title
+        console.print(grid(f"{title}: {about}", ["setting", "value", "what it is"], rows, justify="left"), "")
+    console.print(f"Change any of them: [bold]regard train {recipe.name} plan.steps=400[/]", highlight=False)
+
+
+def _schedule(console: Console, recipe: "Recipe") -> None:
+    from regard.train.schedule import rate_at
+
+    plan, width = recipe.plan, max(20, min(console.width - 14, 100))
+    rates = [rate_at(plan, round(at * (plan.steps - 1) / (width - 1))) for at in range(width)]
+    console.print(f"rate by step: {plan.schedule} after {plan.warmup} steps of warm-up, highest {plan.rate:g}")
+    for line in bars(rates, height=10):
+        console.print(line, highlight=False, style="blue")
+    console.print(f"0{plan.steps:>{width - 1}}", style="dim", highlight=False)
+
+
+def bars(values: list[float], height: int) -> list[str]:
+    """A column for each value, from the bottom line up to the highest value; eighths of a line count."""
+    eighths = [round(8 * height * value / (max(values) or 1.0)) for value in values]
+    return [
+        "".join(" ▁▂▃▄▅▆▇█"[min(max(level - 8 * line, 0), 8)] for level in eighths) for line in reversed(range(height))
+    ]
+
+
+def _examples(console: Console, recipe: "Recipe") -> None:
+    corpus = recipe.data.load()
+    sizes = ", ".join(f"{len(getattr(corpus, part)):,} {part}" for part in ("train", "valid", "test"))
+    rows = [[example.source, " / ".join((example.target, *example.others))] for example in corpus.train[:EXAMPLES]]
+    console.print(grid(f"{recipe.name}: {sizes}", ["source", "target"], rows, justify="left"))
+
+
+def _kind(part: Any) -> str:
+    from regard.recipes import KINDS
+
+    return next(name for name, kind in KINDS.items() if kind is type(part))
+
+
+def _value(value: Any) -> str:
+    """As it is written after the equals sign of a setting."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,169 @@
+"""`regard train`: a recipe carried out, and what came of it."""
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+from rich.console import Console
+
+from regard.cli import options
+from regard.cli.lines import say
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from regard.cli.conclude import Outcome
+    from regard.recipes import Recipe
+    from regard.train.events import Event
+    from regard.train.folder import Existing
+
+INTERRUPTED = 130
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Its name; regard show lists them.")],
+    settings: options.Settings = None,
+    out: Annotated[Path | None, typer.Option(help="Where the run goes; runs/RECIPE where nothing is said.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size, memory and time; train nothing.")] = False,
+    baseline: Annotated[bool, typer.Option("--baseline", help="Then train the same without attention.")] = False,
+    json: options.Json = False,
+    seed: options.Seed = None,
+    device: options.MaybeDevice = None,
+    precision: options.MaybePrecision = None,
+    batch_tokens: options.MaybeBatchTokens = None,
+) -> None:
+    """Train a recipe; any of its settings can be changed as setting=value, and from=DIR starts from another run.
+
+    The run is a directory that survives a kill at any moment; Ctrl-C saves. In the end come the score, some examples
+    with their alignment, and a report in one HTML file.
+
+    \b
+    Examples:
+      regard train dates
+      regard train dates model.score=general plan.steps=400 --out runs/general
+      regard train translate data.train=pairs.tsv data.valid=dev.tsv plan.minutes=30
+      regard train translate data.train=more.tsv from=runs/translate --out runs/tuned
+      regard train dates --resume
+      regard train sounds --dry-run
+    """
+    if resume and overwrite:
+        raise UserError("--resume and --overwrite: a run can be gone on with or replaced, not both; give one.")
+    flags = {"seed": seed, "device": device, "precision": precision, "batch_tokens": batch_tokens}
+    given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
+    changes = [setting for setting in given if not setting.startswith("from=")]
+    starts = [Path(setting.removeprefix("from=")) for setting in given if setting.startswith("from=")]
+    place = out or Path("runs") / recipe
+    chosen = _chosen(recipe, changes, place if resume else None)
+    console = Console(stderr=json)
+    if dry_run:
+        _estimate(chosen, console, json)
+        return
+    existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
+    jobs = {recipe: Job(chosen, place, existing, starts[-1] if starts else None)}
+    if baseline:
+        jobs["no attention"] = Job(_without_attention(chosen), place / "baseline", existing, None)
+    _conclude([_carry_out(name, job, console) for name, job in jobs.items()], console, json)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train, and where."""
+
+    recipe: "Recipe"
+    out: Path
+    existing: "Existing"
+    init: Path | None
+
+
+def _chosen(name: str, settings: list[str], resumed: Path | None) -> "Recipe":
+    """The recipe with its changes; of a run that is gone on with, the recipe it was started with."""
+    from regard.config import override
+    from regard.recipes import KINDS, find_recipe
+    from regard.train.folder import is_run, stored_recipe
+
+    recipe = find_recipe(name)
+    if resumed and is_run(resumed):
+        recipe = stored_recipe(resumed)
+        if recipe.name != name:
+            raise UserError(
+                f"{resumed}: a run of {recipe.name}, not of {name}; say: regard train {recipe.name} --resume"
+            )
+    return override(recipe, settings, KINDS)
+
+
+def _estimate(recipe: "Recipe", console: Console, json: bool) -> None:
+    """What the run would cost here."""
+    from regard.cli.figures import duration, size
+    from regard.train.estimate import estimate
+
+    found = estimate(recipe)
+    if json:
+        say(vars(found))
+        return
+    longest = max(found.shapes, key=lambda shape: shape[0] * max(shape[1:]))
+    rows = {
+        "parameters": f"{found.parameters:,}",
+        "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
+        "batches": f"{found.epoch:,} an epoch, {len(found.shapes)} shapes, the largest {' × '.join(map(str, longest))}",
+        "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
+        f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
+        "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
+        "evaluations not counted",
+    }
+    console.print(f"[bold]{recipe.name}[/], not trained: one update on the longest batch, a few on others")
+    for name, told in rows.items():
+        console.print(f"  {name:<12}{told}", highlight=False, soft_wrap=True)
+
+
+def _without_attention(recipe: "Recipe") -> "Recipe":
+    """The same recipe, but all that the decoder knows of the source is one vector."""
+    from regard.models import Seq2SeqConfig
+
+    if not isinstance(recipe.model, Seq2SeqConfig):
+        raise UserError(f"--baseline: {recipe.name} does not translate, so nothing can stand in for its attention.")
+    return replace(recipe, model=replace(recipe.model, decoder="once"))
+
+
+def _carry_out(name: str, job: Job, console: Console) -> "Outcome":
+    """Train to the end and judge the best step; Ctrl-C saves and says how to go on."""
+    from regard.cli.conclude import judge
+    from regard.cli.progress import follow
+    from regard.train.run import Run
+
+    run = Run(job.recipe, job.out, job.existing, job.init)
+    events = cast("Generator[Event]", iter(run))
+    try:
+        with closing(events):
+            finished = follow(events, console, name)
+    except KeyboardInterrupt:
+        step = run.mark.step
+        console.print(f"\nstopped and saved at step {step}; go on with: {_again(job)}", highlight=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+    return judge(name, run, finished)
+
+
+def _again(job: Job) -> str:
+    return f"regard train {job.recipe.name} --resume --out {job.out}"
+
+
+def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
+    """The score, some examples, the report, and what to do next."""
+    from regard.cli.conclude import next_commands, score_table, views, write_report
+
+    first = outcomes[0]
+    seen = views(first)
+    path = write_report(outcomes, seen)
+    if json:
+        runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
+        say({**runs[0], "report": path, "others": runs[1:]})
+        return
+    console.print("", score_table(outcomes), "")
+    for view in seen:
+        console.print(view.text(), "")
+    console.print(f"The report: [bold]{path}[/]", highlight=False, soft_wrap=True)
+    console.print("Next:", *next_commands(first), sep="\n  ", highlight=False, soft_wrap=True, markup=False)

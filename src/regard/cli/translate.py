@@ -1,0 +1,66 @@
+"""`regard translate`: lines in, translations out."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli import options
+from regard.cli.lines import chunks, say
+
+if TYPE_CHECKING:
+    from regard.verbs import Aligned, Translation
+
+
+def translate(
+    run: options.Run,
+    file: options.File = "-",
+    beam: options.Beam = 1,
+    nbest: Annotated[int, typer.Option(min=1, help="Answers for each line, at most as many as the beam.")] = 1,
+    penalty: Annotated[
+        float, typer.Option(min=0, help="Score = logp / length^penalty: 0 favours short answers.")
+    ] = 1.0,
+    align: Annotated[bool, typer.Option("--align", help="Also say which source unit stands behind which.")] = False,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    batch_tokens: options.BatchTokens = 8192,
+    long: options.Long = "error",
+) -> None:
+    """Translate each line of a text, in order, as it comes.
+
+    A blank line is answered by a blank line. With --nbest every answer has a line of its own: text, tab, score; with
+    --align its links (source-target, from 0) follow after a tab.
+
+    \b
+    Examples:
+      echo "3 février 2021" | regard translate runs/dates
+      regard translate runs/dates --beam 5 --nbest 3 dates.txt
+      regard translate runs/dates --align --json < in.txt > out.jsonl
+    """
+    from regard import verbs
+
+    model = verbs.load(run, device, precision, long)
+    model.expect("translate", "translate")
+    for first, lines in chunks(file):
+        model.read(lines, first)  # refuses a line by its number in the file
+        for one in verbs.translate(model, lines, beam, nbest, penalty, align=align, batch_tokens=batch_tokens):
+            pair = one.source_tokens, one.tokens
+            links = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
+            say(_object(one, first + one.line, links) if json else _line(one, nbest, links))
+        sys.stdout.flush()
+
+
+def _line(one: "Translation", nbest: int, links: "Aligned | None") -> str:
+    from regard.alignment import pharaoh
+
+    score = [f"{one.score:.6f}"] if nbest > 1 and one.source_tokens else []
+    return "\t".join([one.text, *score, *([pharaoh(links.links)] if links else [])])
+
+
+def _object(one: "Translation", number: int, links: "Aligned | None") -> dict[str, Any]:
+    found = {"line": number, "text": one.text, "score": one.score, "logp": one.logp}
+    if links is None:
+        return found
+    pieces = {"source": one.source_pieces, "target": one.target_pieces}
+    return found | pieces | {"links": links.links, "weights": one.alignment, "logps": one.logps}

@@ -1,0 +1,1 @@
+"""Ideas made visible by a small experiment each."""

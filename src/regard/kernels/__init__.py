@@ -1,0 +1,1 @@
+"""Fast routes behind ``Score``: nothing outside ``scores.py`` imports them."""

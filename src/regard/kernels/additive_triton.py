@@ -1,0 +1,238 @@
+"""Additive attention fused for a GPU: softmax(wᵀ tanh(q + k)) @ v without the (Tq, Tk, D) tensor, nor the (Tq, Tk) one.
+
+Forward keeps one number per query, the logarithm of its softmax's sum; backward makes the rest again. Nothing waits for
+the device and no sum is atomic: a call can be captured in a CUDA graph, and gives the same bits every time.
+Triton is imported with the first call, so that the module itself can be imported anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+WIDEST = 1024  # of queries and keys
+DEEPEST = 512  # of values: a block of queries keeps what it has read in registers
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+SCRATCH = 2**27  # logits whose gradients are held at once on the way back: half a GiB
+
+
+def usable(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether these can take this route: on an NVIDIA GPU, with Triton, of a supported dtype and size."""
+    return (
+        all(x.is_cuda and x.dtype in DTYPES for x in (q, k, v))
+        and torch.version.hip is None
+        and q.shape[-1] <= WIDEST
+        and v.shape[-1] <= DEEPEST
+        and min(q.numel(), k.numel(), v.numel()) > 0
+        and importlib.util.find_spec("triton") is not None
+    )
+
+
+def additive_attend(q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
+    """softmax(wᵀ tanh(q + k)) @ v: (N, Tq, D), (N, Tk, D), (D,), (N, Tk, Dv) → (N, Tq, Dv), in the dtype of v.
+
+    ``table``: True where a query may look, broadcastable to (N, Tq, Tk); a query that sees nothing reads zeros.
+    """
+    if table is not None:
+        table = table.view(torch.uint8).expand(q.shape[0], q.shape[1], k.shape[1])  # strides of 0, not copies
+    read: Tensor = FusedAdditive.apply(q.contiguous(), k.contiguous(), w, v.contiguous(), table)  # type: ignore[no-untyped-call]
+    return read
+
+
+class FusedAdditive(torch.autograd.Function):
+    """One query goes through ``additive_step``, a single launch each way; more go through ``additive_tiles``."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
+        out = v.new_empty(q.shape[0], q.shape[1], v.shape[-1])
+        lse = q.new_empty(q.shape[:2], dtype=torch.float32)
+        (step_forward if q.shape[1] == 1 else tiles_forward)(q, k, w, v, table, out, lse)
+        ctx.save_for_backward(q, k, w, v, table, out, lse)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
+        q, k, w, v, table, out, lse = ctx.saved_tensors
+        made = (step_backward if q.shape[1] == 1 else tiles_backward)(q, k, w, v, table, out, lse, d_out.contiguous())
+        return *made, None
+
+
+def step_forward(
+    q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None, out: Tensor, lse: Tensor
+) -> None:  # fmt: skip
+    from regard.kernels import additive_step as programs
+
+    sizes, options = step_shape(k, v, table)
+    programs.attend[(len(q),)](q, k, w, v, table, out, lse, *sizes, **options)
+
+
+def step_backward(
+    q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None, out: Tensor, lse: Tensor, d_out: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    from regard.kernels import additive_step as programs
+
+    sizes, options = step_shape(k, v, table)
+    d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    d_w = w.new_empty(len(q), len(w), dtype=torch.float32)
+    programs.gradients[(len(q),)](q, k, w, v, table, out, lse, d_out, d_q, d_k, d_w, d_v, *sizes, **options)
+    return d_q, d_k, d_w.sum(0).to(w.dtype), d_v
+
+
+def step_shape(k: Tensor, v: Tensor, table: Tensor | None) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The sizes that a step's programs are told and the ones that they are compiled for."""
+    keys, width, depth = k.shape[1], k.shape[2], v.shape[2]
+    at_n, _, at_k = (0, 0, 0) if table is None else table.stride()
+    wide, deep = power(width), power(depth)
+    block = min(power(keys), max(1, 2**14 // max(wide, deep)))  # 64 numbers a thread
+    return (keys, width, depth, at_n, at_k), dict(W=wide, V=deep, K=block, MASKED=table is not None, num_warps=8)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a block of pairs lies in a program: (rows, columns) in each thread's registers × (rows, columns) of threads."""
+
+    registers: tuple[int, int]
+    threads: tuple[int, int]
+    cap: int | None = None  # on the registers of a thread, so that more programs share a processor
+
+    @property
+    def rows(self) -> int:
+        return self.registers[0] * self.threads[0]
+
+    @property
+    def columns(self) -> int:
+        return self.registers[1] * self.threads[1]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        (ri, rj), (ti, tj) = self.registers, self.threads
+        return dict(RI=ri, RJ=rj, TI=ti, TJ=tj, num_warps=ti * tj // 32, maxnreg=self.cap, enable_fp_fusion=True)
+
+
+PAIRS = Tile((4, 8), (16, 8))  # queries × keys
+PAIRS_DEEP = Tile((2, 2), (16, 16))  # where values are deep, what is read leaves fewer registers
+GRADIENTS = Tile((4, 8), (16, 8))  # queries or keys × width
+EDGE = 64  # lengths are padded to this in scratch memory: a multiple of every tile's sides
+
+
+@dataclass(frozen=True)
+class Exponentials:
+    """e²ˣ of a (N, T, D), padded, both ways round, and the largest |x| of every 32 × 32 of it."""
+
+    columns: Tensor  # (N, blocks, W, EDGE)
+    rows: Tensor | None  # (N, padded, W)
+    peaks: Tensor
+
+    @staticmethod
+    def of(x: Tensor, rows: bool) -> Exponentials:
+        from regard.kernels import additive_tiles as programs
+
+        count, length, width = x.shape
+        padded, wide = up(length, EDGE), up(width, EDGE)
+        made = Exponentials(
+            x.new_empty(count, padded // EDGE, wide, EDGE, dtype=torch.float32),
+            x.new_empty(count, padded, wide, dtype=torch.float32) if rows else None,
+            x.new_empty(count, padded // 32, wide // 32, dtype=torch.float32),
+        )
+        grid = (padded // 32, wide // 32, count)
+        programs.prepare[grid](
+            x, made.columns, made.rows, made.peaks, length, padded, width, W=wide, EDGE=EDGE, ROWS=rows, num_warps=4
+        )
+        return made
+
+
+def tiles_forward(
+    q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None, out: Tensor, lse: Tensor
+) -> None:  # fmt: skip
+    from regard.kernels import additive_tiles as programs
+
+    eq, ek = Exponentials.of(q, rows=False), Exponentials.of(k, rows=False)
+    tile, sizes, options = pairs_shape(q, k, v, table)
+    programs.attend[(up(q.shape[1], tile.rows) // tile.rows, len(q))](
+        q, k, padded_weights(w), v, table, eq.columns, ek.columns, eq.peaks, ek.peaks, out, lse, *sizes, **options
+    )
+
+
+def tiles_backward(
+    q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None, out: Tensor, lse: Tensor, d_out: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A few rows of the batch at a time, so that the gradients of their logits fit in a bounded scratch."""
+    d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    queries, keys = up(q.shape[1], EDGE), up(k.shape[1], EDGE)
+    many = min(len(q), max(1, SCRATCH // (queries * keys)))
+    slope = q.new_empty(many, queries, keys, dtype=torch.float32)
+    wide = padded_weights(w)
+    d_w = q.new_empty(len(q), queries // GRADIENTS.rows, len(wide), dtype=torch.float32)
+    for start in range(0, len(q), many):
+        rows = slice(start, start + many)
+        some = None if table is None else table[rows]
+        rows_backward(
+            (q[rows], k[rows], wide, v[rows], some),
+            (out[rows], lse[rows], d_out[rows]),
+            (d_q[rows], d_k[rows], d_w[rows], d_v[rows]),
+            slope,
+        )
+    return d_q, d_k, d_w.sum((0, 1))[: len(w)].to(w.dtype), d_v
+
+
+def rows_backward(
+    given: tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None],
+    read: tuple[Tensor, Tensor, Tensor],
+    wanted: tuple[Tensor, Tensor, Tensor, Tensor],
+    slope: Tensor,
+) -> None:
+    """Values and logits first, key block by key block; then queries along the keys, and keys along the queries."""
+    from regard.kernels import additive_tiles as programs
+
+    q, k, w, v, table = given
+    d_q, d_k, d_w, d_v = wanted
+    eq, ek = Exponentials.of(q, rows=True), Exponentials.of(k, rows=True)
+    tile, sizes, options = pairs_shape(q, k, v, table)
+    queries, keys, q_padded, k_padded, width = sizes[:5]
+    programs.slopes[(k_padded // tile.columns, len(q))](
+        *given, eq.columns, ek.columns, eq.peaks, ek.peaks, *read, d_v, slope, *sizes, **options
+    )
+    across = len(w) // GRADIENTS.columns
+    options = dict(W=len(w), **GRADIENTS.options)
+    programs.gradients[(q_padded // GRADIENTS.rows, across, len(q))](
+        q, k, w, ek.rows, eq.peaks, ek.peaks, slope, d_q, d_w,
+        queries, keys, q_padded, k_padded, width, k_padded, 1, WEIGHTS=True, **options,
+    )  # fmt: skip
+    programs.gradients[(k_padded // GRADIENTS.rows, across, len(q))](
+        k, q, w, eq.rows, ek.peaks, eq.peaks, slope, d_k, d_w,
+        keys, queries, k_padded, q_padded, width, 1, k_padded, WEIGHTS=False, **options,
+    )  # fmt: skip
+
+
+def pairs_shape(
+    q: Tensor, k: Tensor, v: Tensor, table: Tensor | None
+) -> tuple[Tile, tuple[int, ...], dict[str, Any]]:  # fmt: skip
+    """The tile of pairs for these depths, the sizes that a program is told and the ones that it is compiled for."""
+    (queries, width), (keys, depth) = q.shape[1:], v.shape[1:]
+    strides = (0, 0, 0) if table is None else table.stride()
+    tile = PAIRS if depth <= 128 else PAIRS_DEEP
+    sizes = (queries, keys, up(queries, EDGE), up(keys, EDGE), width, depth, *strides)
+    precision = "tf32x3" if v.dtype == torch.float32 else "tf32"  # the latter says nothing to halves
+    options = dict(W=up(width, EDGE), EDGE=EDGE, V=max(16, power(depth)), MASKED=table is not None, PRECISION=precision)
+    return tile, sizes, options | tile.options
+
+
+def padded_weights(w: Tensor) -> Tensor:
+    return F.pad(w.float(), (0, -len(w) % EDGE))
+
+
+def up(size: int, step: int) -> int:
+    """The smallest multiple of ``step`` that is no less than ``size``."""
+    return (size + step - 1) // step * step
+
+
+def power(size: int) -> int:
+    """The smallest power of two that is no less than ``size``."""
+    return 1 << (size - 1).bit_length()

@@ -1,0 +1,63 @@
+"""Learning what a text is: one class each."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Look
+from regard.data.batches import Batch
+from regard.errors import UserError
+from regard.objectives.judged import Sums
+from regard.objectives.loss import cross_entropy, judged_targets
+from regard.objectives.sequence import check_smoothing
+
+
+class Looking(Protocol):
+    """A classifier that shows where it looked: several hops over the text, and the logits of what they gathered."""
+
+    def look(self, batch: Batch) -> Look:
+        """What each hop gathered, (B, hops, W), and where it looked, (B, hops, T)."""
+        ...
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """(B, hops, W) → logits (B, labels)"""
+        ...
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """Predict the class of a text; the penalty keeps several hops from looking at the same place."""
+
+    penalty: float = 0.01  # of ‖A Aᵀ − I‖², for weights A (hops, T) of one text (Lin et al. 2017, eq. 8)
+    smoothing: float = 0.0  # the weight that targets give up to the other classes
+
+    def __post_init__(self) -> None:
+        check_smoothing(self.smoothing)
+        if not 0 <= self.penalty < float("inf"):
+            raise UserError(f"objective.penalty={self.penalty}: give 0 (none) or more, such as 0.01.")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"nll": 1.0, "overlap": self.penalty}
+
+    @property
+    def capturable(self) -> bool:
+        return True
+
+    def modules(self, model: Looking) -> nn.Module | None:
+        return None
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        return {"nll": batch.target_count, "overlap": batch.target_count}
+
+    def __call__(self, model: Looking, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+        look = model.look(batch)
+        there = batch.real.any(dim=1)  # (B,) False for filler rows
+        shared = look.weights @ look.weights.mT  # (B, hops, hops)
+        overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
+        return {
+            "nll": cross_entropy(model.classify(look.context), judged_targets(batch.targets, there), self.smoothing),
+            "overlap": overlap.masked_fill(~there, 0.0).sum(),
+        }

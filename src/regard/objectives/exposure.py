@@ -1,0 +1,49 @@
+"""Exposure bias, measured: how much worse a model is at each place when it reads its own words instead of the truth."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.batches import Batch
+from regard.objectives.judged import Speaker
+from regard.objectives.sequence import forced, mixed
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """By position of the target: the mean loss of the true token and how often it is not the model's first choice."""
+
+    forced_loss: list[float]  # told the truth before it
+    free_loss: list[float]  # told nothing
+    forced_error: list[float]
+    free_error: list[float]
+    count: list[int]  # targets at the position
+
+
+@torch.no_grad()
+def exposure(model: Speaker, batches: Iterable[Batch]) -> Exposure:
+    """Judge a model twice at every position, once teacher-forced and once free-running; the model in evaluation mode.
+
+    Free-running, the model goes on after its own best guess, and what it says is compared place by place.
+    """
+    totals: Tensor = torch.zeros(5, 0)
+    for batch in batches:
+        found = [batch.real.sum(dim=0).float()]
+        for features in (forced(model, batch), mixed(model, batch, ratio=0.0)):
+            logits = model.readout(features).float()  # (B, T, V)
+            loss = F.cross_entropy(logits.transpose(1, 2), batch.targets, reduction="none")  # (B, T)
+            wrong = logits.argmax(dim=-1) != batch.targets
+            found += [(loss * batch.real).sum(dim=0), (wrong & batch.real).sum(dim=0).float()]
+        totals = _added(totals, torch.stack(found).cpu())
+    count, *sums = totals[:, totals[0] > 0]
+    forced_loss, forced_error, free_loss, free_error = ((each / count).tolist() for each in sums)
+    return Exposure(forced_loss, free_loss, forced_error, free_error, [int(n) for n in count])
+
+
+def _added(a: Tensor, b: Tensor) -> Tensor:
+    """The sum of two tables (5, T) of unequal width."""
+    width = max(a.shape[1], b.shape[1])
+    return F.pad(a, (0, width - a.shape[1])) + F.pad(b, (0, width - b.shape[1]))

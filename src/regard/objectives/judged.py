@@ -1,0 +1,86 @@
+"""What an objective is, and what it is tied to while a model trains."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batches import Batch
+
+Sums = dict[str, Tensor]  # a term of the loss → its sum over a batch, not yet divided by how many there are
+
+
+class Speaker(Protocol):
+    """A model that says tokens: teacher forcing and stepping are the same method, `advance`."""
+
+    config: Any  # config.width is that of the features
+
+    def start(
+        self,
+        source: Tensor | None = None,
+        source_real: Tensor | None = None,
+        rows: int | None = None,
+        capacity: int | None = None,
+    ) -> Any:
+        """The state before the first token, of as many rows as the source has (or as asked for)."""
+        ...
+
+    def advance(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Read tokens (B, T); the features of what comes next, (B, T, W), and the state after the last."""
+        ...
+
+    def readout(self, features: Tensor) -> Tensor:
+        """The logits (…, V) of features (…, W)."""
+        ...
+
+
+class Objective(Protocol):
+    """A frozen, callable dataclass that says what is minimised: Σ weight · sum / count over its terms.
+
+    The counts come from the batch alone, so that they can be summed over everything that makes up a step *before* the
+    first forward pass: however a batch is cut into pieces, its average is the same.
+    """
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The terms, in order, and what each weighs in the loss."""
+        ...
+
+    @property
+    def capturable(self) -> bool:
+        """Whether the same kernels run at every step, so that a GPU may record them once and replay them."""
+        ...
+
+    def modules(self, model: Any) -> nn.Module | None:
+        """What the objective itself has to learn, if anything."""
+        ...
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        """How many there are of what each term sums."""
+        ...
+
+    def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+        """The sum of each term over the batch; `own` is what `modules` made."""
+        ...
+
+
+class Judged(nn.Module):
+    """A model, its objective and what the objective learns: the unit that is trained, never the unit that is saved."""
+
+    def __init__(self, model: nn.Module, objective: Objective) -> None:
+        super().__init__()
+        self.model = model
+        self.objective = objective
+        self.own = objective.modules(model)
+
+    def forward(self, batch: Batch, step: int) -> Tensor:
+        """The sums of the objective's terms, (terms,), in the order of its weights."""
+        sums = self.objective(self.model, batch, step, self.own)
+        return torch.stack([sums[term] for term in self.objective.weights])
+
+
+def begin(model: Speaker, batch: Batch) -> Any:
+    """The state from which a model reads a batch's tokens."""
+    rows, length = batch.tokens.shape
+    return model.start(batch.source, batch.source_real, rows=rows, capacity=length)

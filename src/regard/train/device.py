@@ -1,0 +1,45 @@
+"""Where and how precisely to compute, and the noise of each step."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+import torch
+
+from regard.errors import UserError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a setting; `auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device={name}: no such device; give auto, cpu, cuda or cuda:N.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"device={name}: not supported; give auto, cpu, cuda or cuda:N.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"device={name}: this machine has {torch.cuda.device_count()} GPUs; give device=auto or cpu.")
+    return device
+
+
+def choose_precision(name: str, device: torch.device) -> str:
+    """float32 or bf16; `auto` is bf16 on a GPU."""
+    if name != "auto":
+        return name
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
+    """Inside, matrix products are computed in this precision; weights stay float32."""
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+def seed_noise(seed: int, rank: int, number: int) -> None:
+    """Make all randomness that follows, on every device, a function of these three numbers.
+
+    Done before every batch, this is why resuming needs no state of random numbers, and why nothing that happens between
+    steps can leak into them.
+    """
+    state = np.random.SeedSequence((seed, rank, number)).generate_state(1, np.uint64)
+    torch.manual_seed(int(state[0]) >> 1)  # torch takes 63 bits gladly

@@ -1,0 +1,132 @@
+"""How good a model is: its loss, what it says against what it should say, where it looks against where it should."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from regard.alignment import aer, chance, inside, links_from, merge
+from regard.data.batches import Pair, collate, encode_examples
+from regard.data.dates import Dates
+from regard.data.example import Example
+from regard.errors import UserError
+from regard.objectives import Labelling, NextToken, Objective, TeacherForcing
+from regard.train.metrics import References, bleu, chrf, exact_match, perplexity, phoneme_error, word_error
+from regard.train.prepare import FRAMES, one_label
+from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
+from regard.verbs.loaded import Loaded
+from regard.verbs.search import translate
+
+# What a model of each task is judged by, whatever it was trained on: the plain likelihood of the targets.
+PLAIN: dict[str, Objective] = {
+    "translate": TeacherForcing(),
+    "language": NextToken(),
+    "classify": Labelling(penalty=0.0),
+}
+TEXTS = {"exact": exact_match, "word_error": word_error, "phoneme_error": phoneme_error}
+CORPUS = {"bleu": bleu, "chrf": chrf}
+LIKELIHOODS = {"loss", "perplexity", "accuracy"}
+LOOKS = {"alignment", "aer"}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Measures by name; a note says how one was computed, so that others can compare."""
+
+    values: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def __or__(self, other: "Scores") -> "Scores":
+        return Scores(self.values | other.values, self.notes | other.notes)
+
+
+def evaluate(
+    model: Loaded,
+    examples: Sequence[Example],
+    metrics: Collection[str],
+    beam: int = 1,
+    penalty: float = 1.0,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Scores:
+    """The measures that were asked for, of those that the model and the examples allow.
+
+    `alignment` comes with `chance`; neither it nor `aer` exists where the model has no attention or the examples no
+    links.
+    """
+    if not examples:
+        raise UserError("there are no examples to judge the model by; give at least one.")
+    wanted, scores = set(metrics), Scores()
+    if wanted & LIKELIHOODS:
+        found = _likelihood(model, examples, batch_tokens)
+        scores |= Scores({name: value for name, value in found.items() if name in wanted})
+    if wanted & (TEXTS.keys() | CORPUS.keys()):
+        sources = [example.source for example in examples]
+        said = translate(model, sources, beam, penalty=penalty, align=False, batch_tokens=batch_tokens)
+        accepted = [(example.target, *example.others) for example in examples]
+        scores |= _compared([each.text for each in said], accepted, wanted)
+    if wanted & LOOKS:
+        found = _looks(model, [example for example in examples if example.links is not None], batch_tokens)
+        scores |= Scores({name: value for name, value in found.items() if name in {*wanted, "chance"}})
+    return scores
+
+
+@torch.no_grad()
+def _likelihood(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dict[str, float]:
+    """Mean loss per target, its exponential, and for classes how often the likeliest is right."""
+    task = model.module.task
+    pairs, objective = _encoded(model, examples), PLAIN[task]
+    total, right, count = 0.0, 0, 0
+    for rows in grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens):
+        batch = collate([pairs[row] for row in rows], FRAMES[task]).to(model.device)
+        with model.autocast():
+            total += float(objective(model.module, batch, 0)["nll"])
+            if task == "classify":
+                right += int((model.module(batch).argmax(dim=-1) == batch.targets).sum())
+        count += batch.target_count
+    found = {"loss": total / count, "perplexity": perplexity(-total, count)}
+    return found | ({"accuracy": right / count} if task == "classify" else {})
+
+
+def _compared(said: list[str], accepted: References, wanted: Collection[str]) -> Scores:
+    """Measures of what was said against what may be said."""
+    values = {name: measure(said, accepted) for name, measure in TEXTS.items() if name in wanted}
+    scores = {name: measure(said, accepted) for name, measure in CORPUS.items() if name in wanted}
+    values |= {name: score.score for name, score in scores.items()}
+    return Scores(values, {name: score.signature for name, score in scores.items()})
+
+
+def _looks(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dict[str, float]:
+    """Where the model looks to say the true targets, against where they come from."""
+    pairs = _encoded(model, examples)
+    tables = [look.weights for look in forced(model, pairs, batch_tokens)]
+    if any(table is None for table in tables) or not tables:
+        return {}
+    right = looking = 0
+    lucky, golds, proposed = 0.0, [], []
+    for example, pair, table in zip(examples, pairs, tables):
+        assert table is not None
+        assert example.links is not None
+        weights = _units(model, pair, table[:-1])  # without the look at the end
+        hits, targets = inside(weights, example.links)
+        right, looking = right + hits, looking + targets
+        lucky += targets * chance(example.links, weights.shape[1])
+        golds.append(example.links)
+        proposed.append(links_from(weights))
+    measured = {"aer": aer(golds, golds, proposed).aer}
+    return measured | ({"alignment": right / looking, "chance": lucky / looking} if looking else {})
+
+
+def _units(model: Loaded, pair: Pair, weights: Floats) -> Floats:
+    """Weights (Tq, Tk) between what the corpus links: characters of dates, which are the tokens, or else words."""
+    if isinstance(model.recipe.data, Dates):
+        return weights
+    assert model.source_tokenizer is not None
+    return merge(weights, model.target_tokenizer.words(pair[1]), model.source_tokenizer.words(pair[0]))
+
+
+def _encoded(model: Loaded, examples: Sequence[Example]) -> list[Pair]:
+    """The ids of both sides, no longer than the model can read."""
+    labelled = [one_label(example) for example in examples] if model.module.task == "classify" else examples
+    pairs = encode_examples(labelled, model.source_tokenizer, model.target_tokenizer)
+    most = model.longest
+    return [(source[:most], target[:most]) for source, target in pairs]

@@ -1,0 +1,66 @@
+"""What a run tells while it goes: plain values, to be drawn, logged or ignored."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Started:
+    """Everything is ready; the first step comes next."""
+
+    path: Path
+    step: int  # where it goes on from; 0 is the beginning
+    steps: int
+    parameters: int
+    device: str
+    precision: str
+    examples: int  # to train on
+    dropped: int  # examples too long for the model or the batch
+    shapes: int  # of batches
+    epoch: int  # batches per epoch
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Some steps are done: their mean loss and speed, and the last one's rate and gradient."""
+
+    step: int
+    steps: int
+    loss: float
+    terms: dict[str, float]
+    rate: float
+    norm: float
+    tokens_per_second: float
+    seconds: float  # since the run began, earlier sittings included
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The validation examples were judged."""
+
+    step: int
+    values: dict[str, float]
+    notes: dict[str, str]
+    best: bool  # better than all before
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A step is whole on the disk."""
+
+    step: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Nothing more to do."""
+
+    step: int
+    reason: str  # steps, minutes or patience
+    best_step: int | None
+    best: float | None
+    seconds: float
+
+
+Event = Started | Progress | Evaluated | Saved | Finished

@@ -1,0 +1,85 @@
+"""The directory of a run: what may be written into it, and what it already holds."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+from regard.checkpoint import read_json, truncate_after, write_json
+from regard.config import from_json, to_json
+from regard.errors import UserError
+from regard.recipes import KINDS, Recipe
+
+Existing = Literal["refuse", "resume", "overwrite"]  # what to do about a run that is already there
+
+# Settings that a resumed run may change: they do not change what is learnt at a step.
+FREE = ("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log", "plan.device", "plan.threads")
+
+
+def is_run(out: Path) -> bool:
+    """Whether a run has been started here."""
+    return (out / "recipe.json").is_file()
+
+
+def check_folder(out: Path, existing: Existing) -> None:
+    """Refuse to write over anything that the user did not say may go."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: this is a file; choose another --out.")
+    if is_run(out) and existing == "refuse":
+        raise UserError(
+            f"{out}: holds a run; go on with --resume, replace it with --overwrite, or choose another --out."
+        )
+    if not is_run(out) and out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir()):
+        raise UserError(f"{out}: holds other files and no run; choose another --out.")
+
+
+def stored_recipe(out: Path) -> Recipe:
+    """The recipe that a run was started with."""
+    recipe = from_json(read_json(out / "recipe.json"), KINDS)
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"{out / 'recipe.json'}: not a recipe; restore the file or start another run.")
+    return recipe
+
+
+def check_same(out: Path, recipe: Recipe) -> None:
+    """Refuse to go on with a run under settings that it was not started with."""
+    was, now = (_flat(to_json(each, KINDS)) for each in (stored_recipe(out), recipe))
+    for name in was | now:
+        if name not in FREE and was.get(name) != now.get(name):
+            started, given = _told(was.get(name)), _told(now.get(name))
+            cure = f"{name}={started}" if started else "the recipe it was started with"
+            raise UserError(
+                f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; "
+                f"resume with {cure}, or choose another --out."
+            )
+
+
+def clear(out: Path) -> None:
+    """Remove a run. It steps aside in one move first: a kill leaves the whole run or none."""
+    aside = out.with_name(f".{out.name}.old")
+    shutil.rmtree(aside, ignore_errors=True)
+    os.rename(out, aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def open_folder(out: Path, recipe: Recipe, step: int) -> None:
+    """Make the directory ready to train onward from a step."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out}: cannot be made: {error.strerror}; choose another --out.") from error
+    write_json(out / "recipe.json", to_json(recipe, KINDS))
+    truncate_after(out / "metrics.jsonl", step)
+
+
+def _flat(tree: dict[str, Any], place: str = "") -> dict[str, Any]:
+    """Dotted name → value; the kind of a part stands under the part's own name."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        dotted = place if name == "kind" else f"{place}.{name}" if place else name
+        found |= _flat(value, dotted) if isinstance(value, dict) else {dotted: value}
+    return found
+
+
+def _told(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)

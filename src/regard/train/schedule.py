@@ -1,0 +1,21 @@
+"""The learning rate as a function of the step, and of nothing else."""
+
+import math
+
+from regard.train.plan import Plan
+
+
+def rate_at(plan: Plan, step: int) -> float:
+    """The rate of step 0, 1, …: a straight rise to `plan.rate`, then the fall that `plan.schedule` names."""
+    if step < plan.warmup:
+        return plan.rate * (step + 1) / plan.warmup
+    done = (step - plan.warmup) / max(plan.steps - plan.warmup, 1)  # 0 … 1 over the steps after the warm-up
+    match plan.schedule:
+        case "constant":
+            return plan.rate
+        case "linear":
+            return plan.rate * max(1 - done, 0.0)
+        case "cosine":
+            return plan.rate * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+        case "inverse-sqrt":  # Vaswani et al. 2017, section 5.3
+            return plan.rate * math.sqrt(max(plan.warmup, 1) / (step + 1))

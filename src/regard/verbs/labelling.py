@@ -1,0 +1,42 @@
+"""Classify: the label of each text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from regard.data.batches import collate, label_frame
+from regard.data.tokenizers import SPECIALS
+from regard.verbs.forced import BATCH_TOKENS, grouped
+from regard.verbs.loaded import Loaded
+
+
+@dataclass(frozen=True)
+class Classified:
+    """The likeliest label of a text, and how likely each is, the likeliest first."""
+
+    label: str
+    probability: float
+    labels: dict[str, float]
+
+
+@torch.no_grad()
+def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
+    """The labels of texts, in their order."""
+    model.expect("classify", "classify")
+    tokens = model.read(texts)
+    answers: dict[int, Classified] = {}
+    for rows in grouped([len(text) for text in tokens], batch_tokens):
+        batch = collate([(tokens[row], [0]) for row in rows], label_frame).to(model.device)
+        with model.autocast():
+            chances = model.module(batch).float().softmax(dim=-1)  # (B, C)
+        answers |= {row: _told(model, likely) for row, likely in zip(rows, chances.tolist())}
+    return [answers[row] for row in range(len(texts))]
+
+
+def _told(model: Loaded, chances: list[float]) -> Classified:
+    labels = model.target_tokenizer.pieces(range(len(chances)))
+    known = list(zip(labels, chances))[len(SPECIALS) :]
+    ranked = dict(sorted(known, key=lambda item: -item[1]))
+    best = next(iter(ranked))
+    return Classified(best, ranked[best], ranked)

@@ -1,0 +1,148 @@
+"""A mistake is one line on stderr that names the value and the cure, exit code 2, and no traceback."""
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Regard = Callable[..., "Said"]  # noqa: F821
+Make = Callable[..., Path]
+
+
+def refused(said: "Said") -> str:  # noqa: F821
+    """The one line of a refusal."""
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["trian"], "train"),
+        (["train", "datse"], 'Did you mean "dates"'),
+        (["train", "dates", "plan.stpes=4"], 'Did you mean "plan.steps"'),
+        (["train", "dates", "plan.steps=many"], "plan.steps=many"),
+        (["train", "dates", "plan.steps"], "name=value"),
+        (["train", "dates", "model.score=generel"], 'Did you mean "general"'),
+        (["train", "dates", "model=lstmm"], 'Did you mean "lstmn"'),
+        (["train", "dates", "--resume", "--overwrite"], "give one"),
+        (["train", "translate"], "data.train"),
+        (["train", "text", "data.train=x", "--baseline"], "attention"),
+        (["show", "dattes"], 'Did you mean "dates"'),
+        (["explain", "gradient"], 'Did you mean "gradients"'),
+        (["ladder", "text"], "regard ladder dates"),
+        (["ladder", "dates", "plan.minutes=1"], "plan.steps"),
+        (["translate"], "DIR"),
+        (["translate", "nowhere"], "no such directory"),
+        (["eval", "nowhere"], "no such directory"),
+        (["translate", "nowhere", "--beam", "0"], "--beam"),
+        (["look", "nowhere", "a", "--precision", "fp4"], "precision=fp4"),
+    ],
+)
+def test_a_name_that_is_not_known(regard: Regard, arguments: list[str], expected: str) -> None:
+    assert expected in refused(regard(*arguments))
+
+
+BROKEN = {
+    "empty": (b"", "empty"),
+    "blank": (b"\n  \n", "empty"),
+    "binary": (b"\x7fELF\0\0\0", "binary"),
+    "latin": ("fran\u00e7ais\tfrench\n".encode("latin-1"), "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("kind", [*BROKEN, "missing", "folder"])
+def test_a_file_that_cannot_be_read(regard: Regard, translator: Make, tmp_path: Path, kind: str) -> None:
+    path, expected = tmp_path / "file.tsv", {"missing": "no such file", "folder": "this is a folder"}.get(kind, "")
+    if kind in BROKEN:
+        data, expected = BROKEN[kind]
+        path.write_bytes(data)
+    elif kind == "folder":
+        path.mkdir()
+    for command in ("translate", "score", "align"):
+        line = refused(regard(command, translator(), path))
+        assert expected in line
+        assert str(path) in line
+    assert expected in refused(regard("train", "translate", f"data.train={path}"))
+    assert expected in refused(regard("eval", translator(), "--data", path))
+
+
+@pytest.mark.parametrize("kind", ["binary", "latin"])
+def test_standard_input_that_is_no_text(regard: Regard, translator: Make, kind: str) -> None:
+    for command in ("translate", "score", "align"):
+        said = regard(command, translator(), stdin=b"ab\txy\n" + BROKEN[kind][0])
+        assert said.code == 2
+        assert "standard input, line 2: " in said.err
+
+
+def test_lines_without_a_tab(regard: Regard, translator: Make, tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("ab\txy\nonly one side\n", encoding="utf-8")
+    for command in ("score", "align"):
+        assert "line 2: expected source<TAB>target" in refused(regard(command, translator(), tmp_path / "pairs.tsv"))
+    line = refused(regard("train", "translate", f"data.train={tmp_path / 'pairs.tsv'}"))
+    assert "line 2" in line
+    assert "<TAB>" in line
+
+
+def test_a_place_that_cannot_be_written(regard: Regard, translator: Make, tiny: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    assert "file" in refused(regard("train", "translate", *tiny, "--out", tmp_path / "file" / "run"))
+    assert "file" in refused(regard("train", "translate", *tiny, "--out", tmp_path / "file"))
+    assert "look.html" in refused(regard("look", translator(), "abc", "-o", tmp_path / "file" / "look.html"))
+    assert ".pdf" in refused(regard("look", translator(), "abc", "-o", tmp_path / "look.pdf"))
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "in the way"
+
+
+@pytest.mark.parametrize(("number", "cure"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "write")])
+def test_a_full_disk(
+    regard: Regard, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, cure: str
+) -> None:
+    def refuse(handle: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    said = regard("train", "translate", *tiny, "--out", tmp_path / "run")
+    assert said.code == 2
+    assert said.err.count("\n") == 1
+    assert os.strerror(number) in said.err
+    assert cure in said.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_output_that_cannot_be_written(translator: Make) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "regard", "translate", str(translator()), "--device", "cpu"]
+        said = subprocess.run(command, input="abc\n", stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert said.returncode == 2
+    assert said.stderr == f"error: {os.strerror(errno.ENOSPC)}; free some space.\n"
+
+
+def test_debug_shows_the_traceback(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="is no recipe"):
+        regard("train", "datse", "--debug")
+    monkeypatch.setenv("REGARD_DEBUG", "1")
+    with pytest.raises(ValueError, match="is no recipe"):
+        regard("show", "datse")
+
+
+def test_help_comes_at_once_and_has_examples(regard: Regard) -> None:
+    from regard.cli.app import COMMANDS
+
+    listed = regard("--help").out
+    for commands in COMMANDS.values():
+        for name in commands:
+            assert name in listed
+            said = regard(name, "--help")
+            assert (said.code, "Examples:" in said.out) == (0, True)
+    fresh = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "regard", "--help"], capture_output=True, text=True, check=True
+    )
+    assert not [line for line in fresh.stderr.splitlines() if line.rsplit("|", 1)[-1].strip() in ("torch", "numpy")]
+    assert "--install-completion" in listed

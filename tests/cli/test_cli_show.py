@@ -1,0 +1,71 @@
+"""Showing recipes, and explaining gradients."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.cli.show import bars
+from regard.explain.gradients import SYMBOLS, Recaller, examples, reach
+
+Regard = Callable[..., "Said"]  # noqa: F821
+
+
+def test_every_recipe_is_listed_under_its_task(regard: Regard) -> None:
+    from regard.recipes import RECIPES
+
+    said = regard("show")
+    assert all(name in said.out for name in RECIPES)
+    assert said.out.index("Translate:") < said.out.index("dates") < said.out.index("Classify:")
+    assert json.loads(regard("show", "--json").out)["dates"]["task"] == "translate"
+
+
+def test_a_recipe_shows_every_setting_with_its_changes(regard: Regard) -> None:
+    said = regard("show", "dates", "plan.steps=77")
+    for expected in ("plan.steps", "77", "updates of the weights", "model.score", "data.first_year"):
+        assert expected in said.out
+    assert json.loads(regard("show", "dates", "plan.steps=77", "--json").out)["plan.steps"] == 77
+
+
+def test_the_schedule_is_drawn(regard: Regard) -> None:
+    said = regard("show", "dates", "plan.schedule=constant", "--schedule")
+    assert "constant" in said.out
+    assert "█" in said.out
+    assert bars([0.0, 0.5, 1.0], height=2) == ["  █", " ██"]
+
+
+def test_examples_are_shown(regard: Regard, pairs: Path) -> None:
+    said = regard("show", "translate", f"data.train={pairs}", "--example")
+    assert "187 train, 13 valid" in said.out
+    first = pairs.read_text(encoding="utf-8").splitlines()[0].split("\t")[0]
+    assert first in said.out
+
+
+def test_gradients_reach_every_input_through_attention() -> None:
+    length = 40
+    inputs, answers = examples(length, 16, torch.Generator().manual_seed(0))
+    assert inputs.shape == (16, length, SYMBOLS + 1)
+    marked = inputs[..., -1].argmax(dim=1)
+    assert (inputs[range(16), marked, :SYMBOLS].argmax(dim=1) == answers).all()
+    torch.manual_seed(0)
+    plain, attentive = (reach(Recaller("lstm", attention), length, seed=1) for attention in (False, True))
+    assert plain[0] > 0
+    assert attentive[-1] > 100 * plain[-1]
+
+
+def test_explain_gradients_writes_table_and_page(regard: Regard) -> None:
+    said = regard("explain", "gradients", "--length", 12, "--seconds", 0.2, "-o", "out/g.html")
+    assert said.code == 0
+    assert "LSTM + attention" in said.out
+    page = Path("out/g.html").read_text(encoding="utf-8")
+    assert "After training" in page
+    found = json.loads(regard("explain", "gradients", "--length", 8, "--seconds", 0, "--json").out)
+    assert [one["name"] for one in found["networks"]] == ["RNN", "LSTM", "LSTM + attention"]
+    assert all(len(one["before"]) == len(one["after"]) == 8 for one in found["networks"])
+
+
+@pytest.mark.parametrize("length", [1, "x"])
+def test_explain_refuses_nonsense(regard: Regard, length: object) -> None:
+    assert regard("explain", "gradients", "--length", length).code == 2

@@ -1,0 +1,124 @@
+"""Training from the command line: what it leaves, what it says, what an existing run or Ctrl-C means."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Regard = Callable[..., "Said"]  # noqa: F821
+
+
+def test_a_run_from_start_to_next_steps(regard: Regard, tiny: list[str]) -> None:
+    said = regard("train", "translate", *tiny, "--baseline")
+    assert (said.code, said.err) == (0, "")
+    for expected in ("step 6/6", "valid: loss", "no attention", "exact match", "runs/translate/report.html"):
+        assert expected in said.out
+    commands = [line.strip() for line in said.out.partition("Next:")[2].splitlines() if line.strip()]
+    assert len(commands) == 3
+    assert all("runs/translate" in command for command in commands)
+    page = Path("runs/translate/report.html").read_text(encoding="utf-8")
+    assert all(part in page for part in ("Scores", "Training: loss", "Where it looks", "plan.steps", "no attention"))
+    assert (Path("runs/translate/baseline") / "best").exists()
+    assert "decoder.attention" in said.out
+
+
+def test_an_existing_run_is_resumed_or_replaced_only_when_told(regard: Regard, tiny: list[str]) -> None:
+    assert regard("train", "translate", *tiny, "--out", "run").code == 0
+    before = Path("run/latest").read_text(encoding="utf-8")
+    said = regard("train", "translate", *tiny, "--out", "run")
+    assert said.code == 2
+    assert "--resume" in said.err
+    assert "--overwrite" in said.err
+    assert Path("run/latest").read_text(encoding="utf-8") == before
+    again = regard("train", "translate", "--resume", "--out", "run")  # its settings need not be repeated
+    assert again.code == 0
+    assert "onward from step 6" in again.out
+    other = regard("train", "translate", "--resume", "--out", "run", "model.width=32")
+    assert other.code == 2
+    assert "model.width" in other.err
+    wrong = regard("train", "dates", "--resume", "--out", "run")
+    assert wrong.code == 2
+    assert "regard train translate --resume" in wrong.err
+    fresh = regard("train", "translate", *tiny, "plan.steps=3", "--overwrite", "--out", "run")
+    assert fresh.code == 0
+    assert Path("run/latest").read_text(encoding="utf-8") == "000003\n"
+
+
+def test_json_and_flags(regard: Regard, tiny: list[str]) -> None:
+    said = regard("train", "translate", *tiny, "--json", "--seed", 5, "--device", "cpu", "--out", "run")
+    (line,) = said.out.splitlines()
+    found = json.loads(line)
+    assert found["run"] == "run"
+    assert set(found["scores"]) == {"loss", "bleu", "exact"}
+    assert "step 6/6" in said.err
+    recipe = json.loads(Path("run/recipe.json").read_text(encoding="utf-8"))
+    assert (recipe["plan"]["seed"], recipe["plan"]["device"]) == (5, "cpu")
+
+
+def test_a_run_starts_from_another(regard: Regard, tiny: list[str]) -> None:
+    assert regard("train", "translate", *tiny, "--out", "first").code == 0
+    assert regard("train", "translate", *tiny, "from=first", "--out", "second").code == 0
+    first, second = (
+        [json.loads(line)["loss"] for line in Path(run, "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        for run in ("first", "second")
+    )
+    assert second[0] < first[0]
+    assert "nowhere" in regard("train", "translate", *tiny, "from=nowhere", "--out", "third").err
+
+
+def test_dry_run_estimates_and_leaves_nothing(regard: Regard, tiny: list[str], tmp_path: Path) -> None:
+    said = regard("train", "translate", *tiny, "--dry-run")
+    assert said.code == 0
+    assert all(word in said.out for word in ("parameters", "memory", "time"))
+    assert json.loads(regard("train", "translate", *tiny, "--dry-run", "--json").out)["parameters"] > 1000
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("task", ["text", "labels"])
+def test_other_tasks_train_too(regard: Regard, tmp_path: Path, task: str) -> None:
+    data = {"text": "ab ba\nba ab\nab ab\n" * 20, "labels": "good\tab ba\nbad\tcc dd\n" * 20}[task]
+    (tmp_path / "data.txt").write_text(data, encoding="utf-8")
+    settings = ["data.train=data.txt", "data.valid=data.txt", "plan.steps=4", "plan.evaluate=4", "model.width=16"]
+    said = regard("train", task, *settings, "model.embed=8", "--out", "run")
+    assert (said.code, said.err) == (0, "")
+    assert {"text": "regard score run", "labels": "regard classify run"}[task] in said.out
+    assert regard("eval", "run").code == 0
+    assert regard("eval", "run", "--data", "data.txt").code == 0
+    assert regard("eval", "run", "--free-running").code == {"text": 0, "labels": 2}[task]
+
+
+def test_eval_of_a_translator(regard: Regard, tiny: list[str], pairs: Path) -> None:
+    assert regard("train", "translate", *tiny, "--out", "run").code == 0
+    said = regard("eval", "run", "--data", pairs, "--beam", 2, "--free-running", "--json")
+    found = json.loads(said.out)
+    assert (found["examples"], found["beam"], found["step"] > 0) == (200, 2, True)
+    assert set(found["scores"]) == {"loss", "perplexity", "bleu", "exact"}
+    assert found["exposure"]["count"][0] == 200
+    assert "By position" in regard("eval", "run", "--free-running").out
+    assert "--data FILE" in regard("eval", "run", "--split", "test").err
+    assert 'Did you mean "valid"' in regard("eval", "run", "--split", "vald").err
+
+
+def test_ctrl_c_saves_and_the_run_goes_on(regard: Regard, tiny: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "regard", "train", "translate", *tiny, "plan.steps=100000", "--out", "run"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        log, deadline = tmp_path / "run/metrics.jsonl", time.monotonic() + 60
+        while time.monotonic() < deadline and not (log.exists() and log.stat().st_size):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "go on with: regard train translate --resume --out run" in out
+    step = int((tmp_path / "run/latest").read_text(encoding="utf-8"))
+    assert step > 0
+    assert f"saved at step {step}" in out
+    more = regard("train", "translate", "--resume", "--out", "run", "plan.minutes=0.0001", "--json")
+    assert more.code == 0
+    assert f"onward from step {step}" in more.err

@@ -1,0 +1,166 @@
+"""The verbs on the command line: lines in, lines out, in order, blank ones in place."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Regard = Callable[..., "Said"]  # noqa: F821
+Make = Callable[..., Path]
+TEXT = "abc cab\n\nb?a\n   \ncc\n"
+
+
+def test_translate_answers_every_line_in_place(regard: Regard, translator: Make, tmp_path: Path) -> None:
+    said = regard("translate", translator(), "--device", "cpu", stdin=TEXT)
+    assert (said.code, said.err) == (0, "")
+    lines = said.out.removesuffix("\n").split("\n")
+    assert [bool(line) for line in lines] == [True, False, True, False, True]
+    alone = [regard("translate", translator(), "--beam", 1, stdin=line + "\n").out for line in TEXT.splitlines()]
+    assert "".join(alone) == said.out
+    (tmp_path / "in.txt").write_text(TEXT, encoding="utf-8")
+    assert regard("translate", translator(), tmp_path / "in.txt").out == said.out
+    assert regard("translate", translator(), "-", stdin="").out == ""
+
+
+def test_translate_nbest_prints_scores_in_order(regard: Regard, translator: Make) -> None:
+    lines = regard("translate", translator(), "--beam", 4, "--nbest", 3, stdin="abc\n\n").out.splitlines()
+    assert len(lines) == 4
+    assert lines[3] == ""
+    scores = [float(line.split("\t")[1]) for line in lines[:3]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_translate_json_carries_alignment(regard: Regard, translator: Make) -> None:
+    said = regard("translate", translator(), "--align", "--json", stdin="abc\n\n")
+    first, second = map(json.loads, said.out.splitlines())
+    assert (first["line"], second) == (1, {"line": 2, "text": "", "score": 0.0, "logp": 0.0})
+    assert len(first["weights"]) == len(first["target"]) == len(first["links"])
+    assert first["source"] == ["a", "b", "c"]
+    assert sum(first["logps"]) == pytest.approx(first["logp"], abs=1e-4)
+    text, links = regard("translate", translator(), "--align", stdin="abc\n").out.rstrip("\n").split("\t")
+    assert (text, links) == (first["text"], " ".join(f"{i}-{j}" for i, j in sorted(map(tuple, first["links"]))))
+
+
+def test_lines_are_answered_while_the_pipe_is_open(translator: Make) -> None:
+    """A person, or a slow program, at the other end gets each answer before sending the next line."""
+    command = [sys.executable, "-m", "regard", "translate", str(translator()), "--device", "cpu"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line in ("abc\n", "\n", "cc\n"):
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = process.stdout.readline()
+            assert answer.endswith("\n")
+            assert bool(answer.strip()) == bool(line.strip())
+        process.stdin.close()
+        began = time.monotonic()
+        assert process.wait(20) == 0
+        assert time.monotonic() - began < 10
+
+
+def test_many_lines_keep_their_order(regard: Regard, translator: Make) -> None:
+    lines = ["abc"[: 1 + i % 3] + "ab" * (i % 7) for i in range(1300)]
+    said = regard("translate", translator(), "--json", stdin="\n".join(lines) + "\n")
+    answers = [json.loads(line) for line in said.out.splitlines()]
+    assert [one["line"] for one in answers] == list(range(1, 1301))
+    texts = {line: one["text"] for line, one in zip(lines, answers)}
+    assert all(texts[line] == one["text"] for line, one in zip(lines, answers))
+
+
+def test_a_closed_pipe_is_no_error(translator: Make) -> None:
+    lines = "c\\n" * 1100
+    command = f"printf '{lines}' | {sys.executable} -m regard translate {translator()} | head -n 1"
+    said = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False)
+    assert (said.stderr, said.stdout.count("\n")) == ("", 1)
+
+
+def test_score_of_pairs(regard: Regard, translator: Make) -> None:
+    said = regard("score", translator(), stdin="abc\txy\n\ncc\tz\n")
+    first, blank, third = said.out.removesuffix("\n").split("\n")
+    total, perplexity, pieces = first.split("\t")
+    assert (blank, len(third.split("\t"))) == ("", 3)
+    assert pieces.split()[::2] == ["x", "y", "<eos>"]
+    assert sum(map(float, pieces.split()[1::2])) == pytest.approx(float(total), abs=1e-3)
+    assert float(perplexity) > 1
+    assert "5 tokens, perplexity" in said.err
+    objects = [
+        json.loads(line) for line in regard("score", translator(), "--json", stdin="abc\txy\n\n").out.splitlines()
+    ]
+    assert objects[0]["total"] == pytest.approx(float(total), abs=1e-3)
+    assert objects[1] == {"line": 2}
+
+
+def test_score_of_lines(regard: Regard, language: Path) -> None:
+    assert len(regard("score", language, stdin="ab ba\nc\n").out.splitlines()) == 2
+
+
+def test_align_writes_pharaoh(regard: Regard, translator: Make) -> None:
+    said = regard("align", translator(tokens="word"), stdin="ab ba\txy yx\n\ncc\tzz\n")
+    lines = said.out.removesuffix("\n").split("\n")
+    assert (len(lines), lines[1], lines[2]) == (3, "", "0-0")
+    assert [link.split("-")[1] for link in lines[0].split()] == ["0", "1"] or len(lines[0].split()) == 2
+    one = json.loads(regard("align", translator(tokens="word"), "--json", stdin="ab ba\txy yx\n").out)
+    assert (one["source"], one["target"]) == (["ab", "ba"], ["xy", "yx"])
+
+
+def test_classify(regard: Regard, classifier: Path) -> None:
+    lines = regard("classify", classifier, stdin="ab ba\n\ncc\n").out.removesuffix("\n").split("\n")
+    assert lines[1] == ""
+    assert {line.split("\t")[0] for line in (lines[0], lines[2])} <= {"good", "bad"}
+    assert set(json.loads(regard("classify", classifier, "--json", stdin="cc\n").out)["labels"]) == {"good", "bad"}
+
+
+def test_look_draws_and_saves(regard: Regard, translator: Make, tmp_path: Path) -> None:
+    assert "<eos>" in regard("look", translator(), "abc cab").out
+    for suffix in ("html", "svg", "npz"):
+        said = regard("look", translator(), "abc cab", "-o", tmp_path / f"deep/look.{suffix}", "--beam", 2)
+        assert (said.code, said.out) == (0, "")
+        assert (tmp_path / f"deep/look.{suffix}").stat().st_size > 100
+    page = (tmp_path / "deep/look.html").read_text(encoding="utf-8")
+    assert '"frames"' in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    seen = json.loads(regard("look", translator(), "abc", "--target", "zz", "--json").out)
+    assert seen["rows"] == ["z", "z", "<eos>"]
+
+
+def test_characters_never_seen_survive(regard: Regard, translator: Make) -> None:
+    for command, line in (("translate", "日本 ξ 🙂"), ("score", "日本\tξ🙂"), ("align", "日本\tξ🙂")):
+        said = regard(command, translator(), stdin=line + "\n")
+        assert (said.code, len(said.out.splitlines())) == (0, 1)
+
+
+def test_a_source_past_the_limit_is_refused_by_its_line_or_cut(regard: Regard, translator: Make) -> None:
+    lines = "abc\n" * 600 + "b" * 40 + "\n"
+    said = regard("translate", translator(), stdin=lines)
+    assert said.code == 2
+    assert said.err == (
+        "error: line 601: 40 tokens, but the model reads at most 32; "
+        "shorten it, or cut such lines with --long truncate\n"
+    )
+    assert regard("translate", translator(), "--long", "truncate", stdin=lines).code == 0
+    for command in ("score", "align"):
+        assert "line 2: 40 tokens" in regard(command, translator(), stdin=f"a\tx\n{'b' * 40}\tx\n").err
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "cure"),
+    [
+        ("translate", "language", "regard score"),
+        ("translate", "classifier", "regard classify"),
+        ("score", "classifier", "regard classify"),
+        ("align", "language", "regard score"),
+        ("classify", "language", "regard score"),
+    ],
+)
+def test_a_verb_on_the_wrong_kind_of_model_names_the_right_one(
+    regard: Regard, request: pytest.FixtureRequest, command: str, kind: str, cure: str
+) -> None:
+    said = regard(command, request.getfixturevalue(kind), stdin="a\n")
+    assert (said.code, said.out) == (2, "")
+    assert cure in said.err
+    assert said.err.count("\n") == 1

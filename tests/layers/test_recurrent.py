@@ -1,0 +1,192 @@
+"""Recurrent layers against torch's own, against their equations, and against the padding they must not see."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from regard.errors import UserError
+from regard.layers.recurrent import KERNELS, Recurrent, Weights, cell
+
+CELLS = tuple(KERNELS)
+TORCH_CELLS = {"rnn": nn.RNNCell, "lstm": nn.LSTMCell, "gru": nn.GRUCell}
+NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+EXACT = {"atol": 1e-12, "rtol": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(1)
+
+
+def stack(kind: str, layers: int = 1, directions: int = 1, dropout: float = 0.0) -> Recurrent:
+    return Recurrent(kind, 3, 6, layers, directions, dropout).double()
+
+
+def torch_stack(ours: Recurrent) -> nn.RNNBase:
+    """torch's stack of the same shape, with our weights."""
+    directions = 2 if ours.returning else 1
+    theirs = KERNELS[ours.cell](
+        3, 6 // directions, ours.layers, batch_first=True, bidirectional=directions == 2, dtype=torch.float64
+    )
+    with torch.no_grad():
+        for suffix, layers in (("", ours.onward), ("_reverse", ours.returning)):
+            for depth, layer in enumerate(layers):
+                for name in NAMES:
+                    getattr(theirs, f"{name}_l{depth}{suffix}").copy_(getattr(layer, f"{name}_l0"))
+    return theirs
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def gradients(outputs: tuple[Tensor, ...], inputs: list[Tensor]) -> list[Tensor]:
+    """Of a fixed weighing of the outputs, in which no two elements count alike."""
+    total = sum((out * torch.linspace(-1, 2, out.numel()).view(out.shape)).sum() for out in outputs)
+    return list(torch.autograd.grad(total, inputs))
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_cell_is_that_of_torch(kind: str) -> None:
+    theirs = TORCH_CELLS[kind](3, 6, dtype=torch.float64)
+    x, h, c = random(4, 3), random(4, 6), random(4, 6)
+    before = (h, c) if kind == "lstm" else (h,)
+    expected = theirs(x, before if kind == "lstm" else h)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    weights = Weights(*(getattr(theirs, name) for name in NAMES))
+    found = cell(kind, x, before, weights)
+    inputs = [x, *before, *weights]
+    torch.testing.assert_close(found, expected, **EXACT)
+    torch.testing.assert_close(gradients(found, inputs), gradients(expected, inputs), **EXACT)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_stack_is_that_of_torch_on_packed_sequences(kind: str, layers: int, directions: int) -> None:
+    ours = stack(kind, layers, directions)
+    x, lengths = random(4, 7, 3), torch.tensor([5, 7, 1, 3])
+    real = torch.arange(7) < lengths[:, None]
+    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    expected, last = torch_stack(ours)(packed)
+    expected, _ = nn.utils.rnn.pad_packed_sequence(expected, batch_first=True)
+    last = last[0] if kind == "lstm" else last  # (layers · directions, B, own): h alone
+    wanted = expected[real], last.unflatten(0, (layers, directions)).permute(2, 0, 1, 3).flatten(2)
+    outputs, finals = ours(x, real)
+    found = outputs[real], finals
+    torch.testing.assert_close(found, wanted, **EXACT)
+    torch.testing.assert_close(gradients(found, [x]), gradients(wanted, [x]), **EXACT)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_without_padding_nothing_needs_to_be_said(directions: int) -> None:
+    ours, x = stack("lstm", 2, directions), random(2, 5, 3)
+    found = ours(x)
+    torch.testing.assert_close(found, ours(x, torch.ones(2, 5, dtype=torch.bool)), atol=0, rtol=0)
+    torch.testing.assert_close(found[0], torch_stack(ours)(x)[0], **EXACT)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("layers", [1, 3])
+def test_four_routes_agree(kind: str, layers: int) -> None:
+    """By definition, in one call, in pieces, step by step: outputs, states and every gradient."""
+    ours = stack(kind, layers)
+    x, state = random(4, 6, 3), random(4, layers, ours.parts, 6)
+
+    def in_pieces(*lengths: int) -> tuple[Tensor, Tensor]:
+        outputs, after = [], state
+        for part in x.split(list(lengths), 1):
+            output, after = ours.advance(part, after)
+            outputs.append(output)
+        return torch.cat(outputs, 1), after
+
+    def stepped() -> tuple[Tensor, Tensor]:
+        outputs, after = [], state
+        for part in x.unbind(1):
+            output, after = ours.step(part, after)
+            outputs.append(output)
+        return torch.stack(outputs, 1), after
+
+    inputs = [x, state, *ours.parameters()]
+    expected = ours.definition(x, state)
+    wanted = gradients(expected, inputs)
+    assert expected[0].shape == (4, 6, 6)
+    assert expected[1].shape == state.shape
+    for found in (ours.advance(x, state), in_pieces(2, 3, 1), in_pieces(*[1] * 6), stepped()):
+        torch.testing.assert_close(found, expected, **EXACT)
+        torch.testing.assert_close(gradients(found, inputs), wanted, **EXACT)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_an_encoder_of_one_direction_starts_from_zeros(kind: str) -> None:
+    ours, x = stack(kind, 2), random(3, 5, 3)
+    outputs, finals = ours(x)
+    expected, after = ours.definition(x, ours.zeros(3, x))
+    torch.testing.assert_close(outputs, expected, **EXACT)
+    torch.testing.assert_close(finals, after[:, :, 0], **EXACT)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    real=st.integers(1, 8).flatmap(
+        lambda width: st.lists(st.lists(st.booleans(), min_size=width, max_size=width), min_size=1, max_size=4)
+    ),
+    kind=st.sampled_from(CELLS),
+    directions=st.sampled_from([1, 2]),
+    seed=st.integers(0, 99),
+)
+def test_padding_anywhere_is_as_if_it_were_not_there(
+    real: list[list[bool]], kind: str, directions: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    ours, mask = stack(kind, 2, directions), torch.tensor(real)
+    x = random(*mask.shape, 3)
+    outputs, finals = ours(x, mask)
+    assert outputs.isfinite().all()
+    assert finals.isfinite().all()
+    kept = mask.any(1)
+    if kept.any():
+        (gradient,) = gradients((outputs[mask], finals[kept]), [x])
+        assert (gradient[~mask] == 0).all()
+        assert (gradient[mask] != 0).any()
+    for row in kept.nonzero().flatten():
+        alone, last = ours(x[row, mask[row]][None])
+        torch.testing.assert_close(outputs[row, mask[row]], alone[0], **EXACT)
+        torch.testing.assert_close(finals[row], last[0], **EXACT)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_filler_row_is_finite_and_disturbs_nobody(kind: str) -> None:
+    ours, x = stack(kind, 2, 2), random(3, 4, 3)
+    real = torch.tensor([[True] * 4, [False] * 4, [True, True, False, False]])
+    outputs, finals = ours(x, real)
+    assert outputs.isfinite().all()
+    assert finals.isfinite().all()
+    without, last = ours(x[[0, 2]], real[[0, 2]])
+    torch.testing.assert_close(outputs[[0, 2]][real[[0, 2]]], without[real[[0, 2]]], **EXACT)
+    torch.testing.assert_close(finals[[0, 2]], last, **EXACT)
+
+
+def test_dropout_lies_between_layers_and_only_in_training() -> None:
+    """Between layers: a single layer has none, whatever the rate, and a deep one keeps its first layer's states."""
+    x = random(8, 5, 3)
+    single, deep = stack("gru", dropout=0.5), stack("gru", 2, dropout=0.5)
+    expected, after = single.definition(x, single.zeros(8, x))
+    torch.testing.assert_close(single.advance(x, single.zeros(8, x)), (expected, after), **EXACT)
+    for read in (deep.advance, deep.definition):
+        _, state = read(x, deep.zeros(8, x))
+        torch.testing.assert_close(state[:, 0], deep.definition(x, deep.zeros(8, x))[1][:, 0], **EXACT)
+    noisy = [deep.advance(x, deep.zeros(8, x))[0] for _ in range(2)]
+    assert not torch.equal(*noisy)
+    deep.eval()
+    torch.testing.assert_close(deep.advance(x, deep.zeros(8, x)), deep.definition(x, deep.zeros(8, x)), **EXACT)
+    torch.testing.assert_close(deep(x)[0], deep.definition(x, deep.zeros(8, x))[0], **EXACT)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(UserError, match=r'model\.cell=grue: no such cell\. Did you mean "gru"\?'):
+        Recurrent("grue", 3, 6)
+    with pytest.raises(UserError, match=r"model\.width=5: .* even"):
+        Recurrent("gru", 3, 5, directions=2)

@@ -1,0 +1,24 @@
+"""A small translator and a batch of sentences of unequal length, one row of it a filler."""
+
+import pytest
+import torch
+
+from regard.data.batches import Batch, Batches
+from regard.models import Seq2Seq, Seq2SeqConfig
+
+PAIRS = [([4, 5, 6], [5, 4]), ([6, 7], [7, 8, 9, 4]), ([8, 4, 5, 9, 6], [6, 5, 7]), ([9], [9])]
+
+
+@pytest.fixture
+def model() -> Seq2Seq:
+    torch.manual_seed(3)
+    config = Seq2SeqConfig(source_vocab=10, target_vocab=11, width=12, embed=6, dropout=0.0)
+    return config.build().double()
+
+
+@pytest.fixture
+def batch() -> Batch:
+    made = Batches(PAIRS[:3] * 3, budget=80, seed=1, shuffle=False).batch(1)
+    assert -1 in made.rows
+    assert made.target_count < made.targets.numel()
+    return made

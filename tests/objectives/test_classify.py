@@ -1,0 +1,46 @@
+"""Classes, and hops that look at different places."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regard.attention import Look
+from regard.data.batches import Batch
+from regard.errors import UserError
+from regard.objectives import Labelling
+
+
+class Fixed:
+    """Looks where it is told to."""
+
+    def __init__(self, weights, logits):
+        self.weights, self.logits = weights, logits
+
+    def look(self, batch):
+        return Look(self.weights @ torch.ones(*batch.tokens.shape, 2), self.weights)
+
+    def classify(self, pooled):
+        return self.logits
+
+
+def _batch():
+    tokens = torch.ones(3, 2, dtype=torch.long)
+    real = torch.tensor([[True, True], [True, True], [False, False]])
+    return Batch(tokens, torch.tensor([1, 0, 0]), real, rows=[0, 1, -1], target_count=2)
+
+
+def test_the_penalty_is_the_overlap_of_the_hops():
+    weights = torch.zeros(3, 2, 2)
+    weights[0] = torch.eye(2)  # each hop elsewhere: no penalty
+    weights[1, :, 0] = 1  # both at the first token: A Aᵀ is all ones, off by 1 in two places
+    logits = torch.randn(3, 4)
+    sums = Labelling(penalty=0.5)(Fixed(weights, logits), _batch(), 0)
+    assert float(sums["overlap"]) == pytest.approx(2.0)  # the filler row, which looks nowhere, is left out
+    expected = F.cross_entropy(logits[:2], torch.tensor([1, 0]), reduction="sum")
+    torch.testing.assert_close(sums["nll"], expected)
+    assert Labelling(penalty=0.5).count(_batch()) == {"nll": 2, "overlap": 2}
+
+
+def test_a_negative_penalty_is_refused():
+    with pytest.raises(UserError, match=r"objective.penalty=-1"):
+        Labelling(penalty=-1.0)

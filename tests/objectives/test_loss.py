@@ -1,0 +1,72 @@
+"""Sums of cross-entropy."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regard.objectives import loss as module
+from regard.objectives.loss import cross_entropy, token_loss
+from regard.objectives.sequence import forced
+
+
+def _manual(model, batch, smoothing):
+    """The definition, one target at a time."""
+    logps = F.log_softmax(model(batch), dim=-1)
+    total = 0.0
+    for row in range(len(batch.tokens)):
+        for t in range(batch.tokens.shape[1]):
+            if batch.real[row, t]:
+                nll, even = -logps[row, t, batch.targets[row, t]], -logps[row, t].mean()
+                total = total + (1 - smoothing) * nll + smoothing * even
+    return total
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_token_loss_is_the_sum_over_real_targets(model, batch, smoothing):
+    found = token_loss(model, forced(model, batch), batch.targets, batch.real, smoothing)
+    torch.testing.assert_close(found, _manual(model, batch, smoothing), rtol=0, atol=1e-10)
+
+
+def test_logits_in_parts_give_the_same_loss_and_gradients(model, batch, monkeypatch):
+    def grads():
+        model.zero_grad()
+        loss = token_loss(model, forced(model, batch), batch.targets, batch.real)
+        loss.backward()
+        return loss.detach(), {name: weight.grad.clone() for name, weight in model.named_parameters()}
+
+    whole, expected = grads()
+    calls = []
+    readout = model.readout
+    monkeypatch.setattr(model, "readout", lambda features: calls.append(len(features)) or readout(features))
+    monkeypatch.setattr(module, "LARGEST", 4 * 11 * 7)  # seven positions at a time
+    parts, found = grads()
+    assert max(calls) == 7
+    assert len(calls) > 2 * batch.tokens.numel() // 7  # made forward, and made again going back
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-10)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-10)
+
+
+def test_parts_repeat_their_dropout(batch, monkeypatch):
+    """The second making of the logits must drop what the first did, or the gradient is of another function."""
+    from regard.models import Seq2SeqConfig
+
+    model = Seq2SeqConfig(source_vocab=10, target_vocab=11, width=12, embed=6, dropout=0.5).build().double()
+    monkeypatch.setattr(module, "LARGEST", 4 * 11 * 7)
+    features = torch.randn(*batch.tokens.shape, 12, dtype=torch.float64, requires_grad=True)
+    real = torch.ones_like(batch.real)
+    torch.manual_seed(5)
+    token_loss(model, features, batch.targets, real).backward()
+    assert features.grad is not None
+    dropped = (features.grad == 0).double().mean()  # a feature that was dropped has no gradient
+    assert abs(float(dropped) - 0.5) < 0.08
+
+
+def test_cross_entropy_is_computed_in_float32():
+    logits = torch.tensor([[100.0, 100.25]], dtype=torch.bfloat16)
+    found = cross_entropy(logits, torch.tensor([0]))
+    assert found.dtype == torch.float32
+    gap = float(logits[0, 1]) - float(logits[0, 0])
+    assert abs(float(found) - math.log1p(math.exp(gap))) < 1e-6

@@ -1,0 +1,402 @@
+"""What every model promises, whatever its family. A new model is one more line in FAMILIES and is held to all of it.
+
+Weights are random and in float64, so that what should be equal is equal to 1e-9, and what is off by a rounding of
+float32 is not.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import cycle, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention import Memory
+from regard.checkpoint import load_tensors, save_tensors
+from regard.data.batches import Batch, Pair, collate, label_frame, language_frame, seq2seq_frame
+from regard.data.tokenizers import BOS, EOS
+from regard.decode import Hypotheses, beam, collect, greedy, stream
+from regard.layers.recurrent import KERNELS
+from regard.models import MODELS, LstmnConfig, Model, ModelConfig, Seq2SeqConfig, StructuredConfig
+from regard.models.seq2seq import DECODERS
+from regard.record import attentions, record
+from regard.scores import SCORES, WINDOWS
+
+VOCAB, LONGEST = 13, 12
+SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, capacity=LONGEST, radius=2, dropout=0.1)
+LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
+STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
+
+FAMILIES: dict[str, ModelConfig] = {  # these are also trained
+    "once": replace(SEQ, decoder="once", cell="lstm", layers=2),
+    "every": replace(SEQ, decoder="every"),
+    "bahdanau": replace(SEQ, decoder="bahdanau", layers=2),
+    "luong": replace(SEQ, decoder="luong", score="general", cell="lstm", layers=2),
+    "luong-feeding": replace(SEQ, decoder="luong-feeding", score="dot", cell="rnn", layers=2),
+    "local-p": replace(SEQ, decoder="luong-feeding", score="general", window="local-p"),
+    "lstmn": LSTMN,
+    "structured": STRUCTURED,
+}
+ATTENTIVE = [decoder for decoder in DECODERS if decoder not in ("once", "every")]
+VARIANTS: dict[str, ModelConfig] = {
+    **{f"{decoder}-{cell}": replace(SEQ, decoder=decoder, cell=cell) for decoder, cell in product(DECODERS, KERNELS)},
+    **{
+        f"{decoder}-{score}": replace(SEQ, decoder=decoder, score=score, cell=cell)
+        for (decoder, score), cell in zip(product(ATTENTIVE, SCORES), cycle(("gru", "lstm", "rnn", "gru")))
+    },
+    **{
+        f"{decoder}-{window}-{score}": replace(SEQ, decoder=decoder, window=window, score=score)
+        for (decoder, window), score in zip(product(ATTENTIVE, WINDOWS[1:]), cycle(("additive", "location", "general")))
+    },
+    **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score != "location"},
+    **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
+}
+CASES = FAMILIES | VARIANTS
+FRAMES = {"translate": seq2seq_frame, "language": language_frame, "classify": label_frame}
+CAUSAL = {"translate": True, "language": True, "classify": False}
+
+PAIRS: list[Pair] = [
+    ([4, 5, 6, 7, 8], [9, 8, 7]),
+    ([12, 4], [5, 10, 11, 12, 4, 6]),
+    ([6, 6, 9, 4, 10, 11, 7], [4]),
+]
+
+
+def over(cases: Mapping[str, ModelConfig]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in cases.items()])
+
+
+def of_task(*tasks: str) -> dict[str, ModelConfig]:
+    return {name: config for name, config in CASES.items() if config.build().task in tasks}
+
+
+SPEAKERS = of_task("translate", "language")
+READERS = {name: config for name, config in CASES.items() if attentions(config.build())}
+SOURCE_READERS = {name: config for name, config in of_task("translate").items() if name in READERS}
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(1)
+
+
+def built(config: ModelConfig) -> Any:
+    return config.build().double().eval()
+
+
+def framed(model: Model, pairs: list[Pair] = PAIRS) -> Batch:
+    return collate(pairs, FRAMES[model.task])
+
+
+def begun(model: Any, batch: Batch, capacity: int | None = None) -> Any:
+    """The state before the first token."""
+    return model.start(batch.source, batch.source_real, rows=len(batch.tokens), capacity=capacity or LONGEST)
+
+
+def judged(model: Model, batch: Batch) -> Tensor:
+    """What of the logits is judged: those of real places, or of each text. (N, V)"""
+    logits = model(batch)
+    return logits if model.task == "classify" else logits[batch.real]
+
+
+def close(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0.0)
+
+
+def differ(one: Tensor, other: Tensor) -> bool:
+    return bool((one - other).abs().max() > 1e-9)
+
+
+def test_every_model_is_here() -> None:
+    assert {type(config) for config in FAMILIES.values()} == set(MODELS.values())
+
+
+# Reading and stepping
+
+
+@over(SPEAKERS)
+@pytest.mark.parametrize("pieces", [[2, 3, 2], [6, 1]], ids=str)
+def test_a_text_may_be_read_whole_or_in_pieces(config: ModelConfig, pieces: list[int]) -> None:
+    model = built(config)
+    batch = framed(model)
+    whole = model(batch)
+    assert whole.shape == (*batch.tokens.shape, VOCAB)
+    with torch.no_grad():
+        state, logits = begun(model, batch), []
+        for tokens in batch.tokens.split(pieces, dim=1):
+            features, state = model.advance(tokens, state)
+            logits.append(model.readout(features))
+        close(torch.cat(logits, dim=1), whole.detach())
+
+
+@over(SPEAKERS)
+def test_stepping_is_reading_one_by_one(config: ModelConfig) -> None:
+    model = built(config)
+    batch = framed(model)
+    with torch.no_grad():
+        state, logits = begun(model, batch), []
+        for tokens in batch.tokens.unbind(1):
+            step, state = model.step(tokens, state)
+            logits.append(step)
+        close(torch.stack(logits, dim=1), model(batch))
+
+
+@over(CASES)
+def test_only_causal_models_do_not_see_the_future(config: ModelConfig) -> None:
+    """A text is changed from place t on. The logits before t stay; those at t, which have read it, do not.
+
+    A classifier reads on both sides and must fail, or this test could not.
+    """
+    model = built(config)
+    batch = framed(model)
+    logits = model(batch)
+    for t in range(1, batch.tokens.shape[1]):
+        other = batch.tokens.clone()
+        other[:, t:] = 4 + (other[:, t:] + 1) % (VOCAB - 4)
+        changed = model(replace(batch, tokens=other))
+        if CAUSAL[model.task]:
+            close(changed[:, :t], logits[:, :t])
+            assert differ(changed[:, t], logits[:, t])
+        else:
+            assert differ(changed, logits)
+
+
+# Company
+
+
+def padded(batch: Batch, left: int, right: int) -> Batch:
+    """More padding, full of tokens that nobody may read: around what is read both ways, behind what is said."""
+    text = (left, right) if batch.targets.dim() == 1 else (0, right)
+    longer = replace(batch, tokens=F.pad(batch.tokens, text, value=5), real=F.pad(batch.real, text))
+    if batch.source is None or batch.source_real is None:
+        return longer
+    around = (left, right)
+    return replace(longer, source=F.pad(batch.source, around, value=5), source_real=F.pad(batch.source_real, around))
+
+
+@over(CASES)
+@pytest.mark.parametrize(("left", "right"), [(0, 3), (3, 0), (2, 1)])
+def test_padding_changes_nothing(config: ModelConfig, left: int, right: int) -> None:
+    model = built(config)
+    batch = framed(model)
+    close(judged(model, padded(batch, left, right)), judged(model, batch))
+
+
+@over(CASES)
+def test_the_other_rows_of_a_batch_change_nothing(config: ModelConfig) -> None:
+    model = built(config)
+    alone = [judged(model, framed(model, [pair])) for pair in PAIRS]
+    close(judged(model, framed(model)), torch.cat(alone))
+
+
+def with_filler(batch: Batch) -> Batch:
+    """The batch with its last row emptied."""
+    return replace(
+        batch,
+        real=batch.real & (torch.arange(len(batch.real)) < len(batch.real) - 1)[:, None],
+        source_real=None if batch.source_real is None else batch.source_real & (torch.arange(3) < 2)[:, None],
+    )
+
+
+@over(CASES)
+def test_a_filler_row_is_finite_and_changes_nothing(config: ModelConfig) -> None:
+    model = built(config)
+    batch = framed(model)
+    logits, emptied = model(batch), model(with_filler(batch))
+    close(emptied[:-1], logits[:-1])
+    emptied.sum().backward()
+    assert emptied.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def searched(model: Any, pairs: list[Pair], prompts: Tensor) -> Hypotheses:
+    return beam(model, begun(model, framed(model, pairs)), prompts, size=3, limit=6, stop=EOS, penalty=1.0)
+
+
+PROMPTS = torch.tensor([BOS, 5, 9])  # what a model without a source differs by
+
+
+def opinionated(config: ModelConfig) -> Any:
+    """A model with clear preferences: no two hypotheses are as good as each other."""
+    model = built(config)
+    with torch.no_grad():
+        model.readout_.weight.mul_(8)
+    return model
+
+
+@over(SPEAKERS)
+def test_a_beam_over_many_finds_what_it_finds_for_each_alone(config: ModelConfig) -> None:
+    model = opinionated(config)
+    together = searched(model, PAIRS, PROMPTS)
+    for row, pair in enumerate(PAIRS):
+        alone = searched(model, [pair], PROMPTS[row : row + 1])
+        close(together.lengths[row], alone.lengths[0])
+        torch.testing.assert_close(together.scores[row], alone.scores[0])
+        for one, other, length in zip(together.tokens[row], alone.tokens[0], alone.lengths[0]):
+            assert one[:length].tolist() == other[:length].tolist()
+
+
+@over(SPEAKERS)
+def test_a_sentence_of_the_beam_is_as_likely_when_it_is_forced(config: ModelConfig) -> None:
+    """A row that was moved without all of its state would have said something else."""
+    model = opinionated(config)
+    found = searched(model, PAIRS, PROMPTS)
+    for row, pair in enumerate(PAIRS):
+        said = found.tokens[row]  # (N, T)
+        read = torch.cat([PROMPTS[row].expand(len(said), 1), said[:, :-1]], dim=1)
+        with torch.no_grad():
+            features, _ = model.advance(read, begun(model, framed(model, [pair] * len(said))))
+        logps = model.readout(features).log_softmax(-1).gather(2, said[..., None])[..., 0]
+        inside = torch.arange(said.shape[1]) < found.lengths[row][:, None]
+        torch.testing.assert_close((logps * inside).sum(1).float(), found.logps[row], atol=1e-4, rtol=1e-4)
+
+
+# Looking
+
+
+def sees_something(config: ModelConfig, batch: Batch, queries: int) -> Tensor:
+    """Which queries of which rows have anything to see, (B, Tq)."""
+    at = torch.arange(queries)
+    match config:
+        case LstmnConfig():
+            return (at > 0).expand(len(batch.tokens), -1)  # the first token has no past
+        case Seq2SeqConfig(window="local-m"):
+            assert batch.source_real is not None
+            near = (at[:, None] - torch.arange(batch.source_real.shape[1])).abs() <= config.radius  # (Tq, Tk)
+            return (near & batch.source_real[:, None]).any(-1)
+        case _:
+            read = batch.real if batch.source_real is None else batch.source_real
+            return read.any(1, keepdim=True).expand(-1, queries)
+
+
+@over(READERS)
+def test_recorded_rows_sum_to_one_or_to_nothing(config: ModelConfig) -> None:
+    model = built(config)
+    batch = with_filler(framed(model))
+    with record(model) as tape:
+        model(batch)
+    assert list(tape) == list(attentions(model))
+    for name in tape:
+        rows = tape[name].sum(-1)
+        something = sees_something(config, batch, rows.shape[1])
+        assert (tape[name] >= 0).all()
+        assert (rows[~something] == 0).all()
+        if getattr(config, "window", "none") == "local-p":
+            assert (rows <= 1 + 1e-6).all()
+            assert (rows[something] > 0).any()
+        else:
+            torch.testing.assert_close(rows[something], torch.ones_like(rows[something]))
+
+
+@contextmanager
+def watched(model: nn.Module) -> Iterator[dict[str, list[tuple[Memory, Tensor]]]]:
+    """Every read of each attention module: the memory and what came of it."""
+    reads: dict[str, list[tuple[Memory, Tensor]]] = {name: [] for name in attentions(model)}
+    hooks = [
+        module.register_forward_hook(lambda _, args, output, name=name: reads[name].append((args[1], output)))
+        for name, module in attentions(model).items()
+    ]
+    yield reads
+    for hook in hooks:
+        hook.remove()
+
+
+@over(READERS)
+def test_recorded_weights_are_those_of_the_read(config: ModelConfig) -> None:
+    """Weights @ values is what was read. Values written later have no weight, so the last memory serves for all."""
+    model = built(config)
+    with record(model) as tape, watched(model) as reads:
+        model(framed(model))
+    for name, found in reads.items():
+        contexts = torch.cat([output for _, output in found], dim=-2)
+        torch.testing.assert_close(tape[name].double() @ found[-1][0].values, contexts, atol=1e-6, rtol=0.0)
+
+
+@over(READERS)
+def test_looking_does_not_change_the_answer_by_a_bit(config: ModelConfig) -> None:
+    model = config.build().train()  # in float32 and with dropout, as it is trained
+
+    def answer() -> tuple[Tensor, list[Tensor | None]]:
+        torch.manual_seed(2)
+        logits = model(framed(model))
+        model.zero_grad()
+        logits.square().sum().backward()
+        return logits, [p.grad for p in model.parameters()]
+
+    logits, gradients = answer()
+    with record(model) as tape:
+        seen, seen_gradients = answer()
+    assert len(tape) > 0
+    assert torch.equal(seen, logits)
+    for one, other in zip(seen_gradients, gradients):
+        assert (one is None and other is None) or torch.equal(one, other)
+
+
+# Work
+
+
+@over(SOURCE_READERS)
+def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = built(config)
+    score, calls = model.decoder.attention.score, []
+    keys = score.keys
+    monkeypatch.setattr(score, "keys", lambda memory: calls.append(memory.shape) or keys(memory), raising=False)
+    batch, prompt = framed(model), torch.full((3,), BOS)
+    said = collect(stream(model, begun(model, batch), prompt, greedy, limit=5, stop=-1))  # nobody says -1
+    assert said.shape == (3, 5)
+    assert calls == [(3, 7, 8)]
+    beam(model, begun(model, batch), prompt, size=4, limit=5, stop=EOS)
+    assert calls == [(3, 7, 8)] * 2
+
+
+@over({name: c for name, c in SOURCE_READERS.items() if isinstance(c, Seq2SeqConfig) and c.decoder == "luong"})
+def test_luong_reads_a_target_without_a_loop(config: Seq2SeqConfig) -> None:
+    model = built(config)
+    batch, calls = framed(model), []
+    for module in (*model.decoder.rnn.onward, model.decoder.attention):
+        module.register_forward_hook(lambda module, args, output: calls.append(module))
+    model(batch)
+    assert calls == [*model.decoder.rnn.onward, model.decoder.attention]
+
+
+# Keeping and learning
+
+
+@over(CASES)
+def test_a_saved_model_answers_as_before_to_the_bit(config: ModelConfig, tmp_path: Path) -> None:
+    model, other = config.build().eval(), config.build().eval()
+    assert differ(other(framed(model)), model(framed(model)))
+    save_tensors(tmp_path / "weights.safetensors", model.state_dict())
+    other.load_state_dict(load_tensors(tmp_path / "weights.safetensors"))
+    assert torch.equal(other(framed(model)), model(framed(model)))
+
+
+@over(FAMILIES)
+def test_eight_examples_are_memorised(config: ModelConfig) -> None:
+    model = replace(config, width=32, embed=16, dropout=0.0).build()
+    noise = torch.Generator().manual_seed(3)
+
+    def draw(length: int) -> list[int]:
+        return torch.randint(4, VOCAB, (length,), generator=noise).tolist()
+
+    # A text without a source is given a first word of its own: nothing else could tell what follows.
+    batch = framed(model, [(draw(4 + i % 4), [i + 4, *draw(1 + i % 3)]) for i in range(8)])
+    targets = batch.targets if model.task == "classify" else batch.targets[batch.real]
+    if model.task == "language":
+        first = torch.zeros_like(batch.real)
+        first[:, 0] = True
+        targets = batch.targets.masked_fill(first, -100)[batch.real]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(300):
+        loss = F.cross_entropy(judged(model, batch), targets)
+        if loss < 0.05:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.05

@@ -1,0 +1,150 @@
+"""The documents, held to their word: every Python block and every `regard` command runs, every link leads somewhere.
+
+Commands that would train for long are made short; everything else runs as it is printed. Each page has a folder of its
+own, in which `runs/dates` is a model that was trained for a moment.
+"""
+
+import io
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from regard.cli import main
+from regard.config import override
+from regard.data.dates import Dates
+from regard.recipes import KINDS, find_recipe
+from regard.train.run import Run
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+MEASURED = {"RESULTS.md", "LOG.md"}  # their commands took minutes to hours, and were run where they say
+BABEL = find_spec("babel") is not None
+
+DATES = ["data.train=300", "data.valid=20", "data.test=20"]
+SMALL = ["model.width=32", "model.embed=8", "plan.batch_tokens=512"]
+SHORT = {  # what to add to a command so that it takes a moment
+    "train": [*SMALL, "--dry-run"],
+    "ladder": [*SMALL, "--steps", "1", "--seeds", "1"],
+    "explain": ["--length", "8", "--seconds", "0"],
+}
+FILES = {
+    "pairs.tsv": "3 février 2021\t2021-02-03\n2 June 1998\t1998-06-02\n" * 20,
+    "dev.tsv": "4 May 2001\t2001-05-04\n",
+    "more.tsv": "5 May 2001\t2001-05-05\n6 May 2001\t2001-05-06\n",
+    "lines.txt": "a line of text\nand one more\n" * 10,
+    "labelled.tsv": "good\ta fine day\nbad\ta wet one\n" * 10,
+    "in.txt": "3 février 2021\n\n2 June 1998\n",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _dates_are_written_once() -> Iterator[None]:
+    """Many commands write the same corpus, and Babel takes its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dates, "load", cache(Dates.load))
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages speak of, and a run."""
+    folder = tmp_path_factory.mktemp("docs")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    pairs = [f"data.train={folder / 'pairs.tsv'}", "data.source_tokens=char", "data.target_tokens=char"]
+    plan = ["model.capacity=64", "plan.steps=4", "plan.evaluate=4", "plan.samples=4"]
+    recipe = override(find_recipe("dates" if BABEL else "translate"), [*(DATES if BABEL else pairs), *SMALL, *plan], KINDS)
+    list(Run(recipe, folder / "runs" / "dates"))
+    return folder
+
+
+@pytest.fixture
+def desk(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, to work in."""
+    monkeypatch.chdir(shutil.copytree(trained, tmp_path / "desk"))
+    return Path.cwd()
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The fenced blocks of a language, each with the number of its first line."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of its console blocks that call regard."""
+    lines = [line for _, block in blocks(page, "console") for line in block.splitlines()]
+    return [line[2:] for line in lines if re.match(r"\$ (.* \| )?regard ", line)]
+
+
+def named(pages: list[Path]) -> list[object]:
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages]
+
+
+@pytest.mark.parametrize("page", named([page for page in PAGES if blocks(page, "python")]))
+def test_python_blocks_run(page: Path, desk: Path) -> None:
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for line, code in blocks(page, "python"):
+        exec(compile("\n" * (line - 1) + code, page, "exec"), namespace)
+
+
+COMMANDS = dict.fromkeys(command for page in PAGES if page.name not in MEASURED for command in commands(page))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_runs(command: str, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not BABEL and "dates" in command.split():
+        pytest.skip("the dates corpus needs Babel")
+    assert called(command, monkeypatch) == 0
+
+
+def called(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """`[… |] regard … [< file] [> file]` in this process: starting another takes longer than most commands."""
+    before, _, after = command.rpartition("regard ")
+    words = shlex.split(after, comments=True)
+    places = {sign: words[words.index(sign) + 1] for sign in ("<", ">") if sign in words}
+    arguments = words[: min([words.index(sign) for sign in places], default=len(words))]
+    data = Path(places["<"]).read_bytes() if "<" in places else b""
+    if before:
+        data = subprocess.run(["bash", "-c", before.removesuffix("| ")], capture_output=True, check=True).stdout
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    dates = DATES if "dates" in arguments and "--resume" not in arguments else []
+    return main([*arguments, *dates, *SHORT.get(arguments[0], [])])
+
+
+@pytest.mark.parametrize("page", named(PAGES))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        place = (page.parent / name).resolve() if name else page
+        assert place.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(place), f"{page.name} links to {target}"
+    for name in re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]*)`", text):
+        assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which GitHub links to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_trees_are_whole() -> None:
+    """README and design name every module and package there is."""
+    parts = {path.name for path in (ROOT / "src" / "regard").iterdir() if not path.name.startswith(("_", "."))}
+    for page in (ROOT / "README.md", ROOT / "docs" / "design.md"):
+        missing = {part for part in parts if part not in page.read_text(encoding="utf-8")}
+        assert missing <= {"py.typed"}, f"{page.name} does not name {missing}"

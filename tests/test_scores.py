@@ -1,0 +1,323 @@
+"""Every score against its formula, and the fast route against the definition."""
+
+import math
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from regard.attention import attend, weights
+from regard.errors import UserError
+from regard.mask import CAUSAL, EVERYTHING, Mask
+from regard.scores import (
+    SCORES,
+    WINDOWS,
+    Additive,
+    Cosine,
+    Dot,
+    General,
+    LocalMonotonic,
+    LocalPredictive,
+    Location,
+    ScaledDot,
+    Score,
+    build_score,
+    masked_softmax,
+)
+
+WIDTH, CAPACITY, ROWS = 4, 12, 2
+LEADING = {3: (ROWS,), 4: (ROWS, 3), 5: (ROWS, 3, 2)}
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+# absolute, against gradients and contexts of order one
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 8e-2}
+
+
+def everything(queries: int, keys: int) -> Mask:
+    return EVERYTHING
+
+
+def causal(queries: int, keys: int) -> Mask:
+    return CAUSAL
+
+
+def padding(queries: int, keys: int) -> Mask:
+    real = torch.rand(ROWS, keys) < 0.7
+    real[0, 0], real[1] = True, False  # the second row has nothing to read
+    return Mask(keys=real)
+
+
+def pairs(queries: int, keys: int) -> Mask:
+    table = torch.rand(ROWS, queries, keys) < 0.6
+    table[0, 0] = False  # a query that may see nothing
+    return Mask(pairs=table)
+
+
+def window(queries: int, keys: int) -> Mask:
+    return Mask(window=1)
+
+
+def documents(queries: int, keys: int) -> Mask:
+    return Mask(documents=torch.randint(2, (ROWS, max(queries, keys))))
+
+
+def joined(queries: int, keys: int) -> Mask:
+    return CAUSAL & pairs(queries, keys) & padding(queries, keys) & Mask(window=2) & documents(queries, keys)
+
+
+def nothing(queries: int, keys: int) -> Mask:
+    return Mask(pairs=torch.zeros(queries, keys, dtype=torch.bool))
+
+
+MASKS = [everything, causal, padding, pairs, window, documents, joined, nothing]
+
+
+def both_routes(
+    score: Score, inputs: tuple[Tensor, ...], mask: Mask, at: tuple[Tensor | None, Tensor | None]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Context and gradients of the fast route, and of ``weights @ values``."""
+    q, memory, v = inputs
+    k = score.keys(memory)
+    fast = attend(score, q, k, v, mask, 0.0, *at)
+    slow = weights(score, q, k, mask, *at).to(v.dtype) @ v
+    sources, cotangent = [*inputs, *score.parameters()], torch.randn_like(slow)
+    return tuple(  # type: ignore[return-value]
+        [
+            out,
+            *torch.autograd.grad(out, sources, cotangent, allow_unused=True, materialize_grads=True, retain_graph=True),
+        ]
+        for out in (fast, slow)
+    )
+
+
+def draw(dims: int, queries: int, keys: int, dtype: torch.dtype, device: str = "cpu") -> tuple[Tensor, ...]:
+    shapes = ((queries, WIDTH), (keys, WIDTH), (keys, WIDTH + 1))
+    return tuple(
+        torch.randn(*LEADING[dims], *shape, dtype=torch.float64).to(device, dtype).requires_grad_() for shape in shapes
+    )
+
+
+def on(device: str, mask: Mask) -> Mask:
+    def moved(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.to(device)
+
+    return Mask(mask.causal, mask.window, moved(mask.documents), moved(mask.keys), moved(mask.pairs))
+
+
+def places(queries: int, keys: int, device: str) -> tuple[Tensor | None, Tensor | None]:
+    """Where queries outnumber keys they cannot be the last of them: give positions."""
+    return (torch.arange(queries, device=device) % keys if queries > keys else None), None
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("make_mask", MASKS)
+@pytest.mark.parametrize("narrowed", WINDOWS)
+@pytest.mark.parametrize("name", SCORES)
+def test_attend_is_weights_at_values(
+    name: str, narrowed: str, make_mask: Callable[[int, int], Mask], dtype: torch.dtype, device: str
+) -> None:
+    torch.manual_seed(1)
+    score = build_score(name, WIDTH, CAPACITY, narrowed, radius=2).to(device, dtype)
+    for dims, queries, keys in [(3, 5, 5), (3, 1, 4), (4, 3, 6), (4, 6, 4), (5, 4, 4)]:
+        inputs = draw(dims, queries, keys, dtype, device)
+        mask = on(device, make_mask(queries, keys))
+        fast, slow = both_routes(score, inputs, mask, places(queries, keys, device))
+        for a, b in zip(fast, slow, strict=True):
+            assert a.dtype == dtype
+            assert torch.isfinite(a).all()
+            assert torch.isfinite(b).all()
+            torch.testing.assert_close(a, b, atol=TOLERANCE[dtype] * max(1.0, float(b.detach().abs().max())), rtol=0)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data())
+def test_attend_is_weights_at_values_in_any_shape(data: st.DataObject) -> None:
+    torch.manual_seed(data.draw(st.integers(0, 9), label="seed"))
+    name = data.draw(st.sampled_from(list(SCORES)), label="score")
+    score = build_score(name, WIDTH, CAPACITY, data.draw(st.sampled_from(WINDOWS)), radius=2).double()
+    queries, keys = data.draw(st.integers(1, 9), label="Tq"), data.draw(st.integers(1, 9), label="Tk")
+    given_places = data.draw(st.booleans(), label="positions given")
+    at = (torch.randint(keys, (queries,)), torch.randperm(keys)) if given_places else places(queries, keys, "cpu")
+    mask = data.draw(st.sampled_from(MASKS))(queries, keys) & data.draw(st.sampled_from(MASKS[:5]))(queries, keys)
+    inputs = draw(data.draw(st.sampled_from(list(LEADING)), label="dims"), queries, keys, torch.float64)
+    fast, slow = both_routes(score, inputs, mask, at)
+    for a, b in zip(fast, slow, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+@pytest.mark.parametrize("narrowed", WINDOWS)
+@pytest.mark.parametrize("name", SCORES)
+def test_a_row_that_may_see_nothing_reads_zeros(name: str, narrowed: str) -> None:
+    score = build_score(name, WIDTH, CAPACITY, narrowed, radius=2)
+    table = torch.ones(ROWS, 3, 5, dtype=torch.bool)
+    table[0, 1], table[1] = False, False
+    q, memory, v = draw(3, 3, 5, torch.float32)
+    with torch.autograd.detect_anomaly(check_nan=True):
+        out = attend(score, q, score.keys(memory), v, Mask(pairs=table))
+        seen = weights(score, q, score.keys(memory), Mask(pairs=table))
+        (out.square().sum() + seen.square().sum()).backward()
+    assert (out[0, 1] == 0).all()
+    assert (out[1] == 0).all()
+    assert (seen[~table] == 0).all()
+    assert (out[0, 0] != 0).any()
+    assert q.grad is not None
+    assert (q.grad[1] == 0).all()
+    assert all(torch.isfinite(p.grad).all() for p in [q, v, *score.parameters()] if p.grad is not None)
+
+
+def test_weights_sum_to_one_where_something_is_seen() -> None:
+    mask = joined(6, 6)
+    for name, narrowed in product(SCORES, WINDOWS):
+        score = build_score(name, WIDTH, CAPACITY, narrowed, radius=2)
+        q, memory, _ = draw(4, 6, 6, torch.float32)
+        sums = weights(score, q, score.keys(memory), mask).sum(-1)
+        if narrowed == "local-p":
+            assert (sums <= 1 + 1e-6).all()
+        else:
+            torch.testing.assert_close(sums, sums.round(), atol=1e-6, rtol=0)
+            assert set(sums.round().unique().tolist()) <= {0.0, 1.0}
+            assert (sums.round() == 1).any()
+
+
+# --- each score against its formula -------------------------------------------------------------------------------
+
+Q_WIDTH, K_WIDTH, INNER = 3, 5, 6
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    return sum((x * y for x, y in zip(a, b)), torch.zeros(()))
+
+
+def additive_formula(score: Additive, q: Tensor, m: Tensor, at: int) -> Tensor:
+    return dot(score.v, torch.tanh(score.query.weight @ q + score.query.bias + score.key.weight @ m))
+
+
+Formula = Callable[..., Tensor]
+FORMULAS: dict[str, tuple[Callable[[], Score], int, int, Formula]] = {
+    "dot": (Dot, 4, 4, lambda score, q, m, at: dot(q, m)),
+    "scaled_dot": (lambda: ScaledDot(4), 4, 4, lambda score, q, m, at: dot(q, m) / math.sqrt(4)),
+    "general": (
+        lambda: General(Q_WIDTH, K_WIDTH),
+        Q_WIDTH,
+        K_WIDTH,
+        lambda score, q, m, at: dot(q, score.key.weight @ m),
+    ),
+    "additive": (lambda: Additive(Q_WIDTH, K_WIDTH, INNER), Q_WIDTH, K_WIDTH, additive_formula),
+    "cosine": (
+        lambda: Cosine(3.0),
+        4,
+        4,
+        lambda score, q, m, at: 3.0 * dot(q, m) / (dot(q, q).sqrt() * dot(m, m).sqrt()),
+    ),
+    "location": (
+        lambda: Location(Q_WIDTH, 9),
+        Q_WIDTH,
+        K_WIDTH,
+        lambda score, q, m, at: (score.query.weight @ q)[at],
+    ),
+}
+
+
+def test_every_score_has_a_formula() -> None:
+    assert FORMULAS.keys() == SCORES.keys()
+
+
+@pytest.mark.parametrize("positions_given", [False, True])
+@pytest.mark.parametrize("name", SCORES)
+def test_logits_follow_the_formula(name: str, positions_given: bool) -> None:
+    make, q_width, k_width, formula = FORMULAS[name]
+    score = make().double()
+    q, memory = torch.randn(2, 5, q_width).double(), torch.randn(2, 4, k_width).double()
+    k_at = torch.tensor([8, 0, 3, 3]) if positions_given else torch.arange(4)
+    logits = score.logits(q, score.keys(memory), torch.arange(5), k_at)
+    for b, i, j in product(range(2), range(5), range(4)):
+        torch.testing.assert_close(logits[b, i, j], formula(score, q[b, i], memory[b, j], int(k_at[j])).double())
+
+
+def test_local_m_is_a_softmax_over_the_window() -> None:
+    score = LocalMonotonic(Dot(), radius=1).double()
+    q, k = torch.randn(1, 3, 4).double(), torch.randn(1, 6, 4).double()
+    seen = weights(score, q, k, q_at=torch.tensor([0, 2, 9]))
+    assert torch.allclose(seen[0, 0, :2], (k[0, :2] @ q[0, 0]).softmax(0))
+    assert torch.allclose(seen[0, 1, 1:4], (k[0, 1:4] @ q[0, 1]).softmax(0))
+    assert seen.count_nonzero() == 5  # two, three, and the third query's window lies beyond the source
+
+
+@pytest.mark.parametrize("real", [7, 4])
+def test_local_p_is_a_gaussian_around_a_predicted_centre(real: int) -> None:
+    radius, score = 2, LocalPredictive(Dot(), 4, radius=2).double()
+    q, k = torch.randn(2, 3, 4).double(), torch.randn(2, 7, 4).double()
+    mask = Mask(keys=(torch.arange(7) < real).expand(2, -1)) if real < 7 else EVERYTHING
+    seen = weights(score, q, k, mask)
+    for b, i in product(range(2), range(3)):
+        inner = torch.tanh(score.hidden.weight @ q[b, i])
+        centre = (real * torch.sigmoid(score.centre.weight[0] @ inner)).item()
+        inside = [j for j in range(real) if abs(j - centre) <= radius]
+        total = sum(math.exp(float(q[b, i] @ k[b, j])) for j in inside)
+        for j in range(7):
+            sigma = radius / 2
+            gaussian = math.exp(-((j - centre) ** 2) / (2 * sigma**2))
+            expected = math.exp(float(q[b, i] @ k[b, j])) / total * gaussian if j in inside else 0.0
+            assert seen[b, i, j].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_local_p_trains_its_centre_and_counts_far_positions_in_half_precision() -> None:
+    score = LocalPredictive(Dot(), 4, radius=10).to(torch.bfloat16)
+    nn.init.zeros_(score.centre.weight)  # σ(0) = ½: the centre is position 500.5
+    q, k = torch.randn(1, 1, 4, dtype=torch.bfloat16), torch.zeros(1, 1001, 4, dtype=torch.bfloat16)
+    seen = weights(score, q, k)
+    assert seen.argmax().item() in (500, 501)
+    assert torch.equal(seen[0, 0, 1:], seen[0, 0, 1:].flip(0))
+    seen[0, 0, 505].backward()
+    assert score.centre.weight.grad is not None
+    assert score.centre.weight.grad.abs().sum() > 0
+
+
+# --- the rest -----------------------------------------------------------------------------------------------------
+
+
+def test_dropout_drops_whole_weights_and_keeps_the_mean() -> None:
+    q, k = torch.randn(1, 1, 4), torch.randn(1, 3, 4)
+    for score in (Dot(), Additive(4, 4, 4), LocalPredictive(Dot(), 4, 3)):
+        torch.manual_seed(0)
+        keys = score.keys(k)
+        expected = weights(score, q, keys)[0, 0]
+        reads = torch.stack([attend(score, q, keys, torch.eye(3)[None], dropout=0.5)[0, 0] for _ in range(400)])
+        kept = reads != 0
+        torch.testing.assert_close(reads[kept], (2 * expected).expand(400, 3)[kept])
+        assert 0.4 < kept.float().mean() < 0.6
+
+
+def test_a_bias_reaches_both_routes() -> None:
+    class Nearer(Dot):
+        def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+            return -(q_at[:, None] - k_at).abs().to(q.dtype)
+
+    for make_mask, dims in product(MASKS, LEADING):
+        inputs = draw(dims, 5, 5, torch.float64)
+        fast, slow = both_routes(Nearer(), inputs, make_mask(5, 5), (None, None))
+        for a, b in zip(fast, slow, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_softmax_is_never_taken_in_half_precision(dtype: torch.dtype) -> None:
+    assert masked_softmax(torch.randn(3, 4, dtype=dtype), None).dtype == torch.float32
+
+
+def test_build_score_suggests() -> None:
+    with pytest.raises(UserError, match=r'model\.score=aditive.*Did you mean "additive"'):
+        build_score("aditive", 4, 4)
+    with pytest.raises(UserError, match=r"model\.window=local"):
+        build_score("dot", 4, 4, window="local")
+
+
+def test_location_says_when_it_has_no_room() -> None:
+    score = Location(4, capacity=3)
+    with pytest.raises(UserError, match=r"model\.capacity=3.*5 keys"):
+        weights(score, torch.randn(1, 2, 4), score.keys(torch.randn(1, 5, 4)))

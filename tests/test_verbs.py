@@ -1,0 +1,234 @@
+"""The verbs on tiny random models: a batch is its lines, forced scoring is the search, looking changes nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard.errors import UserError
+from regard.record import record
+from regard.verbs import align, aligned, classify, load, look, score, translate, view
+
+Make = Callable[..., Path]
+LINES = ["abc cab", "", "a", "cc bb aa cc bb aa", "   ", "b?a", "bca cab abc", "ab"]
+DECODERS = ("once", "every", "bahdanau", "luong", "luong-feeding")
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_batch_gives_what_each_line_alone_gives(translator: Make, decoder: str, beam: int) -> None:
+    model = load(translator(decoder=decoder), device="cpu")
+    together = translate(model, LINES, beam=beam, nbest=beam, batch_tokens=200)
+    alone = [(line, one) for line, text in enumerate(LINES) for one in translate(model, [text], beam=beam, nbest=beam)]
+    assert [(one.line, one.tokens) for one in together] == [(line, one.tokens) for line, one in alone]
+    assert [one.score for one in together] == pytest.approx([one.score for _, one in alone], abs=1e-4)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize(("beam", "penalty"), [(1, 1.0), (4, 0.0), (4, 0.6)])
+def test_forced_scoring_reproduces_every_score(translator: Make, decoder: str, beam: int, penalty: float) -> None:
+    model = load(translator(decoder=decoder), device="cpu")
+    for one in translate(model, [line for line in LINES if line.strip()], beam=beam, nbest=beam, penalty=penalty):
+        assert one.logps is not None
+        assert len(one.logps) == len(one.tokens) + 1
+        assert one.logp == pytest.approx(float(one.logps.sum()), abs=1e-4)
+        assert one.score == pytest.approx(one.logp / len(one.logps) ** penalty, abs=1e-4)
+
+
+def test_blank_lines_are_answered_in_place(translator: Make) -> None:
+    model = load(translator(), device="cpu")
+    answers = translate(model, LINES, beam=2, nbest=2)
+    assert [one.text for one in answers if one.line == 1] == [""]
+    assert [one.line for one in answers] == sorted(one.line for one in answers)
+    assert {one.line for one in answers} == set(range(len(LINES)))
+    assert translate(model, []) == []
+    assert [one.text for one in translate(model, ["", " "])] == ["", ""]
+
+
+def test_the_limit_bounds_every_answer_and_ends_it(translator: Make) -> None:
+    model = load(translator(), device="cpu")
+    for beam in (1, 3):
+        for one in translate(model, LINES, beam=beam, limit=4):
+            assert len(one.tokens) <= 3
+
+
+def test_alignments_fit_their_pieces_and_rows_sum_to_one(translator: Make) -> None:
+    (one,) = translate(load(translator(), device="cpu"), ["abc cab"])
+    assert one.alignment is not None
+    assert one.alignment.shape == (len(one.target_pieces), len(one.source_pieces))
+    assert one.source_pieces == ["a", "b", "c", "␣", "c", "a", "b"]
+    np.testing.assert_allclose(one.alignment.sum(axis=1), 1.0, atol=1e-5)
+
+
+def test_a_model_without_attention_translates_but_has_no_alignment(translator: Make) -> None:
+    model = load(translator(decoder="once"), device="cpu")
+    assert translate(model, ["abc"])[0].alignment is None
+    with pytest.raises(UserError, match="no attention"):
+        align(model, [("abc", "xyz")])
+    assert look(model, "abc").layers == []
+
+
+def test_a_tape_gets_one_forced_pass_and_nothing_of_the_search(translator: Make) -> None:
+    model = load(translator(), device="cpu")
+    (plain,) = translate(model, ["abc cab"], beam=3)
+    with record(model.module) as tape:
+        (taped,) = translate(model, ["abc cab"], beam=3)
+    assert (plain.text, plain.score) == (taped.text, taped.score)
+    assert plain.alignment is not None
+    (name,) = tape.names()
+    assert tape[name].shape == (1, len(plain.tokens) + 1, 7)
+    np.testing.assert_allclose(tape[name][0, :-1].numpy(), plain.alignment, atol=1e-6)
+    seen = view(tape)
+    assert (list(seen.rows[:-1]), list(seen.columns)) == (plain.target_pieces, plain.source_pieces)
+
+
+def test_a_tape_of_several_lines_shows_the_first(translator: Make) -> None:
+    model = load(translator(), device="cpu")
+    with record(model.module) as tape:
+        answers = translate(model, ["a", "abc cab"])
+    assert list(view(tape).columns) == ["a"]
+    assert len(view(tape, rows=["x"], columns=answers[1].source_pieces, item=1).columns) == 7
+    with pytest.raises(UserError, match="item=5"):
+        view(tape, item=5)
+
+
+def test_an_empty_tape_cannot_be_viewed(translator: Make) -> None:
+    with record(load(translator(), device="cpu").module) as tape:
+        pass
+    with pytest.raises(UserError, match="empty"):
+        view(tape)
+
+
+def test_scores_of_pairs_and_of_lines(translator: Make, language: Path) -> None:
+    model = load(translator(), device="cpu")
+    best = translate(model, ["abc"], beam=3)[0]
+    first, other = score(model, [("abc", best.text), ("abc", "zzzzzz")])
+    assert first.total == pytest.approx(best.logp, abs=1e-4)
+    assert first.perplexity < other.perplexity
+    assert first.perplexity == pytest.approx(np.exp(-first.total / len(first.logps)))
+    assert other.pieces == [*"zzzzzz", "<eos>"]
+    (line,) = score(load(language, device="cpu"), ["ab ba"])
+    assert len(line.logps) == len("ab ba") + 1
+    with pytest.raises(UserError, match="pair"):
+        score(model, ["abc"])
+    with pytest.raises(UserError, match="a line of text"):
+        score(load(language, device="cpu"), [("abc", "xyz")])
+
+
+def test_batch_mates_do_not_change_a_score(translator: Make, language: Path) -> None:
+    model, pairs = load(translator(), device="cpu"), [("a", "xyz zxy"), ("abc cab bca", "x"), ("cc", "zz")]
+    alone = [score(model, [pair])[0].total for pair in pairs]
+    assert [one.total for one in score(model, pairs)] == pytest.approx(alone, abs=1e-4)
+    speaker, lines = load(language, device="cpu"), ["ab ba", "c", "abc cab bca"]
+    apart = [score(speaker, [line])[0].total for line in lines]
+    assert [one.total for one in score(speaker, lines)] == pytest.approx(apart, abs=1e-4)
+
+
+def test_alignment_by_word_merges_pieces(translator: Make) -> None:
+    model = load(translator(tokens="bpe"), device="cpu")
+    (one,) = align(model, [("abc cab a", "xyz zxy")])
+    assert (one.source, one.target) == (["abc", "cab", "a"], ["xyz", "zxy"])
+    assert one.weights.shape == (2, 3)
+    np.testing.assert_allclose(one.weights.sum(axis=1), 1.0, atol=1e-5)
+    assert all(i < 3 and j < 2 for i, j in one.links)
+    pieces = align(model, [("abc cab a", "xyz zxy")], unit="piece")[0]
+    assert len(pieces.source) >= 3
+    with pytest.raises(UserError, match=r'Did you mean "word"'):
+        align(model, [("a", "x")], unit="words")
+
+
+def test_characters_are_aligned_as_they_are(translator: Make) -> None:
+    model = load(translator(), device="cpu")
+    assert align(model, [("ab ba", "xy")])[0].weights.shape == (2, 5)
+    assert align(model, [("ab ba", "xy")], unit="word")[0].weights.shape == (1, 2)
+    one = translate(model, ["ab ba"])[0]
+    links = aligned(model, (one.source_tokens, one.tokens), one.alignment).links
+    assert len(links) == len(one.tokens)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_looking_steps_through_the_target(translator: Make, decoder: str) -> None:
+    model = load(translator(decoder=decoder), device="cpu")
+    (best,) = translate(model, ["abc"])
+    seen = look(model, "abc")
+    assert list(seen.rows) == [*best.target_pieces, "<eos>"]
+    assert seen.frames is not None
+    for frame, token in zip(seen.frames, seen.rows):
+        assert frame.token == token
+        likeliest = next(piece for piece, _, _ in frame.top if piece not in ("<pad>", "<bos>"))
+        assert token in (likeliest, "<eos>")  # greedy; the limit may end it
+        assert sum(chance for _, _, chance in frame.top) <= 1 + 1e-6
+        assert frame.state.shape == (16,)
+        assert (frame.context is None) == (decoder in ("once", "every"))
+    if seen.layers and best.alignment is not None:
+        np.testing.assert_allclose(seen.layers[0].weights[0, :-1], best.alignment, atol=1e-5)
+    assert list(look(model, "abc", target="zz").rows) == ["z", "z", "<eos>"]
+
+
+def test_looking_at_other_tasks(language: Path, classifier: Path) -> None:
+    seen = look(load(language, device="cpu"), "ab ba")
+    assert (list(seen.columns), len(seen.rows)) == (["<bos>", "a", "b", "␣", "b", "a"], 6)
+    assert np.triu(seen.layers[0].weights[0]).sum() == 0  # the past only
+    hops = look(load(classifier, device="cpu"), "ab ba cc")
+    assert (list(hops.rows), len(hops.columns)) == (["look 1", "look 2"], 3)
+
+
+def test_classes_and_their_probabilities(classifier: Path) -> None:
+    model = load(classifier, device="cpu")
+    answers = classify(model, ["ab ba", "cc", "a b c"])
+    assert all(set(one.labels) == {"good", "bad"} and one.label == next(iter(one.labels)) for one in answers)
+    assert classify(model, ["cc"])[0].probability == pytest.approx(answers[1].probability, abs=1e-5)
+
+
+def test_a_long_source_is_refused_by_number_or_cut(translator: Make) -> None:
+    path = translator()
+    with pytest.raises(UserError, match=r"line 2: 40 tokens.*at most 32.*truncate"):
+        translate(load(path, device="cpu"), ["a", "b" * 40])
+    cut = load(path, device="cpu", long="truncate")
+    assert translate(cut, ["b" * 40])[0].tokens == translate(cut, ["b" * 32])[0].tokens
+
+
+def test_a_verb_on_the_wrong_kind_of_model_names_the_right_one(
+    translator: Make, language: Path, classifier: Path
+) -> None:
+    with pytest.raises(UserError, match="regard score"):
+        translate(load(language, device="cpu"), ["a"])
+    with pytest.raises(UserError, match="regard classify"):
+        score(load(classifier, device="cpu"), ["a"])
+    with pytest.raises(UserError, match="regard translate"):
+        classify(load(translator(), device="cpu"), ["a"])
+
+
+def test_loading_says_what_is_wrong(translator: Make, tmp_path: Path) -> None:
+    for settings in ({"precision": "fp8"}, {"long": "window"}, {"device": "tpu"}):
+        with pytest.raises(UserError, match=next(iter(settings))):
+            load(translator(), **settings)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="no such directory"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="no checkpoint"):
+        load(tmp_path)
+    loaded = load(translator(), device="cpu")
+    assert (loaded.step, loaded.recipe.name, loaded.module.training) == (7, "tiny", False)
+    assert load(translator() / "steps" / "000007", device="cpu").step == 7
+
+
+def test_bf16_translates(translator: Make) -> None:
+    model = load(translator(), device="cpu", precision="bf16")
+    assert all(np.isfinite(one.score) for one in translate(model, ["abc", "cab"], beam=2))
+
+
+@pytest.mark.parametrize(("beam", "nbest"), [(0, 1), (2, 3), (1, 2)])
+def test_impossible_searches_are_refused(translator: Make, beam: int, nbest: int) -> None:
+    with pytest.raises(UserError, match="beam"):
+        translate(load(translator(), device="cpu"), ["abc"], beam=beam, nbest=nbest)
+
+
+def test_verbs_leave_no_gradient_behind(translator: Make) -> None:
+    model = load(translator(), device="cpu")
+    translate(model, ["abc"], beam=2)
+    score(model, [("abc", "xyz")])
+    look(model, "abc")
+    assert all(weight.grad is None for weight in model.module.parameters())
+    assert torch.is_grad_enabled()

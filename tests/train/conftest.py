@@ -1,0 +1,37 @@
+"""A recipe that trains in a second: short strings of letters, to be written backwards."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from regard.config import override
+from regard.data.sources import Pairs
+from regard.models import Seq2SeqConfig
+from regard.objectives import TeacherForcing
+from regard.recipes import KINDS, Recipe
+from regard.train.plan import Plan
+
+LETTERS = "abcde"
+
+
+def write_pairs(path: Path, count: int = 60) -> Path:
+    """So many different words with their mirror images."""
+    words = [a + b + c for a in LETTERS for b in LETTERS for c in LETTERS][:count]
+    path.write_text("".join(f"{word}\t{word[::-1]}\n" for word in words))
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Settings may be given: recipe("plan.steps=4")."""
+    path = write_pairs(tmp_path / "pairs.tsv")
+    base = Recipe(
+        name="tiny",
+        data=Pairs(train=str(path), valid=str(path), source_tokens="char", target_tokens="char"),
+        model=Seq2SeqConfig(width=16, embed=8, capacity=16, dropout=0.1),
+        objective=TeacherForcing(),
+        plan=Plan(steps=8, batch_tokens=160, rate=1e-2, warmup=2, evaluate=4, log=2, samples=10, threads=1),
+        metrics=("exact",),
+    )
+    return lambda *settings: override(replace(base), settings, KINDS)

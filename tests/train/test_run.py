@@ -1,0 +1,305 @@
+"""A run: its directory, its events, and what it refuses."""
+
+import json
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.checkpoint import load_tensors, marked, resolve
+from regard.config import override
+from regard.data.sources import Labelled, Lines
+from regard.errors import UserError
+from regard.models import LstmnConfig, StructuredConfig
+from regard.objectives import Labelling, NextToken
+from regard.recipes import KINDS, Recipe
+from regard.train import Diverged, Plan
+from regard.train.events import Evaluated, Finished, Progress, Saved, Started
+from regard.train.run import Run
+from regard.verbs.loaded import load
+
+
+def _lines(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def _weights(out: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_tensors(out / f"steps/{step:06d}/weights.safetensors")
+
+
+def _equal(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_run_tells_what_happens_and_leaves_a_whole_directory(recipe, tmp_path):
+    out = tmp_path / "run"
+    events = list(Run(recipe(), out))
+    started, *_, finished = events
+    assert isinstance(started, Started)
+    assert (started.step, started.steps, started.examples, started.dropped) == (0, 8, 60, 0)
+    assert started.parameters == sum(weight.numel() for weight in _weights(out, 8).values())
+    assert [event.step for event in events if isinstance(event, Progress)] == [2, 4, 6, 8]
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
+    assert [event.step for event in events if isinstance(event, Saved)] == [0, 4, 8]
+    assert isinstance(finished, Finished)
+    assert (finished.step, finished.reason) == (8, "steps")
+
+    judged = {event.step: event.values for event in events if isinstance(event, Evaluated)}
+    assert judged[8].keys() == {"loss", "exact"}
+    assert finished.best == min(values["loss"] for values in judged.values())
+    assert marked(out, "best") == f"{finished.best_step:06d}"
+    assert marked(out, "latest") == "000008"
+    assert {path.name for path in (out / "steps").iterdir()} == {"000004", "000008"}  # plan.keep
+    files = {str(path.relative_to(out / "steps/000008")) for path in (out / "steps/000008").rglob("*.*")}
+    training = {"training/optimizer.safetensors", "training/state.json"}
+    assert files == {"model.json", "weights.safetensors", "source.json", "target.json", "manifest.json"} | training
+    assert [(line["step"], line["kind"]) for line in _lines(out)] == [
+        (2, "train"),
+        (4, "train"),
+        (4, "valid"),
+        (6, "train"),
+        (8, "train"),
+        (8, "valid"),
+    ]
+    assert load(out).recipe == recipe()
+
+
+def test_the_same_recipe_makes_the_same_run(recipe, tmp_path):
+    for name in ("a", "b"):
+        list(Run(recipe(), tmp_path / name))
+    list(Run(recipe("plan.seed=2"), tmp_path / "c"))
+    assert _equal(_weights(tmp_path / "a", 8), _weights(tmp_path / "b", 8))
+    assert not _equal(_weights(tmp_path / "a", 8), _weights(tmp_path / "c", 8))
+
+
+def test_an_existing_run_is_kept_unless_told_otherwise(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4"), out))
+    with pytest.raises(UserError, match=r"--resume.*--overwrite"):
+        Run(recipe(), out)
+    with pytest.raises(UserError, match=r"data.train=.*nowhere|nowhere"):
+        Run(recipe("data.train=nowhere.tsv"), out, "overwrite")
+    assert marked(out, "latest") == "000004"  # a recipe that fails has replaced nothing
+    run = Run(recipe("plan.steps=2"), out, "overwrite")
+    assert marked(out, "latest") == "000004"
+    list(run)
+    assert marked(out, "latest") == "000002"
+    assert {line["step"] for line in _lines(out)} == {2}
+
+
+def test_other_peoples_files_are_never_overwritten(recipe, tmp_path):
+    out = tmp_path / "thesis"
+    out.mkdir()
+    (out / "chapter1.tex").write_text("years of work")
+    for existing in ("refuse", "resume", "overwrite"):
+        with pytest.raises(UserError, match="holds other files"):
+            Run(recipe(), out, existing)
+    with pytest.raises(UserError, match="this is a file"):
+        Run(recipe(), out / "chapter1.tex")
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("model.width=32", r"model.width=32: .* started with 16"),
+        ("objective=professor", r"objective=professor: .* started with teacher"),
+        ("plan.rate=0.5", r"plan.rate=0.5: .* started with 0.01"),
+    ],
+)
+def test_resuming_with_another_recipe_is_refused_by_setting(recipe, tmp_path, setting, named):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    with pytest.raises(UserError, match=named):
+        Run(recipe("plan.steps=2", setting), out, "resume")
+    Run(recipe("plan.steps=2", "plan.minutes=5", "plan.keep=4"), out, "resume")  # these may change
+
+
+def test_resuming_on_other_data_is_refused(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(pairs.read_text()[:-8])
+    with pytest.raises(UserError, match="not what the run was started with"):
+        Run(None, out, "resume")
+
+
+def test_resuming_a_finished_run_has_nothing_to_do(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe(), out))
+    before = _lines(out)
+    events = list(Run(None, out, "resume"))
+    assert [type(event) for event in events] == [Started, Finished]
+    assert _lines(out) == before
+    with pytest.raises(UserError, match="holds no run to resume"):
+        Run(None, tmp_path / "elsewhere", "resume")
+
+
+class _Pressed:
+    """Ctrl-C in the middle of the n-th step."""
+
+    def __init__(self, monkeypatch, n):
+        from regard.data.batches import Batches
+
+        batch = Batches.batch
+
+        def pressing(batches, step):
+            if step == n:
+                signal.raise_signal(signal.SIGINT)
+            return batch(batches, step)
+
+        monkeypatch.setattr(Batches, "batch", pressing)
+
+
+def test_an_interrupt_saves_and_the_run_goes_on_bit_equal(recipe, tmp_path, monkeypatch):
+    assert threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    list(Run(recipe(), tmp_path / "straight"))
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        _Pressed(patch, n=4)
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe(), out))
+    assert marked(out, "latest") == "000005"  # the step that was under way was finished first
+    assert signal.getsignal(signal.SIGINT) is before
+    list(Run(recipe(), out, "resume"))
+    assert _equal(_weights(out, 8), _weights(tmp_path / "straight", 8))
+    assert marked(out, "best") == marked(tmp_path / "straight", "best")
+
+
+def test_an_abandoned_run_saves_too(recipe, tmp_path):
+    out = tmp_path / "run"
+    events = iter(Run(recipe("plan.log=1"), out))
+    for event in events:
+        if isinstance(event, Progress) and event.step == 3:
+            break
+    events.close()
+    assert marked(out, "latest") == "000003"
+
+
+def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "evaluate", lambda run: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe(), out))
+    assert marked(out, "latest") == "000004"
+    events = list(Run(recipe(), out, "resume"))
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
+
+
+def test_early_stopping_waits_as_long_as_its_patience(recipe, tmp_path, monkeypatch):
+    from regard.train.evaluate import Scores
+
+    losses = iter([3.0, 2.0, 2.5, 2.0, 1.0])
+    monkeypatch.setattr(Run, "evaluate", lambda run: Scores({"loss": next(losses)}))
+    out = tmp_path / "run"
+    settings = ("plan.steps=20", "plan.evaluate=2", "plan.patience=2")
+    *_, finished = Run(recipe(*settings), out)
+    assert (finished.step, finished.reason, finished.best_step, finished.best) == (8, "patience", 4, 2.0)
+    assert marked(out, "best") == "000004"
+    assert (out / "steps/000004").is_dir()  # kept, though older than plan.keep
+    assert [type(event) for event in Run(None, out, "resume")] == [Started, Finished]
+
+
+def test_a_measure_that_grows_selects_the_largest(recipe, tmp_path, monkeypatch):
+    from regard.train.evaluate import Scores
+
+    exact = iter([0.5, 0.75, 0.25, 0.5])
+    monkeypatch.setattr(Run, "evaluate", lambda run: Scores({"loss": 1.0, "exact": next(exact)}))
+    *_, finished = Run(recipe("plan.select=exact", "plan.evaluate=2"), tmp_path / "run")
+    assert (finished.best_step, finished.best) == (4, 0.75)
+
+
+def test_minutes_end_a_run_and_count_over_sittings(recipe, tmp_path):
+    out = tmp_path / "run"
+    *_, finished = Run(recipe("plan.steps=100000", "plan.evaluate=100000", "plan.minutes=0.005"), out)
+    assert finished.reason == "minutes"
+    assert finished.step == finished.best_step  # judged and saved, though no evaluation was due
+    assert finished.seconds >= 0.3
+    *_, again = Run(None, out, "resume")
+    assert again.step == finished.step
+
+
+def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
+    from regard.objectives import TeacherForcing
+
+    call = TeacherForcing.__call__
+
+    def poisoned(objective, model, batch, step, own=None):
+        sums = call(objective, model, batch, step, own)
+        return {"nll": sums["nll"] * float("nan")} if step == 5 and torch.is_grad_enabled() else sums
+
+    monkeypatch.setattr(TeacherForcing, "__call__", poisoned)
+    out = tmp_path / "run"
+    with pytest.raises(Diverged, match="step 6"):
+        list(Run(recipe(), out))
+    assert resolve(out).name == "000004"
+    assert all(weight.isfinite().all() for weight in _weights(out, 4).values())
+
+
+def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_path):
+    list(Run(recipe("plan.steps=2"), tmp_path / "first"))
+    run = Run(recipe("plan.rate=1e-5"), tmp_path / "second", init=tmp_path / "first")
+    assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2))
+    with pytest.raises(UserError, match=r"weights.safetensors: .* is .*16.* but the model's is .*24"):
+        Run(recipe("model.width=24"), tmp_path / "third", init=tmp_path / "first")
+
+
+def test_word_vectors_start_the_source_embedding(recipe, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("".join(f"{letter} {' '.join(['0.5'] * 8)}\n" for letter in "abc"))
+    run = Run(recipe(f"model.embedding={vectors}"), tmp_path / "run")
+    rows = (run.judged.model.source_embedding.weight == 0.5).all(dim=1)
+    assert int(rows.sum()) == 3
+
+
+@pytest.mark.parametrize("settings", [("objective=professor", "objective.width=8"), ("objective.ratio=0.5",)])
+def test_other_objectives_run_and_resume(recipe, tmp_path, settings):
+    list(Run(recipe(*settings), tmp_path / "straight"))
+    out = tmp_path / "run"
+    events = iter(Run(recipe(*settings, "plan.log=1"), out))
+    while not (isinstance(event := next(events), Progress) and event.step == 3):
+        pass
+    events.close()
+    list(Run(recipe(*settings), out, "resume"))
+    assert _equal(_weights(out, 8), _weights(tmp_path / "straight", 8))
+    own = out / "steps/000008/training/objective.safetensors"
+    assert own.exists() == ("professor" in settings[0])
+
+
+def test_language_models_and_classifiers_run(tmp_path):
+    plan = Plan(steps=4, batch_tokens=160, evaluate=4, warmup=1, threads=1)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("abab\nbaba\nabba\nbaab\n" * 5)
+    model = LstmnConfig(width=8, embed=4, context=16)
+    text = Recipe("t", "", Lines(str(lines), str(lines)), model, NextToken(), plan, ("perplexity",))
+    *_, evaluated, _, _ = Run(text, tmp_path / "text")
+    assert isinstance(evaluated, Evaluated)
+    assert 1 < evaluated.values["perplexity"] < 10
+
+    labelled = tmp_path / "labelled.tsv"
+    labelled.write_text("".join(f"{'very good' if n % 2 else 'bad'}\tword{n % 2} other{n % 3}\n" for n in range(20)))
+    settings = ("plan.steps=80", "plan.rate=2e-2", "plan.evaluate=20", "plan.select=accuracy")
+    model = StructuredConfig(width=8, embed=4, hops=2, attention=4)
+    data = Labelled(str(labelled), str(labelled))
+    labels = Recipe("l", "", data, model, Labelling(), plan, ("accuracy",))
+    *_, finished = Run(override(labels, settings, KINDS), tmp_path / "labels")
+    assert finished.best == 1.0
+
+
+def test_examples_past_the_models_limit_are_left_out(recipe, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text(path.read_text() + "abcdeabcdeabcdeabcde\ta\n")
+    run = Run(recipe("plan.steps=1"), tmp_path / "run")
+    started, *_ = run
+    assert (started.examples, started.dropped) == (60, 1)
+    assert max(shape[1] for shape in run.prepared.batches.shapes) <= 16
+
+
+def test_a_vocabulary_that_is_not_the_datas_is_refused(recipe, tmp_path):
+    made = recipe()
+    with pytest.raises(UserError, match=r"model.source_vocab=99: the data has 9"):
+        Run(replace(made, model=replace(made.model, source_vocab=99)), tmp_path / "run")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
@@ -62,8 +63,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text(text, encoding="utf-8")
     pairs = [f"data.train={folder / 'pairs.tsv'}", "data.source_tokens=char", "data.target_tokens=char"]
     plan = ["model.capacity=64", "plan.steps=4", "plan.evaluate=4", "plan.samples=4"]
-    recipe = override(find_recipe("dates" if BABEL else "translate"), [*(DATES if BABEL else pairs), *SMALL, *plan], KINDS)
-    list(Run(recipe, folder / "runs" / "dates"))
+    name, data = ("dates", DATES) if BABEL else ("translate", pairs)
+    list(Run(override(find_recipe(name), [*data, *SMALL, *plan], KINDS), folder / "runs" / "dates"))
     return folder
 
 
@@ -77,8 +78,8 @@ def desk(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
     """The fenced blocks of a language, each with the number of its first line."""
     text = page.read_text(encoding="utf-8")
-    found = re.finditer(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [(text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
+    found = re.finditer(rf"^ *```{language}\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, match.start(1)) + 1, dedent(match[1])) for match in found]
 
 
 def commands(page: Path) -> list[str]:
@@ -124,7 +125,7 @@ def called(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("page", named(PAGES))
 def test_links_lead_somewhere(page: Path) -> None:
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target:
             continue

@@ -76,7 +76,9 @@ class Dot(Score):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        """Through torch's fused kernel: the weights never exist."""
+        """Through torch's fused kernel: the weights never exist. One query has too few of them to be worth it."""
+        if q.shape[-2] == 1:
+            return super().attend(q, k, v, mask, dropout, q_at, k_at)
         # A kernel's is_causal lines up the first query with the first key: only right when they are as many.
         causal = mask.only_causal and q_at is None and k_at is None and q.shape[-2] == k.shape[-2]
         q_at, k_at = default_positions(q, k, q_at, k_at)
@@ -272,4 +274,8 @@ def fused(
         table = table.unsqueeze(1) if table is not None and table.dim() == 3 else table
     k, v = k.to(q.dtype), v.to(q.dtype)  # under autocast a projected query is half, an unprojected key is not
     out = F.scaled_dot_product_attention(q, k, v, table, dropout, is_causal=causal, scale=scale)
+    if (
+        q.is_cuda and table is not None and table.dtype == torch.bool
+    ):  # some of its kernels read a dead row as an even one
+        out = out.masked_fill(~table.any(-1, keepdim=True), 0.0)
     return out.squeeze(1) if lift else out

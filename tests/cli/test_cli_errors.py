@@ -146,3 +146,5 @@ def test_help_comes_at_once_and_has_examples(regard: Regard) -> None:
     )
     assert not [line for line in fresh.stderr.splitlines() if line.rsplit("|", 1)[-1].strip() in ("torch", "numpy")]
     assert "--install-completion" in listed
+    assert regard().out == listed
+    assert regard("--version").out.startswith("regard 0.")

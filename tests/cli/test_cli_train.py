@@ -101,6 +101,9 @@ def test_eval_of_a_translator(regard: Regard, tiny: list[str], pairs: Path) -> N
     assert set(found["scores"]) == {"loss", "perplexity", "bleu", "exact"}
     assert found["exposure"]["count"][0] == 200
     assert "By position" in regard("eval", "run", "--free-running").out
+    spans = json.loads(regard("eval", "run", "--data", pairs, "--by-length", "--json").out)["lengths"]
+    assert (next(iter(spans)).split("–")[0], len(spans) > 3) == ("2", True)
+    assert "By length" in regard("eval", "run", "--by-length").out
     assert "--data FILE" in regard("eval", "run", "--split", "test").err
     assert 'Did you mean "valid"' in regard("eval", "run", "--split", "vald").err
 

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -30,29 +31,38 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {"look": look, "explain": explain},
 }
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
         app.command(name, rich_help_panel=panel)(command)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"regard {metadata.version('regard')}")
+        raise typer.Exit
+
+
 @app.callback()
 def regard(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error (REGARD_DEBUG=1 too).")
+    ] = False,
+    version: Annotated[bool, typer.Option("--version", help="Say which one this is.", callback=_version)] = False,
 ) -> None:
     """[bold]Attention, from Bahdanau to BERT: train it, run it, look inside.[/]
 
-    [dim]A first minute:[/]
-
-        regard show
-        regard train dates
-        regard look runs/dates "3 février 2021"
+    \b
+    A first minute:
+      regard show
+      regard train dates
+      regard look runs/dates "3 février 2021"
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))
     try:
         code = app([word for word in arguments if word != "--debug"], prog_name="regard", standalone_mode=False)
@@ -84,7 +94,8 @@ def _told(error: Exception) -> str | None:
     if isinstance(error, UserError):
         return " ".join(str(error).split("\n"))
     if isinstance(error, ClickError):
-        return " ".join(str(getattr(error, "format_message", error.__str__)()).split()) + " Try --help."
+        line = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
+        return f"{line}{'' if line.endswith(('.', '?')) else '.'} Try --help."
     if type(error).__name__ == "OutOfMemoryError":  # torch's; it need not be loaded to be recognised
         return "the device is out of memory; lower --batch-tokens (plan.batch_tokens), or choose --device cpu."
     if isinstance(error, OSError):

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Group
 
 from regard import verbs
-from regard.cli.figures import TITLES, duration, told
+from regard.cli.figures import duration, title, told
 from regard.cli.tables import grid
 from regard.config import tree
 from regard.data.example import Example
@@ -80,14 +80,14 @@ def next_commands(outcome: Outcome) -> list[str]:
 
 def score_table(outcomes: Sequence[Outcome]) -> Group:
     """The runs side by side: a row for each measure."""
-    title = f"{len(outcomes[0].examples):,} examples of {outcomes[0].part}"
-    return grid(title, ["", *(outcome.name for outcome in outcomes)], _rows(outcomes))
+    heading = f"{len(outcomes[0].examples):,} examples of {outcomes[0].part}"
+    return grid(heading, ["", *(outcome.name for outcome in outcomes)], _rows(outcomes))
 
 
 def _rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
     found = [told(one.scores.values) for one in outcomes]
-    titles = list(dict.fromkeys(title for measures in found for title in measures))
-    rows = [[title, *(measures.get(title, "–") for measures in found)] for title in titles]
+    names = list(dict.fromkeys(name for measures in found for name in measures))
+    rows = [[name, *(measures.get(name, "–") for measures in found)] for name in names]
     rows.append(["parameters", *(f"{one.parameters:,}" for one in outcomes)])
     rows.append(["best step", *(str(one.model.step) for one in outcomes)])
     return [*rows, ["training", *(duration(one.finished.seconds) for one in outcomes)]]
@@ -120,8 +120,8 @@ def curves(runs: Mapping[str, Path], measures: Sequence[str]) -> list[page.Curve
             points = [(one["step"], one[measure]) for one in there]
             lines.append(page.Line(name, [x for x, _ in points], [y for _, y in points]))
         if any(line.xs for line in lines):
-            title = f"{'Training' if kind == 'train' else 'Validation'}: {TITLES.get(measure, measure)}"
-            found.append(page.Curve(title, "step", measure, lines, log_y=measure in ("loss", "perplexity")))
+            heading = f"{'Training' if kind == 'train' else 'Validation'}: {title(measure)}"
+            found.append(page.Curve(heading, "step", measure, lines, log_y=measure in ("loss", "perplexity")))
     return found
 
 

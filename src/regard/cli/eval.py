@@ -1,5 +1,6 @@
 """`regard eval`: how good a trained model is."""
 
+from bisect import bisect_right
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -7,7 +8,7 @@ import typer
 from rich.console import Console, Group
 
 from regard.cli import options
-from regard.cli.figures import TITLES, told
+from regard.cli.figures import figure, title, told
 from regard.cli.lines import say
 from regard.cli.tables import grid
 from regard.errors import UserError, nearest
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from regard.train.evaluate import Scores
     from regard.verbs import Loaded
 
+GROUPS = 8  # of sources by their length
 SPLITS = ("test", "valid", "train")
 
 
@@ -31,6 +33,9 @@ def evaluate(
     penalty: Annotated[float, typer.Option(min=0, help="Score of a hypothesis = logp / length^penalty.")] = 1.0,
     free_running: Annotated[
         bool, typer.Option("--free-running", help="Also: loss and error by position, told the truth or not.")
+    ] = False,
+    by_length: Annotated[
+        bool, typer.Option("--by-length", help="Also: the measures of short, middling and long sources apart.")
     ] = False,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -47,20 +52,30 @@ def evaluate(
       regard eval runs/dates
       regard eval runs/translate --data mine.tsv --beam 5 --json
       regard eval runs/dates --split valid --free-running
+      regard eval runs/translate --by-length
     """
     from regard import verbs
     from regard.train.evaluate import evaluate as measure
 
     model = verbs.load(run, device, precision, long="truncate")
     name, examples = _examples(model, data, split)
-    scores = measure(model, examples, ("loss", "perplexity", *model.recipe.metrics), beam, penalty, batch_tokens)
+    metrics = ("loss", "perplexity", *model.recipe.metrics)
+    scores = measure(model, examples, metrics, beam, penalty, batch_tokens)
+    lengths = {
+        span: measure(model, some, metrics, beam, penalty, batch_tokens).values
+        for span, some in (_by_length(model, examples) if by_length else {}).items()
+    }
     exposure = _exposure(model, examples, batch_tokens) if free_running else None
     if json:
         told = {"run": run, "step": model.step, "data": name, "examples": len(examples), "beam": beam}
-        say({**told, "scores": scores.values, "notes": scores.notes, "exposure": exposure and asdict(exposure)})
+        more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
+        say({**told, "scores": scores.values, "notes": scores.notes, **more})
         return
     console = Console()
     console.print(_table(f"{run}, step {model.step}, on {len(examples):,} examples of {name}", scores))
+    if lengths:
+        rows = [[span, *(figure(name, value) for name, value in values.items())] for span, values in lengths.items()]
+        console.print("", grid("By length of the source, in tokens", ["tokens", *map(title, scores.values)], rows))
     if exposure:
         console.print("", _by_position(exposure))
 
@@ -80,6 +95,19 @@ def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[st
     if not examples:
         raise UserError(f"--split {name}: {model.recipe.name} has no such examples; give --data FILE.")
     return name, examples
+
+
+def _by_length(model: "Loaded", examples: "list[Example]") -> "dict[str, list[Example]]":
+    """The examples in groups of about the same number, from short to long, each called by its lengths."""
+    tokenizer = model.source_tokenizer or model.target_tokenizer
+    lengths = [len(tokens) for tokens in tokenizer.encode_batch([each.source or each.target for each in examples])]
+    ranked = sorted(lengths)
+    edges = sorted({ranked[len(ranked) * part // GROUPS] for part in range(1, GROUPS)})
+    groups: dict[int, list[int]] = {}
+    for row, length in sorted(enumerate(lengths), key=lambda item: item[1]):
+        groups.setdefault(bisect_right(edges, length), []).append(row)
+    spans = {f"{lengths[rows[0]]}–{lengths[rows[-1]]}": rows for rows in groups.values()}
+    return {span: [examples[row] for row in rows] for span, rows in spans.items()}
 
 
 def _exposure(model: "Loaded", examples: "list[Example]", batch_tokens: int) -> "Exposure":
@@ -104,10 +132,10 @@ def _exposure(model: "Loaded", examples: "list[Example]", batch_tokens: int) -> 
         return exposure(cast(Speaker, model.module), batches)
 
 
-def _table(title: str, scores: "Scores") -> Group:
-    notes = {TITLES.get(name, name): note for name, note in scores.notes.items()}
-    rows = [[title, value, notes.get(title, "")] for title, value in told(scores.values).items()]
-    return grid(title, ["", "", ""], rows, justify="left")
+def _table(heading: str, scores: "Scores") -> Group:
+    notes = {title(name): note for name, note in scores.notes.items()}
+    rows = [[name, value, notes.get(name, "")] for name, value in told(scores.values).items()]
+    return grid(heading, ["", "", ""], rows, justify="left")
 
 
 def _by_position(found: "Exposure") -> Group:

@@ -19,6 +19,11 @@ TITLES = {
 }
 
 
+def title(name: str) -> str:
+    """What a measure is called."""
+    return TITLES.get(name, name)
+
+
 def figure(name: str, value: float | None) -> str:
     """A measure: a share as a percentage, BLEU and chrF with two decimals, the rest with four digits."""
     if value is None:
@@ -30,12 +35,12 @@ def figure(name: str, value: float | None) -> str:
 
 def told(values: Mapping[str, float]) -> dict[str, str]:
     """Every measure by its title."""
-    return {TITLES.get(name, name): figure(name, value) for name, value in values.items()}
+    return {title(name): figure(name, value) for name, value in values.items()}
 
 
 def figures(values: Mapping[str, float]) -> str:
     """Several measures in one line."""
-    return " · ".join(f"{title} {value}" for title, value in told(values).items())
+    return " · ".join(f"{name} {value}" for name, value in told(values).items())
 
 
 def deviation(values: Sequence[float]) -> float:

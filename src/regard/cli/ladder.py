@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from regard.cli import options
-from regard.cli.figures import TITLES, deviation, size, spread
+from regard.cli.figures import deviation, size, spread, title
 from regard.cli.lines import say
 from regard.cli.tables import grid
 
@@ -96,7 +96,7 @@ def _cells(results: Results) -> tuple[list[str], list[list[str]]]:
     for row in summary(results):
         told = [spread(name, **row[name]) if name in row else "–" for name in measures]
         rows.append([row["cell"], f"{row['parameters']:,}", *told, size(row["tokens_per_second"]["mean"])])
-    return ["", "parameters", *(TITLES.get(name, name) for name in measures), "tokens/s"], rows
+    return ["", "parameters", *map(title, measures), "tokens/s"], rows
 
 
 def _title(recipe: "Recipe", results: Results) -> str:

@@ -18,7 +18,8 @@ import triton.language as tl
 
 TURN = tl.constexpr(2.8853900817779268)  # 2 / ln 2: e²ˣ = 2^(TURN·x)
 REACH = tl.constexpr(22.0)  # y₁y₂ is finite in float32 while every q + k is below this
-UNROLL = tl.constexpr(int(os.environ.get("UNROLL", 8)))
+COLUMNS = tl.constexpr(8)  # terms of a logit in one turn of the loop: their loads are under way together
+LINES = tl.constexpr(4)  # terms of a gradient, likewise
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
@@ -34,8 +35,14 @@ def reciprocal(y):
 
 
 @triton.jit
-def spread(R: tl.constexpr, T: tl.constexpr):
-    """0 … R·T - 1 as (R, T): register r of thread t holds r·T + t, so that neighbours read neighbours."""
+def runs(R: tl.constexpr, T: tl.constexpr):
+    """0 … R·T - 1 as (R, T): register r of thread t holds t·R + r, so that a thread may load its registers at once."""
+    return tl.arange(0, R)[:, None] + tl.arange(0, T)[None, :] * R
+
+
+@triton.jit
+def strides(R: tl.constexpr, T: tl.constexpr):
+    """The same with r·T + t: neighbouring threads hold neighbours."""
     return tl.arange(0, R)[:, None] * T + tl.arange(0, T)[None, :]
 
 
@@ -73,10 +80,10 @@ def paired_sum(
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
     """Σ w r of a tile, from the columns of exponentials: three instructions a term and half a reciprocal."""
-    i, j = spread(RI, TI), spread(RJ, TJ)
+    i, j = runs(RI, TI), runs(RJ, TJ)
     total = tl.zeros((RI, RJ, TI, TJ), tl.float32)
-    for start in range(0, W, UNROLL):
-        for d in tl.static_range(0, UNROLL, 2):
+    for start in range(0, W, COLUMNS):
+        for d in tl.static_range(0, COLUMNS, 2):
             a, b = eq + (start + d) * EDGE + i, ek + (start + d) * EDGE + j
             y1 = tl.load(a)[:, None, :, None] * tl.load(b)[None, :, None, :] + 1.0
             y2 = tl.load(a + EDGE)[:, None, :, None] * tl.load(b + EDGE)[None, :, None, :] + 1.0
@@ -90,8 +97,8 @@ def plain_sum(
     q, k, w, q_left, k_left, width,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """The same from q and k themselves, for pre-activations of any size: 2^∞ is ∞ and its reciprocal 0, as it should."""
-    i, j = spread(RI, TI), spread(RJ, TJ)
+    """The same from q and k themselves, for pre-activations of any size: 2^∞ is ∞, and its reciprocal 0 is right."""
+    i, j = runs(RI, TI), runs(RJ, TJ)
     total = tl.zeros((RI, RJ, TI, TJ), tl.float32)
     for d in range(0, width):
         a = tl.load(q + i * width + d, mask=i < q_left, other=0.0).to(tl.float32) * TURN
@@ -117,7 +124,7 @@ def logits(
 @triton.jit
 def flat(tile, RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr):
     """(RI, RJ, TI, TJ) → (RI·TI, RJ·TJ), which matrix products want."""
-    return tl.reshape(tl.permute(tile, (0, 2, 1, 3)), (RI * TI, RJ * TJ))
+    return tl.reshape(tl.permute(tile, (2, 0, 3, 1)), (RI * TI, RJ * TJ))
 
 
 @triton.jit
@@ -126,7 +133,7 @@ def visible(
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
     """Which pairs of a tile exist and may look."""
-    i, j = i0 + spread(RI, TI)[:, None, :, None], j0 + spread(RJ, TJ)[None, :, None, :]
+    i, j = i0 + runs(RI, TI)[:, None, :, None], j0 + runs(RJ, TJ)[None, :, None, :]
     seen = (i < queries) & (j < keys)
     if MASKED:
         seen = seen & (tl.load(table + n * table_n + i * table_i + j * table_j, mask=seen, other=0) != 0)
@@ -162,17 +169,16 @@ def attend(
         mass = mass * fade + tl.sum(tl.sum(p, 1), 2)
         j = j0 + tl.arange(0, RJ * TJ)[:, None]
         value = tl.load(v + j * depth + c, mask=(j < keys) & (c < depth), other=0.0)
-        kept = read * tl.reshape(fade, (RI * TI,))[:, None]
+        kept = read * tl.reshape(tl.trans(fade), (RI * TI,))[:, None]
         read = tl.dot(flat(p.to(value.dtype), RI, RJ, TI, TJ), value, kept, input_precision=PRECISION)
         top = higher
     seeing = mass > 0
     mass = tl.where(seeing, mass, 1.0)
     i = i0 + tl.arange(0, RI * TI)[:, None]
-    read = read / tl.reshape(mass, (RI * TI,))[:, None]
-    tl.store(
-        out + n * queries * depth + i * depth + c, read.to(out.dtype.element_ty), mask=(i < queries) & (c < depth)
-    )
-    at = i0 + spread(RI, TI)
+    read = read / tl.reshape(tl.trans(mass), (RI * TI,))[:, None]
+    place, inside = n * queries * depth + i * depth + c, (i < queries) & (c < depth)
+    tl.store(out + place, read.to(out.dtype.element_ty), mask=inside)
+    at = i0 + runs(RI, TI)
     tl.store(lse + n * queries + at, tl.where(seeing, top + tl.log2(mass), float("inf")), mask=at < queries)
 
 
@@ -195,7 +201,7 @@ def slopes(
     for i0 in range(0, q_padded, RI * TI):
         u = logits(q, k, w, eq, ek, close, i0, j0, queries, keys, width, W, EDGE, RI, RJ, TI, TJ)
         seen = visible(table, n, i0, j0, queries, keys, table_n, table_i, table_j, MASKED, RI, RJ, TI, TJ)
-        at = i0 + spread(RI, TI)
+        at = i0 + runs(RI, TI)
         log = tl.load(lse + n * queries + at, mask=at < queries, other=float("inf"))
         p = flat(tl.where(seen, tl.exp2(u - log[:, None, :, None]), 0.0), RI, RJ, TI, TJ)
         i = i0 + tl.arange(0, RI * TI)[:, None]
@@ -213,18 +219,20 @@ def slopes(
 def paired_walk(e, lines, slope, length, slope_step, W: tl.constexpr, WEIGHTS: tl.constexpr):
     """Σ s r (1 - r) and, with WEIGHTS, Σ s r along the rows whose exponentials ``lines`` points at, two at a time."""
     change, share = tl.zeros_like(e), tl.zeros_like(e)
-    for j in range(0, length, 2):  # lengths are padded to whole tiles, with slopes of zero
-        y1 = e * tl.load(lines + j * W)[None, :, None, :] + 1.0
-        y2 = e * tl.load(lines + j * W + W)[None, :, None, :] + 1.0
-        s1 = tl.load(slope + j * slope_step)[:, None, :, None]
-        s2 = tl.load(slope + (j + 1) * slope_step)[:, None, :, None]
-        both = reciprocal(y1 * y2)
-        r1, r2 = y2 * both, y1 * both
-        change += s1 * (r1 - r1 * r1)
-        change += s2 * (r2 - r2 * r2)
-        if WEIGHTS:
-            share += s1 * r1
-            share += s2 * r2
+    for start in range(0, length, LINES):  # lengths are padded to whole tiles, with slopes of zero
+        for step in tl.static_range(0, LINES, 2):
+            j = start + step
+            y1 = e * tl.load(lines + j * W)[None, :, None, :] + 1.0
+            y2 = e * tl.load(lines + j * W + W)[None, :, None, :] + 1.0
+            s1 = tl.load(slope + j * slope_step)[:, None, :, None]
+            s2 = tl.load(slope + (j + 1) * slope_step)[:, None, :, None]
+            both = reciprocal(y1 * y2)
+            r1, r2 = y2 * both, y1 * both
+            change += s1 * (r1 - r1 * r1)
+            change += s2 * (r2 - r2 * r2)
+            if WEIGHTS:
+                share += s1 * r1
+                share += s2 * r2
     return change, share
 
 
@@ -249,9 +257,9 @@ def gradients(
     W: tl.constexpr, WEIGHTS: tl.constexpr,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """One (rows, width) block of dq or dk, and with WEIGHTS its share of dw: d tanh = 4 r (1 - r), walked along the other."""
+    """One (rows, width) block of dq or dk, walking along the other: tanh' = 4 r (1 - r). With WEIGHTS, its part of dw."""
     n, i0, d0 = tl.program_id(2).to(tl.int64), tl.program_id(0) * RI * TI, tl.program_id(1) * RJ * TJ
-    i, d = i0 + spread(RI, TI), d0 + spread(RJ, TJ)
+    i, d = i0 + strides(RI, TI), d0 + strides(RJ, TJ)
     close = peak(own_peaks, n, own_padded, W) + peak(other_peaks, n, other_padded, W) < REACH
     slope = slope + n * own_padded * other_padded + i * slope_own
     inside = (i < own_length)[:, None, :, None] & (d < width)[None, :, None, :]

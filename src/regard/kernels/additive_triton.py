@@ -16,21 +16,25 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-WIDEST = 1024  # of queries and keys
-DEEPEST = 512  # of values: a block of queries keeps what it has read in registers
+WIDEST = 1024  # queries and keys
+DEEPEST = 1024  # bytes of a value: a block of queries keeps what it has read in registers
+MOST_ROWS, MOST_PAIRS = 2**16 - 1, 2**30  # of a launch; of one row, whose slopes are scratch memory
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 SCRATCH = 2**27  # logits whose gradients are held at once on the way back: half a GiB
 
 
 def usable(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether these can take this route: on an NVIDIA GPU, with Triton, of a supported dtype and size."""
+    queries, width = q.shape[-2:]
+    keys, depth = v.shape[-2:]
     return (
-        all(x.is_cuda and x.dtype in DTYPES for x in (q, k, v))
+        all(x.is_cuda and x.dtype in DTYPES and x.numel() > 0 for x in (q, k, v))
         and torch.version.hip is None
-        and q.shape[-1] <= WIDEST
-        and v.shape[-1] <= DEEPEST
-        and min(q.numel(), k.numel(), v.numel()) > 0
         and importlib.util.find_spec("triton") is not None
+        and width <= WIDEST
+        and depth * (2 if queries == 1 else v.element_size()) <= DEEPEST
+        and queries * keys <= MOST_PAIRS
+        and q.numel() <= MOST_ROWS * queries * width
     )
 
 
@@ -69,7 +73,7 @@ def step_forward(
 ) -> None:  # fmt: skip
     from regard.kernels import additive_step as programs
 
-    sizes, options = step_shape(k, v, table)
+    sizes, options = step_shape(k, v, table, 2**13)
     programs.attend[(len(q),)](q, k, w, v, table, out, lse, *sizes, **options)
 
 
@@ -78,25 +82,26 @@ def step_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     from regard.kernels import additive_step as programs
 
-    sizes, options = step_shape(k, v, table)
+    sizes, options = step_shape(k, v, table, 2**12)
     d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     d_w = w.new_empty(len(q), len(w), dtype=torch.float32)
     programs.gradients[(len(q),)](q, k, w, v, table, out, lse, d_out, d_q, d_k, d_w, d_v, *sizes, **options)
     return d_q, d_k, d_w.sum(0).to(w.dtype), d_v
 
 
-def step_shape(k: Tensor, v: Tensor, table: Tensor | None) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """The sizes that a step's programs are told and the ones that they are compiled for."""
+def step_shape(k: Tensor, v: Tensor, table: Tensor | None, numbers: int) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """The sizes that a step's program is told and the ones that it is compiled for, with ``numbers`` to a block of keys."""
     keys, width, depth = k.shape[1], k.shape[2], v.shape[2]
     at_n, _, at_k = (0, 0, 0) if table is None else table.stride()
     wide, deep = power(width), power(depth)
-    block = min(power(keys), max(1, 2**14 // max(wide, deep)))  # 64 numbers a thread
-    return (keys, width, depth, at_n, at_k), dict(W=wide, V=deep, K=block, MASKED=table is not None, num_warps=8)
+    block = min(power(keys), max(1, numbers // max(wide, deep)))
+    options = {"W": wide, "V": deep, "K": block, "MASKED": table is not None, "num_warps": 2}
+    return (keys, width, depth, at_n, at_k), options
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How a block of pairs lies in a program: (rows, columns) in each thread's registers × (rows, columns) of threads."""
+    """How a block lies in a program: (rows, columns) in the registers of each thread × (rows, columns) of threads."""
 
     registers: tuple[int, int]
     threads: tuple[int, int]
@@ -113,12 +118,13 @@ class Tile:
     @property
     def options(self) -> dict[str, Any]:
         (ri, rj), (ti, tj) = self.registers, self.threads
-        return dict(RI=ri, RJ=rj, TI=ti, TJ=tj, num_warps=ti * tj // 32, maxnreg=self.cap, enable_fp_fusion=True)
+        shape = {"RI": ri, "RJ": rj, "TI": ti, "TJ": tj}
+        return shape | {"num_warps": ti * tj // 32, "maxnreg": self.cap, "enable_fp_fusion": True}
 
 
-PAIRS = Tile((4, 8), (16, 8))  # queries × keys
+PAIRS = Tile((4, 8), (16, 8), cap=128)  # queries × keys
 PAIRS_DEEP = Tile((2, 2), (16, 16))  # where values are deep, what is read leaves fewer registers
-GRADIENTS = Tile((4, 8), (16, 8))  # queries or keys × width
+GRADIENTS = Tile((8, 4), (8, 16))  # queries or keys × width
 EDGE = 64  # lengths are padded to this in scratch memory: a multiple of every tile's sides
 
 
@@ -200,7 +206,7 @@ def rows_backward(
         *given, eq.columns, ek.columns, eq.peaks, ek.peaks, *read, d_v, slope, *sizes, **options
     )
     across = len(w) // GRADIENTS.columns
-    options = dict(W=len(w), **GRADIENTS.options)
+    options = {"W": len(w)} | GRADIENTS.options
     programs.gradients[(q_padded // GRADIENTS.rows, across, len(q))](
         q, k, w, ek.rows, eq.peaks, ek.peaks, slope, d_q, d_w,
         queries, keys, q_padded, k_padded, width, k_padded, 1, WEIGHTS=True, **options,
@@ -217,11 +223,11 @@ def pairs_shape(
     """The tile of pairs for these depths, the sizes that a program is told and the ones that it is compiled for."""
     (queries, width), (keys, depth) = q.shape[1:], v.shape[1:]
     strides = (0, 0, 0) if table is None else table.stride()
-    tile = PAIRS if depth <= 128 else PAIRS_DEEP
+    tile = PAIRS if depth * v.element_size() <= 256 else PAIRS_DEEP
     sizes = (queries, keys, up(queries, EDGE), up(keys, EDGE), width, depth, *strides)
     precision = "tf32x3" if v.dtype == torch.float32 else "tf32"  # the latter says nothing to halves
-    options = dict(W=up(width, EDGE), EDGE=EDGE, V=max(16, power(depth)), MASKED=table is not None, PRECISION=precision)
-    return tile, sizes, options | tile.options
+    options = {"W": up(width, EDGE), "EDGE": EDGE, "V": max(16, power(depth)), "MASKED": table is not None}
+    return tile, sizes, options | {"PRECISION": precision} | tile.options
 
 
 def padded_weights(w: Tensor) -> Tensor:

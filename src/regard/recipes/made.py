@@ -14,9 +14,19 @@ def dates() -> Recipe:
         name="dates",
         title="dates in 24 languages to ISO 8601",
         data=Dates(),
-        model=Seq2SeqConfig(width=128, embed=64, capacity=64, dropout=0.0),
+        model=Seq2SeqConfig(width=128, embed=64, decoder="luong", capacity=64, dropout=0.0),
         objective=TeacherForcing(),
-        plan=Plan(steps=1200, batch_tokens=2048, rate=4e-3, warmup=50, evaluate=300, samples=300, select="exact"),
+        plan=Plan(
+            steps=450,
+            batch_tokens=2048,
+            rate=4e-3,
+            schedule="linear",
+            warmup=50,
+            decay=0.0,
+            evaluate=150,
+            samples=300,
+            select="exact",
+        ),
         metrics=("exact", "alignment"),
     )
 

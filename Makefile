@@ -15,11 +15,12 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/regard train dates --baseline --overwrite --out runs/demo
 
+# Tests run side by side, one thread each: threads of one process that wait for a busy core cost more than they bring.
 test: install
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 test-all: install
-	$(BIN)/python -m pytest -m "slow or not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "slow or not slow"
 
 lint: install
 	$(BIN)/ruff check .

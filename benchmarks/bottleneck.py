@@ -41,9 +41,7 @@ def main() -> None:
         said = list(read_lines(file))
         if len(said) != len(sources):
             parser.error(f"{file} has {len(said)} lines, {args.source} has {len(sources)}")
-        scores = [
-            bleu([said[i] for i in rows], [(references[i],) for i in rows]).score for rows in buckets if rows
-        ]
+        scores = [bleu([said[i] for i in rows], [(references[i],) for i in rows]).score for rows in buckets if rows]
         whole = bleu(said, [(line,) for line in references])
         print(name.ljust(24), *(f"{score:7.2f}" for score in scores), f"{whole.score:8.2f}")
         lines.append(Line(name, middles, scores))

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UserError, nearest
+from regard.kernels import additive_triton
 from regard.kernels.additive import additive_logits
 from regard.mask import Mask, default_positions
 
@@ -127,7 +128,8 @@ class Cosine(Dot):
 class Additive(Score):
     """vᵀ tanh(Wq + Uk) (Bahdanau et al. 2015, §A.1.2): a one-layer network compares query and key.
 
-    Written out it needs a (..., Tq, Tk, D) tensor; ``additive_logits`` never holds one, forwards or backwards.
+    Written out it needs a (..., Tq, Tk, D) tensor; neither route here holds one, forwards or backwards: blocks of
+    logits on a CPU, one fused kernel for all of it on a GPU.
     """
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
@@ -142,6 +144,18 @@ class Additive(Score):
 
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
         return additive_logits(self.query(q), k, self.v)
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
+    ) -> Tensor:
+        if dropout or not q.is_cuda or not additive_triton.usable(projected := self.query(q), k, v):
+            return super().attend(q, k, v, mask, dropout, q_at, k_at)
+        leading, flat = q.shape[:-2], lambda x: x.flatten(0, -3)
+        table = mask.table(*default_positions(q, k, q_at, k_at), q.dim())
+        if table is not None and q.dim() > 3:
+            table = flat(table.expand(*leading, *table.shape[-2:]))
+        read = additive_triton.additive_attend(flat(projected), flat(k), self.v, flat(v), table)
+        return read.unflatten(0, leading)
 
 
 class Location(Score):

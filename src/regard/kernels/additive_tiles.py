@@ -257,7 +257,7 @@ def gradients(
     W: tl.constexpr, WEIGHTS: tl.constexpr,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """One (rows, width) block of dq or dk, walking along the other: tanh' = 4 r (1 - r). With WEIGHTS, its part of dw."""
+    """One (rows, width) block of dq or dk, walking along the other by tanh' = 4 r (1 - r); with WEIGHTS, part of dw."""
     n, i0, d0 = tl.program_id(2).to(tl.int64), tl.program_id(0) * RI * TI, tl.program_id(1) * RJ * TJ
     i, d = i0 + strides(RI, TI), d0 + strides(RJ, TJ)
     close = peak(own_peaks, n, own_padded, W) + peak(other_peaks, n, other_padded, W) < REACH

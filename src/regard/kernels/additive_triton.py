@@ -1,7 +1,8 @@
-"""Additive attention fused for a GPU: softmax(wᵀ tanh(q + k)) @ v without the (Tq, Tk, D) tensor, nor the (Tq, Tk) one.
+"""Additive attention fused for a GPU: softmax(wᵀ tanh(q + k)) @ v without the (Tq, Tk, D) tensor that it asks for.
 
-Forward keeps one number per query, the logarithm of its softmax's sum; backward makes the rest again. Nothing waits for
-the device and no sum is atomic: a call can be captured in a CUDA graph, and gives the same bits every time.
+Forward keeps one number per query, the logarithm of its softmax's sum; backward makes the rest again and holds (Tq, Tk)
+slopes of a few rows at a time in a bounded scratch. Nothing waits for the device and no sum is atomic: a call can be
+captured in a CUDA graph, and gives the same bits every time.
 Triton is imported with the first call, so that the module itself can be imported anywhere.
 """
 
@@ -90,7 +91,7 @@ def step_backward(
 
 
 def step_shape(k: Tensor, v: Tensor, table: Tensor | None, numbers: int) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """The sizes that a step's program is told and the ones that it is compiled for, with ``numbers`` to a block of keys."""
+    """The sizes that a step's program is told and the ones that it is compiled for; a block of keys has ``numbers``."""
     keys, width, depth = k.shape[1], k.shape[2], v.shape[2]
     at_n, _, at_k = (0, 0, 0) if table is None else table.stride()
     wide, deep = power(width), power(depth)

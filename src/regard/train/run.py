@@ -141,7 +141,9 @@ class Run:
             waited=0 if best else it.waited + 1,
             seconds=time.perf_counter() - self._began,
         )
-        append_line(self.out / "metrics.jsonl", {"step": it.step, "kind": "valid", **scores.values, "notes": scores.notes})
+        append_line(
+            self.out / "metrics.jsonl", {"step": it.step, "kind": "valid", **scores.values, "notes": scores.notes}
+        )
         saved = self._save()
         if best:
             mark(self.out, "best", it.step)

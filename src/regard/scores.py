@@ -150,12 +150,11 @@ class Additive(Score):
     ) -> Tensor:
         if dropout or not q.is_cuda or not additive_triton.usable(projected := self.query(q), k, v):
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
-        leading, flat = q.shape[:-2], lambda x: x.flatten(0, -3)
         table = mask.table(*default_positions(q, k, q_at, k_at), q.dim())
         if table is not None and q.dim() > 3:
-            table = flat(table.expand(*leading, *table.shape[-2:]))
-        read = additive_triton.additive_attend(flat(projected), flat(k), self.v, flat(v), table)
-        return read.unflatten(0, leading)
+            table = table.expand(*q.shape[:-2], *table.shape[-2:]).flatten(0, -3)
+        projected, k, v = (x.flatten(0, -3) for x in (projected, k, v))
+        return additive_triton.additive_attend(projected, k, self.v, v, table).view(*q.shape[:-1], v.shape[-1])
 
 
 class Location(Score):

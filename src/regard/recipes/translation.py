@@ -25,10 +25,10 @@ def multi30k_de_en() -> Recipe:
     return Recipe(
         name="multi30k-de-en",
         title="German to English captions (Multi30k)",
-        data=Multi30k(source="de", target="en"),
-        model=Seq2SeqConfig(width=512, embed=256, dropout=0.4),
+        data=Multi30k(source="de", target="en", vocab=4000),
+        model=Seq2SeqConfig(width=512, embed=256, dropout=0.5),
         objective=TeacherForcing(smoothing=0.1),
-        plan=Plan(steps=6000, batch_tokens=8192, rate=1e-3, warmup=500, evaluate=500, samples=1014, select="bleu"),
+        plan=Plan(steps=6000, batch_tokens=4096, rate=1e-3, warmup=500, evaluate=500, samples=1014, select="bleu"),
         metrics=("bleu",),
     )
 
@@ -41,6 +41,6 @@ def greek() -> Recipe:
         data=GreekEnglish(),
         model=Seq2SeqConfig(width=512, embed=256, dropout=0.3),
         objective=TeacherForcing(smoothing=0.1),
-        plan=Plan(steps=4000, batch_tokens=8192, rate=1e-3, warmup=300, evaluate=400),
-        metrics=("bleu", "aer"),
+        plan=Plan(steps=4000, batch_tokens=8192, rate=1e-3, warmup=300, evaluate=400, select="aer"),
+        metrics=("bleu", "aer", "alignment"),
     )

@@ -151,12 +151,14 @@ class Run:
         yield saved
 
     def evaluate(self) -> Scores:
-        """The likelihood of all validation examples, and what takes decoding of the first `plan.samples` of them."""
+        """The likelihood of all validation examples, and what takes decoding of `plan.samples` of them."""
         valid, plan = self.prepared.corpus.valid, self.recipe.plan
         if not valid:
             raise UserError("data: there are no validation examples to judge a step by; set data.valid.")
         cheap = {"loss", *self.recipe.metrics} & LIKELIHOODS
-        dear, some = set(self.recipe.metrics) - cheap, valid[: plan.samples]
+        dear = set(self.recipe.metrics) - cheap
+        apart = max(1, len(valid) // max(1, plan.samples))  # from all over the file: it may be sorted
+        some = valid[::apart][: plan.samples]
         with self._at_rest() as model:
             scores = evaluate(model, valid, cheap, batch_tokens=plan.batch_tokens)
             return scores | evaluate(model, some, dear, batch_tokens=plan.batch_tokens) if dear and some else scores

@@ -12,8 +12,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e ".[dev,demo]"
 	touch $@
 
+# Into runs/demo, or beside it where that is there already: nothing is ever replaced.
 demo: install
-	$(BIN)/regard train dates --baseline --overwrite --out runs/demo
+	out=runs/demo; test ! -e $$out || out=$$out-$$(date +%Y%m%d-%H%M%S); \
+	$(BIN)/regard train dates --baseline --out $$out
 
 # Tests run side by side, one thread each: threads of one process that wait for a busy core cost more than they bring.
 test: install

@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from regard.data.files import read_lines
-from regard.train.metrics import bleu
+from regard.metrics import bleu
 from regard.view.curve import curve_svg
 from regard.view.files import write
 from regard.view.report import Line

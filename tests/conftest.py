@@ -12,8 +12,7 @@ from regard.data.sources import Labelled, Lines, Pairs
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.models import LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
 from regard.objectives import Labelling, NextToken, TeacherForcing
-from regard.recipes import KINDS, Recipe
-from regard.train.plan import Plan
+from regard.recipes import KINDS, Plan, Recipe
 
 torch.set_num_threads(1)
 

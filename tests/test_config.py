@@ -226,7 +226,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("model.kind", "plan", "model.kind: expected the name of a kind, found 'plan'."),
         ("plan", None, "plan: expected Plan, found None."),
         ("plan.stps", 3, 'plan.stps: no such setting. Did you mean "plan.steps"?'),
-        ("plan.steps", ..., "plan.steps: missing; it should be a whole number."),
+        ("model", {"kind": "bridge"}, "model.span: missing; it should be a whole number."),
         ("plan.steps", True, "plan.steps: expected a whole number, found True."),
         ("plan.steps", 2.0, "plan.steps: expected a whole number, found 2.0."),
         ("plan.rate", "fast", "plan.rate: expected a finite number, found 'fast'."),
@@ -244,6 +244,12 @@ def test_wrong_json_is_refused_by_place(path: str, value: Any, message: str) -> 
     with pytest.raises(UserError) as error:
         from_json(changed(path, value), KINDS)
     assert str(error.value).startswith(message), str(error.value)
+
+
+@pytest.mark.parametrize("path", ["plan.steps", "plan.languages", "model.tower", "plan"])
+def test_what_is_missing_has_its_default(path: str) -> None:
+    """A setting that came later: a file from before it is still read."""
+    assert from_json(changed(path, ...), KINDS) == Work(model=Bridge(span=3))
 
 
 @pytest.mark.parametrize("obj", [None, [], "work", 3, {}])

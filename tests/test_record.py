@@ -199,6 +199,28 @@ def test_recorded_weights_at_values_are_the_read(name: str, narrowed: str, gradi
         assert ((sums - 1).abs().lt(1e-6) | (sums == 0)).all()
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(torch.float64, torch.float64), (torch.float32, torch.float32), (torch.bfloat16, torch.float32)],
+)
+def test_no_digits_are_lost_on_the_tape(given: torch.dtype, kept: torch.dtype) -> None:
+    read = Attention(Dot())
+    with record(read) as tape:
+        context = read(torch.randn(2, 3, WIDTH, dtype=given), read.memory(states := torch.randn(2, 6, WIDTH).to(given)))
+    assert tape[""].dtype == kept
+    if given == torch.float64:
+        torch.testing.assert_close(tape[""] @ states, context, atol=1e-12, rtol=0)
+
+
+def test_reads_that_do_not_join_are_refused_by_name(toy: Toy) -> None:
+    with record(toy, "source") as tape:
+        for rows, length in ((2, 7), (2, 7), (3, 7), (2, 4)):
+            toy.source(torch.randn(rows, 5, WIDTH), toy.source.memory(torch.randn(rows, length, WIDTH)))
+    with pytest.raises(UserError, match=r"tape\['source'\].*\(2, 5, 7\) and \(3, 5, 7\) and \(2, 5, 4\).*tape\.reads"):
+        tape["source"]
+    assert [read.shape for read in tape.reads["source"]] == [(2, 5, 7), (2, 5, 7), (3, 5, 7), (2, 5, 4)]
+
+
 def test_look_is_recorded_too() -> None:
     read = Attention(Dot())
     memory = read.memory(torch.randn(2, 6, WIDTH))

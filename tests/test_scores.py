@@ -293,16 +293,63 @@ def test_dropout_drops_whole_weights_and_keeps_the_mean() -> None:
         assert 0.4 < kept.float().mean() < 0.6
 
 
-def test_a_bias_reaches_both_routes() -> None:
-    class Nearer(Dot):
-        def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
-            return -(q_at[:, None] - k_at).abs().to(q.dtype)
+class Nearer(Dot):
+    """Prefers what is near, in float32 whatever the queries are."""
 
-    for make_mask, dims in product(MASKS, LEADING):
-        inputs = draw(dims, 5, 5, torch.float64)
-        fast, slow = both_routes(Nearer(), inputs, make_mask(5, 5), (None, None))
+    def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        return -(q_at[:, None] - k_at).abs().float()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
+@pytest.mark.parametrize("make_mask", MASKS)
+def test_a_bias_reaches_both_routes(make_mask: Callable[[int, int], Mask], dtype: torch.dtype, device: str) -> None:
+    for dims in LEADING:
+        inputs = draw(dims, 5, 5, dtype, device)
+        fast, slow = both_routes(Nearer(), inputs, on(device, make_mask(5, 5)), (None, None))
         for a, b in zip(fast, slow, strict=True):
-            torch.testing.assert_close(a, b, atol=1e-10, rtol=0)
+            assert torch.isfinite(a).all()
+            torch.testing.assert_close(a, b, atol=TOLERANCE[dtype] * max(1.0, float(b.detach().abs().max())), rtol=0)
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize(("queries", "keys"), [(3, 0), (1, 0), (0, 4), (0, 0)])
+def test_where_there_is_nothing_to_read_or_nobody_to_read_it(name: str, queries: int, keys: int) -> None:
+    score = build_score(name, WIDTH, CAPACITY)
+    q, memory, v = draw(3, queries, keys, torch.float32)
+    at = torch.arange(queries), torch.arange(keys)
+    for mask in (EVERYTHING, Mask(keys=torch.ones(ROWS, keys, dtype=torch.bool))):
+        assert weights(score, q, score.keys(memory), mask, *at).shape == (ROWS, queries, keys)
+        read = attend(score, q, score.keys(memory), v, mask, 0.0, *at)
+        assert torch.equal(read, torch.zeros(ROWS, queries, WIDTH + 1))
+        read.sum().backward()
+        assert (q.grad is None) or not q.grad.any()
+
+
+@pytest.mark.parametrize("dims", [2, 3, 4, 5])
+@pytest.mark.parametrize("make_mask", [everything, causal, padding, pairs])
+def test_additive_gives_its_kernel_rows_of_equal_number(
+    dims: int, make_mask: Callable[[int, int], Mask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The way to the GPU's kernel, which the formula plays here. Keys may be shared along leading dimensions."""
+    score, leading = Additive(WIDTH, WIDTH, WIDTH).double(), LEADING.get(dims, ())
+    mask, memories = (make_mask(5, 6) if leading else EVERYTHING), [leading, (1,) * len(leading), leading[1:]]
+    q, calls = torch.randn(*leading, 5, WIDTH).double(), []
+
+    def kernel(q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
+        assert q.dim() == k.dim() == v.dim() == 3
+        assert len(q) == len(k) == len(v)
+        calls.append(len(q))
+        return masked_softmax(torch.tanh(q[:, :, None] + k[:, None]) @ w, table) @ v
+
+    for shared in memories:
+        k, v = score.keys(torch.randn(*shared, 6, WIDTH).double()), torch.randn(*shared, 6, WIDTH + 1).double()
+        expected = attend(score, q, k, v, mask)
+        with monkeypatch.context() as patch:
+            patch.setattr("regard.kernels.additive_triton.usable", lambda q, k, v: True)
+            patch.setattr("regard.kernels.additive_triton.additive_attend", kernel)
+            torch.testing.assert_close(attend(score, q, k, v, mask), expected)
+    assert calls == [math.prod(leading)] * len(memories) if leading else not calls  # two dimensions: by the definition
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

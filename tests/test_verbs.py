@@ -84,14 +84,98 @@ def test_a_tape_gets_one_forced_pass_and_nothing_of_the_search(translator: Make)
     assert (list(seen.rows[:-1]), list(seen.columns)) == (plain.target_pieces, plain.source_pieces)
 
 
-def test_a_tape_of_several_lines_shows_the_first(translator: Make) -> None:
+def test_every_item_of_a_tape_has_its_own_captions(translator: Make) -> None:
     model = load(translator(), device="cpu")
     with record(model.module) as tape:
-        answers = translate(model, ["a", "abc cab"])
-    assert list(view(tape).columns) == ["a"]
-    assert len(view(tape, rows=["x"], columns=answers[1].source_pieces, item=1).columns) == 7
-    with pytest.raises(UserError, match="item=5"):
-        view(tape, item=5)
+        answers = translate(model, ["abc cab", "", "a", "cc bb"], beam=2, nbest=2, limit=9)
+    there = [one for one in answers if one.source_tokens]
+    assert len(there) == 6
+    for item, one in enumerate(there):  # those of the blank line are left out
+        seen = view(tape, item=item)
+        assert (list(seen.rows), list(seen.columns)) == ([*one.target_pieces, "<eos>"], one.source_pieces)
+        np.testing.assert_allclose(seen.layers[0].weights[0, :-1], one.alignment, atol=1e-6)
+    assert list(view(tape, rows=["x"], item=1).rows) == ["x"]
+    with pytest.raises(UserError, match="item=6"):
+        view(tape, item=6)
+
+
+def test_captions_follow_the_rows_that_are_kept(translator: Make) -> None:
+    model, pairs = load(translator(), device="cpu"), [("a", "x"), ("abc", "xyz")]
+    with record(model.module, rows=[0, 2, 9]) as tape:
+        score(model, pairs)
+    assert list(view(tape, item=1).rows) == ["x", "z"]
+    assert list(view(tape, item=0).rows) == ["x", ""]
+    with record(model.module) as whole:
+        score(model, pairs)
+    np.testing.assert_array_equal(
+        view(tape, item=1).layers[0].weights, view(whole, item=1).layers[0].weights[:, [0, 2]]
+    )
+
+
+def test_every_verb_gives_a_tape_one_pass_in_the_order_of_its_input(
+    translator: Make, language: Path, classifier: Path
+) -> None:
+    texts = ["cc bb aa cc", "a", "abc cab"]  # neither from short to long nor the other way
+    pairs = [(text, "xyz"[: len(text)]) for text in texts]
+    calls = {
+        "translate": (translator(), lambda model: translate(model, texts, batch_tokens=200, limit=6)),
+        "score": (translator(), lambda model: score(model, pairs, batch_tokens=50)),
+        "align": (translator(), lambda model: align(model, pairs, batch_tokens=50)),
+        "score lines": (language, lambda model: score(model, texts, batch_tokens=50)),
+        "classify": (classifier, lambda model: classify(model, texts, batch_tokens=12)),
+    }
+    for name, (run, call) in calls.items():
+        model = load(run, device="cpu")
+        plain = call(model)
+        with record(model.module) as tape:
+            watched = call(model)
+        assert len(plain) == len(watched) == 3
+        (path,) = tape.names()
+        assert len(tape[path]) == len(tape.captions) == 3, name
+        for item, text in enumerate(texts):
+            seen, rows = view(tape, item=item), look(model, text)
+            assert list(seen.columns) == list(rows.columns), name
+            if name in ("score lines", "classify"):
+                assert list(seen.rows) == list(rows.rows)
+                np.testing.assert_allclose(seen.layers[0].weights, rows.layers[0].weights, atol=1e-5)
+        if name == "align":
+            for item, one in enumerate(watched):
+                np.testing.assert_allclose(view(tape, item=item).layers[0].weights[0, :-1], one.weights, atol=1e-5)
+
+
+def test_a_tape_holds_one_batch_and_one_pass(translator: Make, classifier: Path) -> None:
+    model = load(translator(), device="cpu")
+    for call in (
+        lambda: translate(model, ["abc"] * 20, batch_tokens=64),
+        lambda: score(model, [("abc", "xyz")] * 20, batch_tokens=64),
+        lambda: align(model, [("abc", "xyz")] * 20, batch_tokens=64),
+    ):
+        with record(model.module) as tape, pytest.raises(UserError, match="pass fewer lines"):
+            call()
+        assert len(tape) == 0
+    reader = load(classifier, device="cpu")
+    with record(reader.module), pytest.raises(UserError, match="pass fewer lines"):
+        classify(reader, ["ab ba"] * 20, batch_tokens=32)
+    with record(model.module) as tape:
+        score(model, [("abc", "xyz")], batch_tokens=2)  # one text always fits
+        with pytest.raises(UserError, match="already holds a pass"):
+            translate(model, ["abc"])
+        look(model, "abc")
+    (path,) = tape.names()
+    assert tape[path].shape == (1, 4, 3)
+
+
+def test_one_text_where_a_list_belongs_is_refused(translator: Make, language: Path, classifier: Path) -> None:
+    model = load(translator(), device="cpu")
+    for call in (
+        lambda: translate(model, "abc"),
+        lambda: score(model, "abc"),
+        lambda: align(model, "abc"),  # type: ignore[arg-type]
+        lambda: score(load(language, device="cpu"), "abc"),
+        lambda: classify(load(classifier, device="cpu"), "abc"),
+    ):
+        with pytest.raises(UserError, match=r"one text; pass a list of them, such as \['abc'\]"):
+            call()
 
 
 def test_an_empty_tape_cannot_be_viewed(translator: Make) -> None:
@@ -223,6 +307,13 @@ def test_bf16_translates(translator: Make) -> None:
 def test_impossible_searches_are_refused(translator: Make, beam: int, nbest: int) -> None:
     with pytest.raises(UserError, match="beam"):
         translate(load(translator(), device="cpu"), ["abc"], beam=beam, nbest=nbest)
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+@pytest.mark.parametrize("penalty", [-0.1, 10.5, float("nan"), float("inf")])
+def test_a_penalty_out_of_bounds_is_refused_with_any_beam(translator: Make, beam: int, penalty: float) -> None:
+    with pytest.raises(UserError, match="penalty"):
+        translate(load(translator(), device="cpu"), ["abc"], beam=beam, penalty=penalty)
 
 
 def test_verbs_leave_no_gradient_behind(translator: Make) -> None:

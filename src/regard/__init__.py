@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from regard.errors import UserError
     from regard.mask import CAUSAL, EVERYTHING, Mask
     from regard.models import MODELS
-    from regard.recipes import RECIPES, Recipe
+    from regard.recipes import RECIPES, Plan, Recipe
     from regard.record import Tape, record
     from regard.scores import SCORES, Additive, Cosine, Dot, General, Location, ScaledDot, Score
-    from regard.train import Plan, train
+    from regard.train import train
     from regard.train.run import Run
     from regard.verbs import Loaded, align, classify, load, look, score, translate, view
     from regard.view import AttentionView
@@ -35,10 +35,10 @@ SHELVES = {
     "regard.errors": ("UserError",),
     "regard.mask": ("CAUSAL", "EVERYTHING", "Mask"),
     "regard.models": ("MODELS",),
-    "regard.recipes": ("RECIPES", "Recipe"),
+    "regard.recipes": ("RECIPES", "Plan", "Recipe"),
     "regard.record": ("Tape", "record"),
     "regard.scores": ("SCORES", "Additive", "Cosine", "Dot", "General", "Location", "ScaledDot", "Score"),
-    "regard.train": ("Plan", "train"),
+    "regard.train": ("train",),
     "regard.train.run": ("Run",),
     "regard.verbs": ("Loaded", "align", "classify", "load", "look", "score", "translate", "view"),
     "regard.view": ("AttentionView",),

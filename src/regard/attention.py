@@ -72,7 +72,12 @@ class Memory:
         )
 
     def select(self, rows: Tensor) -> Memory:
-        """Rows reordered or repeated, for beams. The beams of a sentence share its source memory, which stays put."""
+        """The memory after hypotheses have moved within their sentences: row i was row ``rows[i]``.
+
+        A past belongs to a hypothesis and moves with it. A source belongs to a sentence, whose hypotheses share it, and
+        stays put: right because ``rows`` keeps the hypotheses of a sentence side by side and never takes one to another
+        sentence (``decode.State.select``). It cannot drop sentences or change their order.
+        """
         if self.used is None:
             return self
         real = None if self.real is None else self.real[rows]

@@ -74,14 +74,15 @@ def marked(run: Path, name: str) -> str | None:
 
 def resolve(path: Path, marks: Sequence[str] = ("best", "latest")) -> Path:
     """The verified directory of a step, given itself or its run; of a run, the step with the first mark that is set."""
-    steps, name = path.parent, path.name
-    if path.parent.name != "steps" and not (path / MANIFEST).is_file():
+    whole = Path(os.path.abspath(path))  # what `.` and `000500` are called depends on where one stands
+    steps, name = whole.parent, whole.name
+    if steps.name != "steps" and not (whole / MANIFEST).is_file():
         if not path.is_dir():
             raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
         named = next((step for step in (marked(path, mark) for mark in marks) if step), None)
         if named is None:
             raise UserError(f"{path}: holds no checkpoint; train into it first or name another run.")
-        steps, name = path / "steps", named
+        steps, name = whole / "steps", named
     found = next((place for place in (steps / name, steps / ".old" / name) if place.is_dir()), None)
     if found is None:
         raise UserError(f"{steps / name}: no such checkpoint; name another step or run.")

@@ -57,7 +57,10 @@ def to_json(config: Any, kinds: Kinds) -> dict[str, Any]:
 
 
 def from_json(obj: Any, kinds: Kinds) -> Any:
-    """The tree that `to_json` wrote: nothing unknown, nothing missing, everything of its type."""
+    """The tree that `to_json` wrote: nothing unknown, everything of its type.
+
+    A field that is missing has its default, so that a setting which came later does not make older files unreadable.
+    """
     return _node_from_json(obj, tuple(kinds.values()), kinds, "")
 
 
@@ -218,10 +221,12 @@ def _node_from_json(obj: Any, allowed: Sequence[type], kinds: Kinds, place: str)
             near = nearest(_join(place, name), [_join(place, other) for other in names])
             raise UserError(f"{_join(place, name)}: no such setting.{near}")
     values = {}
-    for name in names:
-        if name not in obj:
-            raise UserError(f"{_join(place, name)}: missing; it should be {_expected(_hints(kind)[name])}.")
-        values[name] = _value_from_json(obj[name], _hints(kind)[name], kinds, _join(place, name))
+    for field in _fields(kind):
+        hint, where = _hints(kind)[field.name], _join(place, field.name)
+        if field.name in obj:
+            values[field.name] = _value_from_json(obj[field.name], hint, kinds, where)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise UserError(f"{where}: missing; it should be {_expected(hint)}.")
     return kind(**values)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention import Attention
 from regard.errors import UserError, nearest
+from regard.scores import at_least_float32
 
 
 @dataclass
@@ -25,14 +26,21 @@ class Tape:
     """What was looked at: for each attention module, by its path in the model, the weights of its reads in order."""
 
     reads: dict[str, list[Tensor]] = field(default_factory=dict)
-    queries: list[str] | None = None  # captions of the axes, where a verb knows them
-    keys: list[str] | None = None
+    # Of each item of the batch, where a verb knows them: the captions of its queries, and of its keys.
+    captions: list[tuple[list[str], list[str]]] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Tensor:
-        """All reads of one module, joined along the query axis: (B, [H,] Tq, Tk), float32, on the CPU."""
+        """All reads of one module, joined along the query axis: (B, [H,] Tq, Tk), at least float32, on the CPU."""
         if name not in self.reads:
             raise KeyError(f"nothing recorded under {name!r}.{nearest(name, self.reads)}")
-        return torch.cat(self.reads[name], dim=-2)
+        reads = self.reads[name]
+        shapes = {(*read.shape[:-2], read.shape[-1]): tuple(read.shape) for read in reads}  # all but the query axis
+        if len(shapes) > 1:
+            raise UserError(
+                f"tape[{name!r}]: reads of different shapes, {' and '.join(map(str, shapes.values()))}, do not join: "
+                f"record one batch at a time, or take them one by one from tape.reads[{name!r}]."
+            )
+        return torch.cat(reads, dim=-2)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.reads)
@@ -64,7 +72,7 @@ class Tap:
         if self.rows is not None:
             kept = kept[..., [row - self.start for row in self.rows if 0 <= row - self.start < queries], :]
         self.start += queries
-        self.tape.reads.setdefault(self.name, []).append(kept.float().cpu())
+        self.tape.reads.setdefault(self.name, []).append(at_least_float32(kept).cpu())
 
 
 def attentions(model: nn.Module) -> dict[str, Attention]:

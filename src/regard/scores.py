@@ -148,13 +148,17 @@ class Additive(Score):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        if dropout or not q.is_cuda or not additive_triton.usable(projected := self.query(q), k, v):
+        if dropout or q.dim() < 3 or not additive_triton.usable(q, k, v):
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
+
+        def rows(x: Tensor) -> Tensor:
+            return x.expand(*q.shape[:-2], *x.shape[-2:]).flatten(0, -3)  # (..., T, D) → (N, T, D)
+
         table = mask.table(*default_positions(q, k, q_at, k_at), q.dim())
-        if table is not None and q.dim() > 3:
-            table = table.expand(*q.shape[:-2], *table.shape[-2:]).flatten(0, -3)
-        projected, k, v = (x.flatten(0, -3) for x in (projected, k, v))
-        return additive_triton.additive_attend(projected, k, self.v, v, table).view(*q.shape[:-1], v.shape[-1])
+        read = additive_triton.additive_attend(
+            rows(self.query(q)), rows(k), self.v, rows(v), None if table is None else rows(table)
+        )
+        return read.view(*q.shape[:-1], v.shape[-1])
 
 
 class Location(Score):
@@ -281,14 +285,18 @@ def masked_softmax(logits: Tensor, table: Tensor | None) -> Tensor:
 def fused(
     q: Tensor, k: Tensor, v: Tensor, table: Tensor | None, scale: float, dropout: float, causal: bool = False
 ) -> Tensor:
-    """torch's fused attention; three dimensions are lifted to the four that kernels want."""
+    """torch's fused attention; three dimensions are lifted to the four that kernels want.
+
+    ``table`` is boolean, True where a query may look, or numbers to be added to the logits, -∞ where it may not.
+    """
     if lift := q.dim() == 3:
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
         table = table.unsqueeze(1) if table is not None and table.dim() == 3 else table
     k, v = k.to(q.dtype), v.to(q.dtype)  # under autocast a projected query is half, an unprojected key is not
+    if table is not None and table.dtype != torch.bool:
+        table = table.to(q.dtype)
     out = F.scaled_dot_product_attention(q, k, v, table, dropout, is_causal=causal, scale=scale)
-    if (
-        q.is_cuda and table is not None and table.dtype == torch.bool
-    ):  # some of its kernels read a dead row as an even one
-        out = out.masked_fill(~table.any(-1, keepdim=True), 0.0)
+    if q.is_cuda and table is not None:  # some of its kernels read a row that may see nothing as an even one
+        seen = table if table.dtype == torch.bool else table > -math.inf
+        out = out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
     return out.squeeze(1) if lift else out

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.cli.show import bars
-from regard.explain.gradients import SYMBOLS, Recaller, examples, reach
+from regard.explain.gradients import SYMBOLS, Recaller, examples, gradients, reach
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -62,8 +62,26 @@ def test_explain_gradients_writes_table_and_page(regard: Regard) -> None:
     page = Path("out/g.html").read_text(encoding="utf-8")
     assert "After training" in page
     found = json.loads(regard("explain", "gradients", "--length", 8, "--seconds", 0, "--json").out)
+    assert found["page"] is None
+    assert [path.name for path in Path.cwd().glob("*.html")] == []  # a page only where one was asked for
     assert [one["name"] for one in found["networks"]] == ["RNN", "LSTM", "LSTM + attention"]
     assert all(len(one["before"]) == len(one["after"]) == 8 for one in found["networks"])
+
+
+def test_explain_respects_every_seed(regard: Regard) -> None:
+    def networks(*seed: object) -> object:
+        said = regard("explain", "gradients", "--length", 6, "--seconds", 0, "--json", *seed)
+        return json.loads(said.out)["networks"]
+
+    assert networks() == networks("--seed", 1)
+    assert networks("--seed", 0) == networks("--seed", 0)
+    assert networks("--seed", 0) != networks("--seed", 1)
+
+
+def test_the_seed_decides_what_is_learnt_from() -> None:
+    trained = [gradients(length=6, seconds=60.0, steps=2, seed=seed) for seed in (0, 0, 3)]
+    assert trained[0] == trained[1]
+    assert trained[0] != trained[2]
 
 
 @pytest.mark.parametrize("length", [1, "x"])

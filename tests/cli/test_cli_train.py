@@ -42,12 +42,41 @@ def test_an_existing_run_is_resumed_or_replaced_only_when_told(regard: Regard, t
     other = regard("train", "translate", "--resume", "--out", "run", "model.width=32")
     assert other.code == 2
     assert "model.width" in other.err
+    elsewhere = regard("train", "translate", "--resume", "--out", "run", "from=run")
+    assert (elsewhere.code, "from=run" in elsewhere.err) == (2, True)
     wrong = regard("train", "dates", "--resume", "--out", "run")
     assert wrong.code == 2
-    assert "regard train translate --resume" in wrong.err
+    assert "say: regard train translate --resume --out run" in wrong.err
     fresh = regard("train", "translate", *tiny, "plan.steps=3", "--overwrite", "--out", "run")
     assert fresh.code == 0
     assert Path("run/latest").read_text(encoding="utf-8") == "000003\n"
+
+
+def test_a_run_with_a_name_of_its_own_is_resumed_by_its_recipe(regard: Regard, tiny: list[str]) -> None:
+    place = Path("my runs/[red]one")
+    assert regard("train", "translate", *tiny, "name=mine", "--out", place).code == 0
+    for name in ("translate", "mine"):
+        said = regard("train", name, "--resume", "--out", place)
+        assert (said.code, said.err) == (0, "")
+        assert f"{place}: onward from step 6" in said.out  # brackets in a path are no markup
+        assert f"The report: {place}/report.html" in said.out
+        assert "regard look 'my runs/[red]one'" in said.out
+
+
+def test_a_baseline_is_resumed_or_begun(regard: Regard, tiny: list[str]) -> None:
+    assert regard("train", "translate", *tiny, "--out", "run").code == 0
+    for expected in ("run/baseline: ", "run/baseline: onward from step 6"):
+        said = regard("train", "translate", "--resume", "--baseline", "--out", "run")
+        assert (said.code, said.err) == (0, "")
+        assert expected in said.out
+    assert json.loads(Path("run/baseline/recipe.json").read_text(encoding="utf-8"))["model"]["decoder"] == "once"
+
+
+def test_nothing_to_resume(regard: Regard, tiny: list[str]) -> None:
+    said = regard("train", "translate", *tiny, "--resume", "--out", "run")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "run: " in said.err
+    assert not Path("run").exists()
 
 
 def test_json_and_flags(regard: Regard, tiny: list[str]) -> None:
@@ -104,6 +133,10 @@ def test_eval_of_a_translator(regard: Regard, tiny: list[str], pairs: Path) -> N
     spans = json.loads(regard("eval", "run", "--data", pairs, "--by-length", "--json").out)["lengths"]
     assert (next(iter(spans)).split("–")[0], len(spans) > 3) == ("2", True)
     assert "By length" in regard("eval", "run", "--by-length").out
+    assert found["truncated"] == 0
+    Path("long.tsv").write_text(f"abc\tCBA\n{'ab' * 20}\tB\n", encoding="utf-8")
+    assert json.loads(regard("eval", "run", "--data", "long.tsv", "--json").out)["truncated"] == 1
+    assert "1 of them" in regard("eval", "run", "--data", "long.tsv").out
     assert "--data FILE" in regard("eval", "run", "--split", "test").err
     assert 'Did you mean "valid"' in regard("eval", "run", "--split", "vald").err
 

@@ -1,6 +1,7 @@
 """The verbs on the command line: lines in, lines out, in order, blank ones in place."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -63,6 +64,42 @@ def test_lines_are_answered_while_the_pipe_is_open(translator: Make) -> None:
         assert time.monotonic() - began < 10
 
 
+@pytest.mark.parametrize(("line", "code"), [(b"caf\xe9\n", 2), (b"abc\n", 130)])
+def test_leaving_while_the_pipe_is_open(translator: Make, line: bytes, code: int) -> None:
+    """After a mistake, or Ctrl-C, nobody waits for a line that may never come, and nothing is aborted."""
+    command = [sys.executable, "-m", "regard", "translate", str(translator()), "--device", "cpu"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(line)
+        process.stdin.flush()
+        if code == 130:
+            assert process.stdout.readline().endswith(b"\n")
+            process.send_signal(signal.SIGINT)
+        assert process.wait(30) == code
+        assert process.stderr is not None
+        said = process.stderr.read().decode()
+    assert said.count("\n") == (1 if code == 2 else 0)
+    assert "Fatal" not in said
+
+
+def test_standard_input_that_is_closed(translator: Make) -> None:
+    command = f"{sys.executable} -m regard translate {translator()} <&-"
+    said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stderr) == (2, "error: standard input is closed; send it lines, or name a FILE.\n")
+
+
+@pytest.mark.parametrize("command", ["translate", "score", "align"])
+def test_a_file_of_blank_lines_is_answered_like_standard_input(
+    regard: Regard, translator: Make, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "blank.txt").write_text("\n  \n\n", encoding="utf-8")
+    said = regard(command, translator(), tmp_path / "blank.txt")
+    assert (said.code, said.out) == (0, "\n\n\n")
+    assert said == regard(command, translator(), stdin="\n  \n\n")
+
+
 def test_many_lines_keep_their_order(regard: Regard, translator: Make) -> None:
     lines = ["abc"[: 1 + i % 3] + "ab" * (i % 7) for i in range(1300)]
     said = regard("translate", translator(), "--json", stdin="\n".join(lines) + "\n")
@@ -99,6 +136,10 @@ def test_score_of_pairs(regard: Regard, translator: Make) -> None:
 
 def test_score_of_lines(regard: Regard, language: Path) -> None:
     assert len(regard("score", language, stdin="ab ba\nc\n").out.splitlines()) == 2
+    one = json.loads(regard("score", language, "--json", stdin="ab\tba\n").out)
+    assert len(one["pieces"]) == len("ab\tba") + 1  # a tab is text like any other
+    said = regard("score", language, stdin="ab\n" * 600 + "a\t" + "b" * 40 + "\n")
+    assert "line 601: 42 tokens" in said.err
 
 
 def test_align_writes_pharaoh(regard: Regard, translator: Make) -> None:
@@ -128,6 +169,28 @@ def test_look_draws_and_saves(regard: Regard, translator: Make, tmp_path: Path) 
     assert "http://" not in page.replace("http://www.w3.org", "")
     seen = json.loads(regard("look", translator(), "abc", "--target", "zz", "--json").out)
     assert seen["rows"] == ["z", "z", "<eos>"]
+
+
+def test_a_model_without_attention_says_so(regard: Regard, translator: Make, tmp_path: Path) -> None:
+    run = translator(decoder="once")
+    said = regard("look", run, "abc")
+    assert (said.code, "no attention" in said.out, "·" in said.out) == (0, True, False)
+    assert regard("look", run, "abc", "-o", tmp_path / "look.html").code == 0
+    refused = regard("look", run, "abc", "-o", tmp_path / "look.svg")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "look.html" in refused.err
+    for command, line in (("align", "abc\txy\n"), ("translate", "abc\n")):
+        said = regard(command, run, *(["--align"] if command == "translate" else []), stdin=line)
+        assert (said.code, said.out) == (2, "")
+        assert "model.decoder=bahdanau" in said.err
+
+
+@pytest.mark.parametrize("penalty", [-1, 11, "nan"])
+@pytest.mark.parametrize("beam", [1, 2])
+def test_a_penalty_out_of_bounds(regard: Regard, translator: Make, penalty: object, beam: int) -> None:
+    said = regard("translate", translator(), "--beam", beam, f"--penalty={penalty}", stdin="abc\n")
+    assert (said.code, said.out) == (2, "")
+    assert "0 (none) to 10" in said.err
 
 
 def test_characters_never_seen_survive(regard: Regard, translator: Make) -> None:

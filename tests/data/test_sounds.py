@@ -118,6 +118,13 @@ def test_the_data_folder_comes_first(home: Path) -> None:
     assert find_dictionary() == home
 
 
+def test_the_data_folder_may_be_below_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.write_text(LINES, encoding="utf-8")
+    monkeypatch.setenv("HOME", str(home.parent.parent.parent))
+    monkeypatch.setenv("REGARD_DATA", f"~/{home.parent.parent.name}")
+    assert find_dictionary() == home
+
+
 def test_a_missing_dictionary_names_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     monkeypatch.setattr("regard.data.sounds.find_spec", lambda name: None)

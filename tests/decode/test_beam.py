@@ -287,11 +287,18 @@ def test_equal_scores_are_settled_the_same_way_every_time() -> None:
         ({"limit": 0}, "limit is 0"),
         ({"penalty": -0.5}, "penalty is -0.5"),
         ({"penalty": float("nan")}, "penalty is nan"),
+        ({"penalty": 10.5}, "penalty is 10.5: give a number from 0"),
+        ({"penalty": float("inf")}, "penalty is inf"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
     with pytest.raises(UserError, match=named):
         search(0, **wrong)
+
+
+def test_the_steepest_penalty_still_gives_numbers() -> None:
+    found = search(0, 2, size=4, limit=500, penalty=10.0)
+    assert found.scores.isfinite().all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decode import PAD, Pick, Sampler, collect, greedy, stream
+from regard.decode import PAD, Advancing, Pick, Sampler, collect, greedy, stream
 from regard.errors import UserError
+from regard.models import LstmnConfig, Seq2SeqConfig
+from regard.models.seq2seq import DECODERS
 
 STOP = 1
 
@@ -40,9 +42,9 @@ class Reader(Table):
 
     advanced = 0
 
-    def advance(self, tokens: Tensor, state: Tally) -> Tally:
+    def advance(self, tokens: Tensor, state: Tally) -> tuple[Tensor, Tally]:
         self.advanced += tokens.shape[1]
-        return Tally(torch.cat([state.read, tokens], dim=1))
+        return tokens[..., None], Tally(torch.cat([state.read, tokens], dim=1))
 
 
 class Script:
@@ -107,6 +109,32 @@ def test_a_prompt_is_read_before_anything_is_said() -> None:
         collect(stream(Table(3), start(2), prompt[:, :1], greedy, 8, STOP)),
         collect(stream(Table(3), start(2), prompt[:, 0], greedy, 8, STOP)),
     )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LstmnConfig(vocab=11, width=8, embed=6, context=16),
+        *(Seq2SeqConfig(source_vocab=11, target_vocab=11, width=8, embed=6, decoder=name) for name in DECODERS),
+    ],
+    ids=lambda config: getattr(config, "decoder", "lstmn"),
+)
+def test_a_real_model_reads_a_prompt_as_it_would_step(config: LstmnConfig | Seq2SeqConfig) -> None:
+    torch.manual_seed(4)
+    model = config.build().double().eval()
+    source, prompt = torch.randint(4, 11, (2, 5)), torch.randint(4, 11, (2, 4))
+    assert isinstance(model, Advancing)
+    for weight in model.parameters():
+        weight.data.mul_(4)  # a model with clear preferences
+
+    state = model.start(source, rows=2)
+    with torch.no_grad():
+        for tokens in prompt[:, :-1].unbind(1):
+            _, state = model.step(tokens, state)
+    expected = collect(stream(model, state, prompt[:, -1], greedy, 6, stop=-1))  # nobody says -1
+    assert torch.equal(collect(stream(model, model.start(source, rows=2), prompt, greedy, 6, stop=-1)), expected)
+    unread = collect(stream(model, model.start(source, rows=2), prompt[:, -1], greedy, 6, stop=-1))
+    assert not torch.equal(unread, expected), "the prompt changes what is said"
 
 
 def drawn(pick: Pick, chances: list[float], times: int = 20_000) -> dict[int, float]:

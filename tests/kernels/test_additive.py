@@ -81,6 +81,29 @@ def test_autocast_leaves_the_blocks_alone_and_their_gradients_whole() -> None:
     torch.testing.assert_close(score.v.grad, once, atol=0.3, rtol=3e-2)
 
 
+@pytest.mark.parametrize("queries", [1, 6])
+def test_halves_are_summed_in_float32(queries: int) -> None:
+    """With and without autocast, for one query as for many: what a half loses is lost in the inputs alone."""
+    q, k, v = (x.detach().bfloat16() for x in inputs((2,), queries, 7, 64))
+    exact = written_out(q.double(), k.double(), v.double())
+    for cast in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=cast):
+            logits = additive_logits(q, k, v)
+        assert logits.dtype == torch.float32
+        torch.testing.assert_close(logits.double(), exact, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "queries", "keys", "width"), [(2, 3, 0, 4), (2, 1, 0, 4), (2, 0, 5, 4), (0, 3, 5, 4), (2, 3, 5, 0)]
+)
+def test_nothing_to_compare(rows: int, queries: int, keys: int, width: int) -> None:
+    q, k, v = inputs((rows,), queries, keys, width)
+    logits = additive_logits(q, k, v)
+    assert torch.equal(logits, torch.zeros(rows, queries, keys, dtype=torch.float64))
+    for gradient, x in zip(torch.autograd.grad(logits.sum(), (q, k, v)), (q, k, v)):
+        assert torch.equal(gradient, torch.zeros_like(x))
+
+
 MEASURE = """
 import re, sys, torch
 from regard import mask, scores

@@ -103,10 +103,10 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
         load_vectors(tmp_path, ["sea"], 3)
     for name in ("damaged.gz", "damaged.xz"):
         (tmp_path / name).write_bytes(b"not compressed at all")
-        with pytest.raises(UserError, match=f"{name}: cannot be read"):
+        with pytest.raises(UserError, match=f"{name}: damaged, or not"):
             load_vectors(tmp_path / name, ["sea"], 3)
     (tmp_path / "cut.gz").write_bytes(gzip.compress(GLOVE.encode())[:-12])
-    with pytest.raises(UserError, match=r"cut\.gz: cannot be read"):
+    with pytest.raises(UserError, match=r"cut\.gz: damaged, or not"):
         load_vectors(tmp_path / "cut.gz", ["sea"], 3)
     (tmp_path / "vectors.bin").write_bytes(b"3 3\nsea \xff\xfe\x00")
     with pytest.raises(UserError, match="not UTF-8 text"):

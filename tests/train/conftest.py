@@ -9,8 +9,7 @@ from regard.config import override
 from regard.data.sources import Pairs
 from regard.models import Seq2SeqConfig
 from regard.objectives import TeacherForcing
-from regard.recipes import KINDS, Recipe
-from regard.train.plan import Plan
+from regard.recipes import KINDS, Plan, Recipe
 
 LETTERS = "abcde"
 

@@ -8,7 +8,8 @@ import torch
 from regard.data.batches import Batches
 from regard.models import Seq2SeqConfig
 from regard.objectives import Judged, ProfessorForcing, TeacherForcing
-from regard.train import Diverged, Plan, train
+from regard.recipes import Plan
+from regard.train import Diverged, train
 from regard.train.optim import build_optimizer, optimizer_state, restore_optimizer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

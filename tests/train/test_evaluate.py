@@ -10,8 +10,8 @@ from regard.data.batches import collate, encode_examples
 from regard.data.example import Example
 from regard.errors import UserError
 from regard.train.estimate import counted, estimate
-from regard.train.evaluate import evaluate
-from regard.verbs.loaded import load
+from regard.train.evaluate import evaluate, truncated
+from regard.verbs import align, load
 
 EXAMPLES = [Example("ab", "xy"), Example("abc", "xyz"), Example("b a", "yx", others=("y x",))]
 
@@ -43,8 +43,6 @@ def test_texts_are_compared_with_every_accepted_target(translator):
 
 def test_looks_are_held_against_gold_links(translator):
     """Links that are exactly where a word's most weight goes give a perfect score; the opposite ones none."""
-    from regard.verbs import align
-
     model = load(translator(tokens="word"))
     pairs = [("ab ba", "xy yx"), ("a b c", "x y z")]
     aligned = align(model, pairs)
@@ -58,6 +56,27 @@ def test_looks_are_held_against_gold_links(translator):
         every = {(i, j) for i in range(len(example.source.split())) for j in range(len(example.target.split()))}
         wrong.append(Example(example.source, example.target, links=frozenset(every - example.links)))
     assert evaluate(model, wrong, ("alignment", "aer")).values["alignment"] == 0.0
+
+
+def test_links_between_characters_need_tokens_that_are_characters(translator):
+    """The unit is the example's, whatever recipe the model is of; words are put together, never cut apart."""
+    pair = ("ab ba", "xy yx")
+    for unit, tokens in (("char", "char"), ("word", "char"), ("word", "bpe")):
+        model = load(translator(tokens=tokens))
+        (one,) = align(model, [pair], unit="piece" if unit == "char" else "word")
+        found = evaluate(model, [Example(*pair, links=frozenset(one.links), unit=unit)], ("alignment", "aer")).values
+        assert (found["alignment"], found["aer"]) == (1.0, 0.0)
+    linked = Example(*pair, links=frozenset({(0, 0)}), unit="char")
+    for tokens in ("bpe", "word"):
+        assert evaluate(load(translator(tokens=tokens)), [linked], ("alignment", "aer")).values == {}
+
+
+def test_examples_past_the_limit_are_counted(translator, language):
+    model = load(translator(), long="truncate")
+    assert truncated(model, [*EXAMPLES, Example("a" * 32, "x" * 32)]) == 0
+    assert truncated(model, [*EXAMPLES, Example("a" * 33, "x"), Example("a", "x" * 33)]) == 2
+    speaker = load(language, long="truncate")
+    assert truncated(speaker, [Example("", "a" * 31), Example("", "a" * 32)]) == 1  # the beginning takes a place
 
 
 def test_what_cannot_be_measured_is_left_out(translator):

@@ -10,7 +10,8 @@ from regard.data.batches import Batch, Batches
 from regard.errors import UserError
 from regard.models import Seq2SeqConfig
 from regard.objectives import Judged, ProfessorForcing, TeacherForcing
-from regard.train import Diverged, Plan, train
+from regard.recipes import Plan
+from regard.train import Diverged, train
 from regard.train.optim import build_optimizer, optimizer_state, restore_optimizer
 from regard.train.schedule import rate_at
 

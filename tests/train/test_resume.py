@@ -16,10 +16,11 @@ KILLS = 5
 
 def _work(recipe: Recipe, out: Path, ready: Any) -> None:
     """What the process does that will be killed: start the run, or go on with it, to its end."""
+    from regard.train.folder import is_run
     from regard.train.run import Run
 
     torch.set_num_threads(1)
-    run = Run(recipe, out, "resume")
+    run = Run(recipe, out, "resume" if is_run(out) else "refuse")
     ready.set()
     for _ in run:
         pass

@@ -2,22 +2,25 @@
 
 import json
 import signal
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 import torch
 
 from regard.checkpoint import load_tensors, marked, resolve
 from regard.config import override
-from regard.data.sources import Labelled, Lines
+from regard.data.sources import Labelled, Lines, Pairs
 from regard.errors import UserError
 from regard.models import LstmnConfig, StructuredConfig
 from regard.objectives import Labelling, NextToken
-from regard.recipes import KINDS, Recipe
-from regard.train import Diverged, Plan
+from regard.recipes import KINDS, Plan, Recipe
+from regard.train import Diverged
 from regard.train.events import Evaluated, Finished, Progress, Saved, Started
+from regard.train.folder import is_run
 from regard.train.run import Run
 from regard.verbs.loaded import load
 
@@ -133,8 +136,77 @@ def test_resuming_a_finished_run_has_nothing_to_do(recipe, tmp_path):
     events = list(Run(None, out, "resume"))
     assert [type(event) for event in events] == [Started, Finished]
     assert _lines(out) == before
-    with pytest.raises(UserError, match="holds no run to resume"):
-        Run(None, tmp_path / "elsewhere", "resume")
+
+
+def test_there_must_be_something_to_resume(recipe, tmp_path):
+    out = tmp_path / "run"
+    for given in (None, recipe()):
+        with pytest.raises(UserError, match="holds no run to resume; leave --resume out"):
+            Run(given, out, "resume")
+    list(Run(recipe("plan.steps=2"), out))
+    with pytest.raises(UserError, match=r"from=.*: a run that is resumed has weights already"):
+        Run(None, out, "resume", init=out)
+    (out / "latest").unlink()
+    with pytest.raises(UserError, match="no saved step to go on from; start it again with --overwrite"):
+        Run(None, out, "resume")
+    with pytest.raises(UserError, match="name a recipe"):
+        Run(None, tmp_path / "other")
+
+
+def test_a_run_may_be_called_something_else_when_it_is_resumed(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    list(Run(recipe("plan.steps=2", "name=mine", "title=backwards"), out, "resume"))
+    assert (load(out).recipe.name, load(out).recipe.title) == ("mine", "backwards")
+
+
+def test_a_run_from_before_a_setting_was_known_is_loaded_and_resumed(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    stored = json.loads((out / "recipe.json").read_text())
+    del stored["plan"]["patience"], stored["model"]["window"]
+    (out / "recipe.json").write_text(json.dumps(stored))
+    assert load(out).recipe == recipe("plan.steps=2")
+    assert [type(event) for event in Run(recipe("plan.steps=2"), out, "resume")] == [Started, Finished]
+
+
+def test_what_cannot_be_judged_is_refused_before_training(recipe, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"plan.samples=0: plan.select=exact takes samples"):
+        Run(recipe("plan.samples=0", "plan.select=exact"), tmp_path / "run")
+    *_, finished = Run(recipe("plan.samples=0", "plan.steps=2"), tmp_path / "loss")
+    assert finished.best is not None
+    corpus = recipe().data.load()
+    monkeypatch.setattr(Pairs, "load", lambda data: replace(corpus, valid=[]))
+    with pytest.raises(UserError, match="no validation examples"):
+        Run(recipe(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_iterating_again_goes_on_and_removes_nothing(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    run = Run(recipe(), out, "overwrite")
+    list(run)
+    trained = _weights(out, 8)
+    assert [type(event) for event in run] == [Started, Finished]
+    assert _equal(_weights(out, 8), trained)
+    assert (out / "steps/000004").is_dir()
+
+
+def test_a_run_stays_where_it_was_started(recipe, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    run = Run(recipe("plan.steps=2"), Path("."))
+    monkeypatch.chdir(tmp_path)
+    list(run)
+    for place, name in {"run": ".", "run/steps": "000002", "run/steps/000002": "."}.items():
+        monkeypatch.chdir(tmp_path / place)
+        assert load(name).step == 2
+        assert load(name).recipe == recipe("plan.steps=2")
+    copy = tmp_path / "alone"
+    copytree(tmp_path / "run/steps/000002", copy)
+    with pytest.raises(UserError, match="a step outside its run"):
+        load(copy)
 
 
 class _Pressed:
@@ -248,6 +320,53 @@ def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_
         Run(recipe("model.width=24"), tmp_path / "third", init=tmp_path / "first")
 
 
+def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(recipe, tmp_path, monkeypatch):
+    """A kill before each call that writes: what is then there is a run that goes on from them, or free to start in."""
+
+    def kill(*_given):
+        raise SystemExit
+
+    list(Run(recipe("plan.steps=2"), tmp_path / "first"))
+    calls = {"run": ("make_folder", "save", "open_run"), "folder": ("write_json", "truncate_after")}
+    for home, call in ((home, call) for home, names in calls.items() for call in names):
+        out = tmp_path / call
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.modules[f"regard.train.{home}"], call, kill)
+            with pytest.raises(SystemExit):
+                list(Run(recipe(), out, init=tmp_path / "first"))
+        existing = "resume" if is_run(out) else "refuse"
+        run = Run(recipe(), out, existing, init=None if existing == "resume" else tmp_path / "first")
+        assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2)), call
+        assert isinstance(list(run)[-1], Finished)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "named"),
+    [
+        ("word", {"the": "the", "house": "house", "house.": None}),
+        ("bpe", {"▁the": "the", "▁house": "house", ".": ".", "s": None, "▁s": "s", "<unk>": "<unk>"}),
+    ],
+)
+def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, tmp_path, tokens, named):
+    """`s` goes on with a word, and so is not the word s."""
+    path = tmp_path / "pairs.tsv"
+    path.write_text("the house.\tdas\nthe houses\tdie\nthe s house\tein\n" * 9, encoding="utf-8")
+    words = ["the", "house", "s", ".", "<unk>", "elsewhere"]
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("".join(f"{word} {' '.join([str(n + 1)] * 8)}\n" for n, word in enumerate(words)))
+    settings = (f"data.source_tokens={tokens}", "data.vocab=40", f"model.embedding={vectors}")
+    run = Run(recipe(*settings), tmp_path / "run")
+    tokenizer = run.prepared.source_tokenizer
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    assert named.keys() <= set(pieces)
+    for piece, row in zip(pieces, run.judged.model.source_embedding.weight):
+        word = named.get(piece)
+        if word:
+            assert (row == words.index(word) + 1).all(), piece
+        elif piece in named:
+            assert not (row == row.round()).all(), piece
+
+
 def test_word_vectors_start_the_source_embedding(recipe, tmp_path):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("".join(f"{letter} {' '.join(['0.5'] * 8)}\n" for letter in "abc"))
@@ -297,6 +416,12 @@ def test_examples_past_the_models_limit_are_left_out(recipe, tmp_path):
     started, *_ = run
     assert (started.examples, started.dropped) == (60, 1)
     assert max(shape[1] for shape in run.prepared.batches.shapes) <= 16
+
+
+def test_the_shortest_capacity_is_that_of_the_shortest_batch(recipe, tmp_path):
+    list(Run(recipe("model.capacity=8", "plan.steps=1"), tmp_path / "run"))
+    with pytest.raises(UserError, match=r"model.capacity=7: batches are padded to 8 tokens"):
+        Run(recipe("model.capacity=7"), tmp_path / "short")
 
 
 def test_a_vocabulary_that_is_not_the_datas_is_refused(recipe, tmp_path):

@@ -127,5 +127,5 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 
 def test_a_place_that_is_no_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="Cannot write"):
+    with pytest.raises(UserError, match=r"a\.txt: cannot be written"):
         write(tmp_path / "file" / "a.txt", "text")

@@ -1,6 +1,7 @@
 """The commands in one table, and what becomes of a mistake: one line on stderr, exit code 2."""
 
 import errno
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -31,10 +32,17 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {"look": look, "explain": explain},
 }
 
+
+def _help(command: Callable[..., None]) -> str:
+    """A docstring with each paragraph on one line, to be wrapped where the terminal ends; examples stay as they are."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(text if text.startswith("\b") else text.replace("\n", " ") for text in paragraphs)
+
+
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
-        app.command(name, rich_help_panel=panel)(command)
+        app.command(name, rich_help_panel=panel, help=_help(command))(command)
 
 
 def _version(asked: bool) -> None:

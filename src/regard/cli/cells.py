@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from regard.checkpoint import read_json, write_json
+from regard.checkpoint import marked, read_json, write_json
 from regard.cli.conclude import judge, read_log
 from regard.cli.progress import follow
 from regard.config import to_json
@@ -99,7 +99,7 @@ def measure(cell: Cell, console: Console, title: str) -> dict[str, Any]:
         if found.get("recipe") != wanted:
             raise UserError(f"{cell.result}: measured with other settings; remove it or choose another --out.")
         return found
-    run = Run(cell.recipe, cell.out, "resume")
+    run = Run(cell.recipe, cell.out, "resume" if marked(cell.out, "latest") else "overwrite")
     outcome = judge(cell.name, run, follow(run, console, title))
     log = [line for line in read_log(cell.out) if line["kind"] == "train"]
     found = {

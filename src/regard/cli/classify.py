@@ -27,6 +27,7 @@ def classify(
     model = verbs.load(run, device, precision, long)
     model.expect("classify", "classify")
     for first, lines in chunks(file):
+        model.read(lines, first)  # refuses a line by its number in the file
         there = [number for number, line in enumerate(lines, first) if line.strip()]
         texts = [lines[number - first] for number in there]
         found = dict(zip(there, verbs.classify(model, texts, batch_tokens)))

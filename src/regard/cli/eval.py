@@ -30,7 +30,7 @@ def evaluate(
         str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")
     ] = None,
     beam: options.Beam = 1,
-    penalty: Annotated[float, typer.Option(min=0, help="Score of a hypothesis = logp / length^penalty.")] = 1.0,
+    penalty: options.Penalty = 1.0,
     free_running: Annotated[
         bool, typer.Option("--free-running", help="Also: loss and error by position, told the truth or not.")
     ] = False,
@@ -44,7 +44,8 @@ def evaluate(
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
-    With --free-running a second table shows exposure bias: how much worse the model is at each position when it reads
+    An example past the model's limit is judged by its beginning; how many there were is said. With --free-running a
+    second table shows exposure bias: how much worse the model is at each position when it reads
     its own words instead of the truth.
 
     \b
@@ -56,6 +57,7 @@ def evaluate(
     """
     from regard import verbs
     from regard.train.evaluate import evaluate as measure
+    from regard.train.evaluate import truncated
 
     model = verbs.load(run, device, precision, long="truncate")
     name, examples = _examples(model, data, split)
@@ -66,13 +68,16 @@ def evaluate(
         for span, some in (_by_length(model, examples) if by_length else {}).items()
     }
     exposure = _exposure(model, examples, batch_tokens) if free_running else None
+    cut = truncated(model, examples)
     if json:
-        told = {"run": run, "step": model.step, "data": name, "examples": len(examples), "beam": beam}
+        told = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": cut, "beam": beam}
         more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
         say({**told, "scores": scores.values, "notes": scores.notes, **more})
         return
     console = Console()
     console.print(_table(f"{run}, step {model.step}, on {len(examples):,} examples of {name}", scores))
+    if cut:
+        console.print(f"{cut:,} of them are past the model's {model.longest} tokens and were cut", style="yellow")
     if lengths:
         rows = [[span, *(figure(name, value) for name, value in values.items())] for span, values in lengths.items()]
         console.print("", grid("By length of the source, in tokens", ["tokens", *map(title, scores.values)], rows))

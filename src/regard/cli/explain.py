@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, Group
+from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.lines import say
@@ -22,14 +23,14 @@ def explain(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="gradients: how far back a network can learn from.")],
     length: Annotated[int, typer.Option(min=2, help="Inputs in a row.")] = 60,
     seconds: Annotated[float, typer.Option(min=0, help="Training of each network, at most.")] = 15.0,
-    seed: options.Seed = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page with the curves.")] = Path("gradients.html"),
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Of the first weights and of every example.")] = 1,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the curves to this .html.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Make an idea visible: run a small experiment, print a table, write a page with curves.
+    """Make an idea visible: run a small experiment, print a table and, with -o, write a page with its curves.
 
     gradients: the size of ∂logit/∂input against the distance between the two, for an RNN, an LSTM and an LSTM with
-    attention, before and after they learn to recall a marked symbol. Takes about a minute.
+    attention, before and after they learn to recall a marked symbol. Takes less than a minute.
 
     \b
     Examples:
@@ -39,23 +40,27 @@ def explain(
     topics: dict[str, Callable[..., None]] = {"gradients": _gradients}
     if topic not in topics:
         raise UserError(f'"{topic}" is no topic.{nearest(topic, topics)}')
-    topics[topic](length, seconds, seed or 1, out, json)
+    if out is not None and out.suffix.lower() != ".html":
+        raise UserError(f"--out {out}: the page is HTML; end its name in .html.")
+    topics[topic](length, seconds, seed, out, json)
 
 
-def _gradients(length: int, seconds: float, seed: int, out: Path, json: bool) -> None:
+def _gradients(length: int, seconds: float, seed: int, out: Path | None, json: bool) -> None:
     from regard.explain.gradients import gradients
 
     console = Console()
     with Console(stderr=True).status("three networks learn to recall …"):
         found = gradients(length, seconds, seed=seed)
-    _page(found, length, out)
+    if out is not None:
+        _page(found, length, out)
     if json:
-        say({"length": length, "page": str(out), "networks": [vars(one) for one in found]})
+        say({"length": length, "seed": seed, "page": out, "networks": [vars(one) for one in found]})
         return
     console.print(_table(found, length))
     for one in found:
         console.print(f"{one.name}: recalls {one.accuracy:.0%} after {one.steps} steps (chance 12.5%)", highlight=False)
-    console.print(f"\nThe curves: [bold]{out}[/]")
+    if out is not None:
+        console.print(f"\nThe curves: [bold]{escape(str(out))}[/]", highlight=False, soft_wrap=True)
 
 
 def _table(found: "list[Reach]", length: int) -> Group:

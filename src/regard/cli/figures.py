@@ -43,13 +43,15 @@ def figures(values: Mapping[str, float]) -> str:
     return " · ".join(f"{name} {value}" for name, value in told(values).items())
 
 
-def deviation(values: Sequence[float]) -> float:
-    """The standard deviation of several runs; of one, nothing."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of several runs; one run has none."""
+    return statistics.stdev(values) if len(values) > 1 else None
 
 
-def spread(name: str, mean: float, sd: float) -> str:
-    """A mean ± its standard deviation."""
+def spread(name: str, mean: float, sd: float | None) -> str:
+    """A mean ± its standard deviation, if it has one."""
+    if sd is None:
+        return figure(name, mean)
     if name in PERCENT:
         return f"{100 * mean:.2f} ± {100 * sd:.2f} %"
     return f"{mean:.2f} ± {sd:.2f}" if name in ("bleu", "chrf") else f"{mean:.4g} ± {sd:.1g}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.figures import deviation, size, spread, title
@@ -55,7 +56,8 @@ def ladder(
             title = f"{cell.name}, seed {cell.seed} ({number}/{len(todo)})"
             results[cell.name].append(measure(cell, console, title))
     except KeyboardInterrupt:
-        console.print(f"\nstopped; {place} keeps what was done, and the same command goes on from there.")
+        told = f"\nstopped; {place} keeps what was done, and the same command goes on from there."
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     rows = summary(results)
     write_json(place / "ladder.json", {"rows": rows, "cells": [one for every in results.values() for one in every]})
@@ -64,7 +66,7 @@ def ladder(
         say({"rows": rows, "page": page})
         return
     console.print("", grid(_title(recipe, results), *_cells(results)), "")
-    console.print(f"The page: [bold]{page}[/]", highlight=False, soft_wrap=True)
+    console.print(f"The page: [bold]{escape(str(page))}[/]", highlight=False, soft_wrap=True)
 
 
 def _chosen(what: str, settings: list[str]) -> "Recipe":
@@ -78,7 +80,7 @@ def _chosen(what: str, settings: list[str]) -> "Recipe":
 
 
 def summary(results: Results) -> list[dict[str, Any]]:
-    """A row for each rung: the mean and standard deviation over its seeds of everything measured."""
+    """A row for each rung: the mean over its seeds of everything measured, and the standard deviation of several."""
     rows = []
     for name, every in results.items():
         values = {measure: [one["scores"][measure] for one in every] for measure in every[0]["scores"]}
@@ -101,7 +103,8 @@ def _cells(results: Results) -> tuple[list[str], list[list[str]]]:
 
 def _title(recipe: "Recipe", results: Results) -> str:
     seeds, steps = len(next(iter(results.values()))), recipe.plan.steps
-    return f"{recipe.title}: {steps} steps, {seeds} seed{'s' * (seeds > 1)}, mean ± standard deviation"
+    told = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
+    return f"{recipe.title}: {steps} steps, {told}"
 
 
 def _page(recipe: "Recipe", results: Results, out: Path) -> Path:

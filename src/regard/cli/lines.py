@@ -17,16 +17,44 @@ AHEAD = 512  # at most so many lines are answered together
 def chunks(file: str) -> Iterator[tuple[int, list[str]]]:
     """The lines of a file, or of standard input (-), in chunks, each with the number of its first line."""
     first = 1
-    for lines in arriving(sys.stdin.buffer) if file == "-" else _whole(file):
+    for lines in arriving(_standard_input()) if file == "-" else _whole(file):
         yield first, lines
         first += len(lines)
+
+
+def _standard_input() -> IO[bytes]:
+    """A reader of its own for the thread that waits for lines.
+
+    Python, on its way out, takes the lock of sys.stdin's reader; a thread that still waits inside would be fatal.
+    """
+    if sys.stdin is None:
+        raise UserError("standard input is closed; send it lines, or name a FILE.")
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except (AttributeError, OSError):  # something in memory stands in for it, which has its lines at hand
+        return sys.stdin.buffer
 
 
 def _whole(file: str) -> Iterator[list[str]]:
     from regard.data.files import read_lines
 
-    lines = read_lines(file)
+    lines = [""] * _blank(file) or read_lines(file)
     yield from (lines[at : at + AHEAD] for at in range(0, len(lines), AHEAD))
+
+
+def _blank(file: str) -> int:
+    """How many lines a file has if all of them are blank, else 0: no corpus, but each has its answer."""
+    from regard.data.files import opened
+
+    path, count = Path(file).expanduser(), 0
+    if not path.is_file():  # a pipe can be read but once
+        return 0
+    with opened(path) as lines:
+        for line in lines:
+            if line.strip():
+                return 0
+            count += 1
+    return count
 
 
 def arriving(stream: IO[bytes]) -> Iterator[list[str]]:

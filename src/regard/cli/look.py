@@ -7,6 +7,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.lines import say
+from regard.errors import UserError
 
 
 def look(
@@ -36,6 +37,8 @@ def look(
     from regard import verbs
 
     view = verbs.look(verbs.load(run, device, precision, long), text, target, beam)
+    if not view.layers and out is not None and out.suffix.lower() != ".html":
+        raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
     if json:
         layers = {layer.name: layer.weights for layer in view.layers}
         say({"title": view.title, "rows": view.rows, "columns": view.columns, "layers": layers})
@@ -43,4 +46,4 @@ def look(
         Console().print(view.text())
     if out is not None:
         view.save(out)
-        Console(stderr=True).print(f"wrote {out}", highlight=False)
+        Console(stderr=True).print(f"wrote {out}", highlight=False, markup=False, soft_wrap=True)

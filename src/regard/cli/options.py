@@ -19,4 +19,5 @@ BatchTokens = Annotated[int, typer.Option(min=1, help="Padded tokens of a batch:
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Long = Annotated[str, typer.Option(help="A text past the model's limit: error or truncate.")]
 Seed = Annotated[int | None, typer.Option(help="Of everything random: plan.seed.")]
+Penalty = Annotated[float, typer.Option(help="Score = logp / length^penalty, from 0 to 10: 0 favours short answers.")]
 Beam = Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 decodes greedily.")]

@@ -1,8 +1,11 @@
 """A run while it goes: a live line on a terminal, plain lines in a log."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from typing import cast
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from regard.cli.figures import figures, size
@@ -12,12 +15,13 @@ from regard.train.events import Progress as Going
 LINES = 20  # reports in the log of a whole run, beside the evaluations
 
 
-def follow(events: Iterable[Event], console: Console, name: str) -> Finished:
-    """Show what a run tells, to its end."""
+def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
+    """Show what a run tells, to its end. Whatever comes between, such as Ctrl-C, the run is closed, and so saves."""
     finished = None
-    for event in _live(events, console, name) if console.is_terminal else _plain(events, console, name):
-        if isinstance(event, Finished):
-            finished = event
+    with closing(cast("Generator[Event]", iter(run))) as events:
+        for event in (_live if console.is_terminal else _plain)(events, console, name):
+            if isinstance(event, Finished):
+                finished = event
     assert finished is not None
     return finished
 
@@ -31,11 +35,11 @@ def _live(events: Iterable[Event], console: Console, name: str) -> Iterable[Even
         TimeRemainingColumn(compact=True),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(name, total=1, going="")
+        task = bar.add_task(escape(name), total=1, going="")
         for event in events:
             match event:
                 case Started():
-                    bar.console.print(_started(event), highlight=False)
+                    bar.console.print(_started(event), highlight=False, markup=False)
                     bar.update(task, total=event.steps, completed=event.step)
                 case Going():
                     bar.update(task, completed=event.step, going=_going(event))
@@ -50,13 +54,13 @@ def _plain(events: Iterable[Event], console: Console, name: str) -> Iterable[Eve
     for event in events:
         match event:
             case Started():
-                console.print(_started(event), highlight=False, soft_wrap=True)
+                console.print(_started(event), highlight=False, markup=False, soft_wrap=True)
             case Going() if event.step * LINES // event.steps > said:
                 said = event.step * LINES // event.steps
                 line = f"{name}: step {event.step}/{event.steps} · {_going(event)}"
-                console.print(line, highlight=False, soft_wrap=True)
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
             case Evaluated():
-                console.print(f"{name}: {_evaluated(event)}", highlight=False, soft_wrap=True)
+                console.print(f"{name}: {_evaluated(event)}", highlight=False, markup=False, soft_wrap=True)
         yield event
 
 

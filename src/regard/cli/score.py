@@ -27,14 +27,15 @@ def score(
       regard score runs/dates --json pairs.tsv > scores.jsonl
     """
     from regard import verbs
-    from regard.train.metrics import perplexity
+    from regard.metrics import perplexity
 
     model = verbs.load(run, device, precision, long)
     model.expect("score", "translate", "language")
     total, count = 0.0, 0
     for first, lines in chunks(file):
         there = {number: line for number, line in enumerate(lines, first) if line.strip()}
-        model.read([line.partition("\t")[0] for line in lines], first)  # refuses a line by its number in the file
+        sources = [line.partition("\t")[0] for line in lines] if model.source_tokenizer else lines
+        model.read(sources, first)  # refuses a line by its number in the file
         texts: list[str | tuple[str, str]] = [
             pair(line, number) if model.source_tokenizer else line for number, line in there.items()
         ]

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.lines import say
@@ -85,7 +86,7 @@ def _settings(console: Console, recipe: "Recipe") -> None:
         title = f"{head}={_kind(part)}" if head else recipe.name
         about = (type(part).__doc__ or "").partition("\n")[0] if head else recipe.title
         console.print(grid(f"{title}: {about}", ["setting", "value", "what it is"], rows, justify="left"), "")
-    console.print(f"Change any of them: [bold]regard train {recipe.name} plan.steps=400[/]", highlight=False)
+    console.print(f"Change any of them: [bold]regard train {escape(recipe.name)} plan.steps=400[/]", highlight=False)
 
 
 def _schedule(console: Console, recipe: "Recipe") -> None:

@@ -1,26 +1,25 @@
 """`regard train`: a recipe carried out, and what came of it."""
 
-from contextlib import closing
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.lines import say
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
-    from regard.train.events import Event
     from regard.train.folder import Existing
 
 INTERRUPTED = 130
+TALLEST = 48  # rows of an alignment that is shown beside the first; the report has them all
 
 
 def train(
@@ -46,8 +45,8 @@ def train(
     Examples:
       regard train dates
       regard train dates model.score=general plan.steps=400 --out runs/general
-      regard train translate data.train=pairs.tsv data.valid=dev.tsv plan.minutes=30
-      regard train translate data.train=more.tsv from=runs/translate --out runs/tuned
+      regard train translate data.train=pairs.tsv plan.minutes=30
+      regard train translate data.train=b.tsv from=runs/a --out runs/b
       regard train dates --resume
       regard train sounds --dry-run
     """
@@ -64,9 +63,10 @@ def train(
         _estimate(chosen, console, json)
         return
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
-    jobs = {recipe: Job(chosen, place, existing, starts[-1] if starts else None)}
+    again = shlex.join(["regard", "train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
+    jobs = {recipe: Job(chosen, place, existing, starts[-1] if starts else None, again)}
     if baseline:
-        jobs["no attention"] = Job(_without_attention(chosen), place / "baseline", existing, None)
+        jobs["no attention"] = _baseline(jobs[recipe])
     _conclude([_carry_out(name, job, console) for name, job in jobs.items()], console, json)
 
 
@@ -78,21 +78,25 @@ class Job:
     out: Path
     existing: "Existing"
     init: Path | None
+    again: str  # the command that goes on with it
 
 
 def _chosen(name: str, settings: list[str], resumed: Path | None) -> "Recipe":
-    """The recipe with its changes; of a run that is gone on with, the recipe it was started with."""
-    from regard.config import override
-    from regard.recipes import KINDS, find_recipe
-    from regard.train.folder import is_run, stored_recipe
+    """The recipe with its changes; of a run that is gone on with, the recipe it was started with.
 
-    recipe = find_recipe(name)
-    if resumed and is_run(resumed):
-        recipe = stored_recipe(resumed)
-        if recipe.name != name:
-            raise UserError(
-                f"{resumed}: a run of {recipe.name}, not of {name}; say: regard train {recipe.name} --resume"
-            )
+    That one may have been given a name of its own; what is refused is the name of another recipe.
+    """
+    from regard.config import override
+    from regard.recipes import KINDS, RECIPES, find_recipe
+    from regard.stored import stored_recipe
+    from regard.train.folder import is_run
+
+    if not (resumed and is_run(resumed)):
+        return override(find_recipe(name), settings, KINDS)
+    recipe = stored_recipe(resumed)
+    if recipe.name != name and recipe.name in RECIPES:
+        command = shlex.join(["regard", "train", recipe.name, "--resume", "--out", str(resumed)])
+        raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {command}")
     return override(recipe, settings, KINDS)
 
 
@@ -115,18 +119,22 @@ def _estimate(recipe: "Recipe", console: Console, json: bool) -> None:
         "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
         "evaluations not counted",
     }
-    console.print(f"[bold]{recipe.name}[/], not trained: one update on the longest batch, a few on others")
+    console.print(f"[bold]{escape(recipe.name)}[/], not trained: one update on the longest batch, a few on others")
     for name, told in rows.items():
         console.print(f"  {name:<12}{told}", highlight=False, soft_wrap=True)
 
 
-def _without_attention(recipe: "Recipe") -> "Recipe":
-    """The same recipe, but all that the decoder knows of the source is one vector."""
+def _baseline(job: Job) -> Job:
+    """The same, but all that the decoder knows of the source is one vector."""
+    from regard.checkpoint import marked
     from regard.models import Seq2SeqConfig
 
+    recipe, out = job.recipe, job.out / "baseline"
     if not isinstance(recipe.model, Seq2SeqConfig):
         raise UserError(f"--baseline: {recipe.name} does not translate, so nothing can stand in for its attention.")
-    return replace(recipe, model=replace(recipe.model, decoder="once"))
+    plain = replace(recipe, model=replace(recipe.model, decoder="once"))
+    fresh = job.existing == "resume" and not marked(out, "latest")  # it had not come to its first step
+    return Job(plain, out, "overwrite" if fresh else job.existing, None, job.again)
 
 
 def _carry_out(name: str, job: Job, console: Console) -> "Outcome":
@@ -136,19 +144,13 @@ def _carry_out(name: str, job: Job, console: Console) -> "Outcome":
     from regard.train.run import Run
 
     run = Run(job.recipe, job.out, job.existing, job.init)
-    events = cast("Generator[Event]", iter(run))
     try:
-        with closing(events):
-            finished = follow(events, console, name)
+        finished = follow(run, console, name)
     except KeyboardInterrupt:
-        step = run.mark.step
-        console.print(f"\nstopped and saved at step {step}; go on with: {_again(job)}", highlight=False, soft_wrap=True)
+        told = f"\nstopped and saved at step {run.mark.step}; go on with: {job.again}"
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     return judge(name, run, finished)
-
-
-def _again(job: Job) -> str:
-    return f"regard train {job.recipe.name} --resume --out {job.out}"
 
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
@@ -163,7 +165,8 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
         say({**runs[0], "report": path, "others": runs[1:]})
         return
     console.print("", score_table(outcomes), "")
-    for view in seen:
-        console.print(view.text(), "")
-    console.print(f"The report: [bold]{path}[/]", highlight=False, soft_wrap=True)
+    for number, view in enumerate(seen):
+        if number == 0 or len(view.rows) <= TALLEST:  # a model that has learnt little does not know where to stop
+            console.print(view.text(), "")
+    console.print(f"The report: [bold]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
     console.print("Next:", *next_commands(first), sep="\n  ", highlight=False, soft_wrap=True, markup=False)

@@ -17,9 +17,7 @@ def translate(
     file: options.File = "-",
     beam: options.Beam = 1,
     nbest: Annotated[int, typer.Option(min=1, help="Answers for each line, at most as many as the beam.")] = 1,
-    penalty: Annotated[
-        float, typer.Option(min=0, help="Score = logp / length^penalty: 0 favours short answers.")
-    ] = 1.0,
+    penalty: options.Penalty = 1.0,
     align: Annotated[bool, typer.Option("--align", help="Also say which source unit stands behind which.")] = False,
     json: options.Json = False,
     device: options.Device = "auto",

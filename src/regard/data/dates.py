@@ -119,7 +119,7 @@ class Form:
         for field, text in self.write(day):
             spans[field] = (len(source), len(source) + len(text))
             source += text
-        return Example(source, day.isoformat(), links=_links(spans[YEAR], spans[MONTH], spans[DAY]))
+        return Example(source, day.isoformat(), links=_links(spans[YEAR], spans[MONTH], spans[DAY]), unit="char")
 
 
 @cache

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+Unit = Literal["char", "word"]
 
 
 @dataclass(frozen=True)
@@ -11,9 +14,10 @@ class Example:
 
     source: str
     target: str = ""
-    # Gold alignment: (source unit, target unit), 0-based. The unit is the corpus's own: characters for dates, words
-    # for Greek-English. None means nobody has aligned this example; the empty set means nothing corresponds.
+    # Gold alignment: (source unit, target unit), 0-based. None means nobody has aligned this example; the empty set
+    # means nothing corresponds.
     links: frozenset[tuple[int, int]] | None = None
+    unit: Unit = "word"  # what the links join
     # Further accepted targets, such as other pronunciations of the same word.
     others: tuple[str, ...] = ()
 

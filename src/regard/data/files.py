@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import os
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from regard.data.example import Example
@@ -19,7 +22,8 @@ def read_lines(path: str | Path) -> list[str]:
     keep in step.
     """
     path = Path(path).expanduser()
-    data = _read_bytes(path)
+    with opened(path) as file:
+        data = file.read()
     if not data.strip():
         raise UserError(f"{path}: the file is empty; give one with a line of text per example.")
     if (zero := data.find(b"\0")) >= 0:
@@ -84,26 +88,32 @@ def find_data(name: str) -> Path:
     return folder / name
 
 
-def _read_bytes(path: Path) -> bytes:
-    """The contents of a file, decompressed where its name says so."""
+@contextmanager
+def opened(path: Path) -> Iterator[gzip.GzipFile | lzma.LZMAFile | io.BufferedReader]:
+    """A file to be read bit by bit, decompressed where its name says so, and refused with a reason if it cannot be."""
     try:
-        data = path.read_bytes()
+        with _open(path) as file:
+            yield file
+    except (UserError, UnicodeError):  # what is in the file is for the reader to judge
+        raise
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; check its name and folder.") from None
     except IsADirectoryError:
         raise UserError(f"{path}: this is a folder; give a file in it.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path}: damaged, or not {path.suffix[1:]} at all ({error}); fetch it again.") from error
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}); check its name and permissions.") from error
-    try:
-        match path.suffix:
-            case ".gz":
-                return gzip.decompress(data)
-            case ".xz":
-                return lzma.decompress(data)
-            case _:
-                return data
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path}: damaged, or not {path.suffix[1:]} at all ({error}); fetch it again.") from error
+
+
+def _open(path: Path) -> gzip.GzipFile | lzma.LZMAFile | io.BufferedReader:
+    match path.suffix:
+        case ".gz":
+            return gzip.open(path)
+        case ".xz":
+            return lzma.open(path)
+        case _:
+            return path.open("rb")
 
 
 def _shortened(line: str) -> str:

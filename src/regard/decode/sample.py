@@ -72,7 +72,7 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
         raise UserError(f"limit is {limit}: allow at least 1 token.")
     *before, tokens = prompt.unbind(dim=1) if prompt.dim() == 2 else (prompt,)
     if before and isinstance(decoder, Advancing):
-        state = decoder.advance(prompt[:, :-1], state)
+        _, state = decoder.advance(prompt[:, :-1], state)
     else:
         for read in before:
             _, state = decoder.step(read, state)

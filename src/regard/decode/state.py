@@ -16,11 +16,13 @@ class State(Protocol):
     """
 
     def select(self, rows: Tensor) -> Self:
-        """The state whose row i is this state's row `rows[i]`; rows may be dropped, reordered or repeated.
+        """The state whose row i is this state's row `rows[i]`, where a row never leaves its sentence.
 
-        This is how a beam forgets a hypothesis and doubles another. `beam` keeps the hypotheses of a sentence in
-        neighbouring rows and never moves a row to another sentence, so what is the same for a whole sentence (the
-        encoded source, say) can be stored once and stay where it is.
+        This is how a beam forgets a hypothesis and doubles another. The rows of a sentence are neighbours and as many
+        as those of any other: of R rows for B sentences, sentence b has rows b·R/B to (b + 1)·R/B - 1, before and
+        after. Within its sentence a row may be dropped, moved or repeated. So what is the same for a whole sentence
+        (the encoded source, say) can be stored once and stay where it is; and so `select` cannot drop a sentence or
+        change the order of sentences: such rows are outside this contract, and nothing checks them.
         """
         ...
 
@@ -41,8 +43,8 @@ class Decoder(Protocol[S]):
 class Advancing(Protocol[S_advancing]):
     """A decoder that can read many tokens at once, as a Transformer reads a prompt. Optional: `step` is enough."""
 
-    def advance(self, tokens: Tensor, state: S_advancing) -> S_advancing:
-        """Read (R, P) tokens and return the state after the last of them."""
+    def advance(self, tokens: Tensor, state: S_advancing) -> tuple[Tensor, S_advancing]:
+        """Read (R, P) tokens; return the features of each, (R, P, width), and the state after the last of them."""
         ...
 
 
@@ -65,5 +67,6 @@ class Late:
         self._arrived.synchronize()  # returns at once before the first record
         answer = bool(self._answer)
         self._answer.copy_(flag, non_blocking=True)
-        self._arrived.record()
+        with torch.cuda.device_of(flag):  # an event is recorded on a stream of the current device
+            self._arrived.record()
         return answer

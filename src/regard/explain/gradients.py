@@ -67,8 +67,8 @@ def gradients(length: int = 100, seconds: float = 15.0, steps: int = 400, seed: 
         torch.manual_seed(seed)
         network = build()
         before = reach(network, length, seed)
-        done = _learn(network, length, seconds, steps)
-        inputs, answers = examples(length, 1024, torch.Generator().manual_seed(seed))
+        done = _learn(network, length, seconds, steps, seed)
+        inputs, answers = examples(length, 1024, _chance(seed, "test"))
         with torch.no_grad():
             accuracy = (network(inputs).argmax(dim=1) == answers).float().mean().item()
         found.append(Reach(name, before, reach(network, length, seed), accuracy, done))
@@ -86,7 +86,7 @@ def examples(length: int, rows: int, generator: torch.Generator) -> tuple[Tensor
 
 def reach(network: nn.Module, length: int, seed: int) -> list[float]:
     """‖∂ logit of the right symbol / ∂ input‖ of every input, the last first: mean over a batch."""
-    inputs, answers = examples(length, 4 * ROWS, torch.Generator().manual_seed(seed + 1))
+    inputs, answers = examples(length, 4 * ROWS, _chance(seed, "reach"))
     inputs.requires_grad_()
     network(inputs).gather(1, answers[:, None]).sum().backward()
     network.zero_grad()
@@ -95,10 +95,16 @@ def reach(network: nn.Module, length: int, seed: int) -> list[float]:
     return norms
 
 
-def _learn(network: nn.Module, length: int, seconds: float, steps: int) -> int:
+def _chance(seed: int, use: str) -> torch.Generator:
+    """Random numbers of their own for each use, all of them from the one seed."""
+    uses = ("training", "reach", "test")
+    return torch.Generator().manual_seed(len(uses) * seed + uses.index(use))
+
+
+def _learn(network: nn.Module, length: int, seconds: float, steps: int, seed: int) -> int:
     """Adam on fresh examples; how many steps there was time for."""
     optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
-    generator, began = torch.Generator().manual_seed(0), time.perf_counter()
+    generator, began = _chance(seed, "training"), time.perf_counter()
     for step in range(steps):
         if time.perf_counter() - began > seconds:
             return step

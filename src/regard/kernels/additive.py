@@ -20,8 +20,8 @@ SAFE = 40.0  # e²ˣ and e⁻²ˣ are finite in float32 up to here
 
 def additive_logits(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """vᵀ tanh(q + k) for every pair, in at least float32: (..., Tq, D), (..., Tk, D), (D,) → (..., Tq, Tk)"""
-    if q.shape[-2] == 1 or torch.compiler.is_compiling():
-        return written_out(q, k, v)  # one step of a decoder is too small to be cut; a compiler cuts its own blocks
+    if q.shape[-2] == 1 or torch.compiler.is_compiling() or not (q.numel() and k.numel()):
+        return written_out(q, k, v)  # a step, or nothing, is too small to be cut; a compiler cuts its own blocks
     exact = torch.promote_types(q.dtype, torch.float32)
     leading, (queries, width), keys = q.shape[:-2], q.shape[-2:], k.shape[-2]
     flat_q = q.to(exact).reshape(-1, queries, width)
@@ -31,8 +31,13 @@ def additive_logits(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The formula itself."""
-    return torch.tanh(q.unsqueeze(-2) + k.unsqueeze(-3)) @ v.to(q.dtype)
+    """The formula itself, in at least float32."""
+    exact, device = torch.promote_types(q.dtype, torch.float32), q.device.type
+    compared = torch.tanh(q.to(exact).unsqueeze(-2) + k.to(exact).unsqueeze(-3))
+    if not torch.is_autocast_enabled(device):  # asked first: leaving autocast takes as long as a small step
+        return compared @ v.to(exact)
+    with torch.autocast(device, enabled=False):  # it would halve the product
+        return compared @ v.to(exact)
 
 
 class AdditiveInBlocks(torch.autograd.Function):

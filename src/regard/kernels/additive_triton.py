@@ -25,8 +25,11 @@ SCRATCH = 2**27  # logits whose gradients are held at once on the way back: half
 
 
 def usable(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether these can take this route: on an NVIDIA GPU, with Triton, of a supported dtype and size."""
-    queries, width = q.shape[-2:]
+    """Whether these can take this route: on an NVIDIA GPU, with Triton, of a supported dtype and size.
+
+    Queries may still be unprojected: the width that counts is that of the keys.
+    """
+    queries, width = q.shape[-2], k.shape[-1]
     keys, depth = v.shape[-2:]
     return (
         all(x.is_cuda and x.dtype in DTYPES and x.numel() > 0 for x in (q, k, v))
@@ -35,7 +38,7 @@ def usable(q: Tensor, k: Tensor, v: Tensor) -> bool:
         and width <= WIDEST
         and depth * (2 if queries == 1 else v.element_size()) <= DEEPEST
         and queries * keys <= MOST_PAIRS
-        and q.numel() <= MOST_ROWS * queries * width
+        and q.shape[:-2].numel() <= MOST_ROWS
     )
 
 
@@ -57,7 +60,8 @@ class FusedAdditive(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
         out = v.new_empty(q.shape[0], q.shape[1], v.shape[-1])
         lse = q.new_empty(q.shape[:2], dtype=torch.float32)
-        (step_forward if q.shape[1] == 1 else tiles_forward)(q, k, w, v, table, out, lse)
+        with torch.cuda.device_of(q):  # Triton launches on the current device
+            (step_forward if q.shape[1] == 1 else tiles_forward)(q, k, w, v, table, out, lse)
         ctx.save_for_backward(q, k, w, v, table, out, lse)
         return out
 
@@ -65,8 +69,9 @@ class FusedAdditive(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
         q, k, w, v, table, out, lse = ctx.saved_tensors
-        made = (step_backward if q.shape[1] == 1 else tiles_backward)(q, k, w, v, table, out, lse, d_out.contiguous())
-        return *made, None
+        go_back = step_backward if q.shape[1] == 1 else tiles_backward
+        with torch.cuda.device_of(q):
+            return *go_back(q, k, w, v, table, out, lse, d_out.contiguous()), None
 
 
 def step_forward(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import lzma
+import io
 import math
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import torch
 from torch import Tensor, nn
 
+from regard.data.files import opened
 from regard.errors import UserError
 
 
@@ -89,28 +87,15 @@ def _numbers(text: str, path: Path, number: int) -> list[float]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a text file that are not blank, one at a time: such files are larger than they look."""
-    try:
-        with _open(path) as file:
-            for number, line in enumerate(file, 1):
+    r"""The numbered lines of a text file that are not blank, one at a time: such files are larger than they look.
+
+    Only \n ends a line: a few words of public files are rarer separators themselves.
+    """
+    with opened(path) as file:
+        try:
+            for number, line in enumerate(io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n"), 1):
                 if stripped := line.rstrip(" \t\r\n"):
                     yield number, stripped
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; model.embedding names a file of word vectors") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: this is a folder; model.embedding names a file of word vectors") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text ({error.reason}); give the text format, not the binary one") from error
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); check its permissions, or fetch it again") from error
-
-
-def _open(path: Path) -> TextIO:
-    r"""Only \n ends a line: a few words of public files are rarer separators themselves."""
-    match path.suffix:
-        case ".gz":
-            return gzip.open(path, "rt", encoding="utf-8-sig", newline="\n")
-        case ".xz":
-            return lzma.open(path, "rt", encoding="utf-8-sig", newline="\n")
-        case _:
-            return path.open(encoding="utf-8-sig", newline="\n")
+        except UnicodeDecodeError as error:
+            cure = "give the text format, not the binary one"
+            raise UserError(f"{path}: not UTF-8 text ({error.reason}); {cure}") from error

@@ -37,6 +37,11 @@ class LstmnConfig:
         if not 0 <= self.dropout < 1:
             raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
 
+    @property
+    def longest(self) -> int:
+        """The most tokens that the model reads."""
+        return self.context
+
     def build(self) -> Lstmn:
         return Lstmn(self)
 
@@ -73,7 +78,10 @@ class Lstmn(nn.Module):
         rows: int | None = None,
         capacity: int | None = None,
     ) -> Past:
-        """The state before the first token, with room for ``capacity`` of them."""
+        """The state before the first token, with room for ``capacity`` of them.
+
+        Every decoder starts with these four arguments; the first two are for those that read a source.
+        """
         rows, capacity, width = rows or 1, capacity or self.config.context, self.config.width
         like = self.readout_.weight
         keys = self.attention.score.keys(like.new_zeros(1, width)).shape[-1]

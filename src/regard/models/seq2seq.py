@@ -62,6 +62,11 @@ class Seq2SeqConfig:
         if not 0 <= self.dropout < 1:
             raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
 
+    @property
+    def longest(self) -> int:
+        """The most tokens that the model reads."""
+        return self.capacity
+
     def build(self) -> Seq2Seq:
         return Seq2Seq(self)
 
@@ -211,7 +216,8 @@ class Seq2Seq(nn.Module):
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
     ) -> Carry:
-        """Reads the source (B, Ts): the state before the first target token.
+        """Reads the source (B, Ts): the state before the first target token. Every decoder starts with these four
+        arguments; `rows` and `capacity` are for those without a source or with a past that grows.
 
         Padding may stand anywhere. It is moved behind what is real, so that position j of the memory is a row's j-th
         token: scores and windows that depend on positions then see no padding either.

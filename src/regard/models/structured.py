@@ -41,6 +41,11 @@ class StructuredConfig:
         if not 0 <= self.dropout < 1:
             raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
 
+    @property
+    def longest(self) -> int | None:
+        """The most tokens that the model reads: as many as there are."""
+        return None
+
     def build(self) -> Structured:
         return Structured(self)
 

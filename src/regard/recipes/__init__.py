@@ -5,10 +5,10 @@ from collections.abc import Callable
 from regard.errors import UserError, nearest
 from regard.models import MODELS
 from regard.recipes.made import dates, sounds
+from regard.recipes.plan import Plan
 from regard.recipes.recipe import DATA, MEASURES, OBJECTIVES, Recipe
 from regard.recipes.texts import labels, text
 from regard.recipes.translation import greek, multi30k_de_en, translate
-from regard.train.plan import Plan
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "dates": dates,
@@ -31,4 +31,4 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]()
 
 
-__all__ = ["KINDS", "MEASURES", "RECIPES", "Recipe", "find_recipe"]
+__all__ = ["KINDS", "MEASURES", "RECIPES", "Plan", "Recipe", "find_recipe"]

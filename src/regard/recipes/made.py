@@ -4,8 +4,8 @@ from regard.data.dates import Dates
 from regard.data.sounds import Sounds
 from regard.models import Seq2SeqConfig
 from regard.objectives import TeacherForcing
+from regard.recipes.plan import Plan
 from regard.recipes.recipe import Recipe
-from regard.train.plan import Plan
 
 
 def dates() -> Recipe:

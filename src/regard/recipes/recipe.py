@@ -9,7 +9,7 @@ from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs
 from regard.errors import UserError, nearest
 from regard.models import MODELS, LstmnConfig, Seq2SeqConfig, StructuredConfig
 from regard.objectives import Labelling, NextToken, ProfessorForcing, TeacherForcing
-from regard.train.plan import Plan
+from regard.recipes.plan import Plan
 
 # Every measure, and whether less of it is better.
 MEASURES = {

@@ -3,8 +3,8 @@
 from regard.data.sources import Labelled, Lines
 from regard.models import LstmnConfig, StructuredConfig
 from regard.objectives import Labelling, NextToken
+from regard.recipes.plan import Plan
 from regard.recipes.recipe import Recipe
-from regard.train.plan import Plan
 
 
 def text() -> Recipe:

@@ -3,8 +3,8 @@
 from regard.data.sources import GreekEnglish, Multi30k, Pairs
 from regard.models import Seq2SeqConfig
 from regard.objectives import TeacherForcing
+from regard.recipes.plan import Plan
 from regard.recipes.recipe import Recipe
-from regard.train.plan import Plan
 
 
 def translate() -> Recipe:

@@ -1,6 +1,5 @@
-"""Training: the plan, the loop as a generator, and the measures."""
+"""Training: the loop as a generator, and runs in a directory around it."""
 
 from regard.train.loop import Diverged, Step, train
-from regard.train.plan import Plan
 
-__all__ = ["Diverged", "Plan", "Step", "train"]
+__all__ = ["Diverged", "Step", "train"]

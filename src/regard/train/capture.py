@@ -32,7 +32,8 @@ class Graphs:
         """What to call for a batch of this shape; recorded at the first."""
         shape = tuple(None if tensor is None else tensor.shape for tensor in _tensors(batch).values())
         if shape not in self._graphs:
-            self._graphs[shape] = self._record(batch, factors)
+            with torch.cuda.device(factors.device):  # streams and graphs are made on the current one
+                self._graphs[shape] = self._record(batch, factors)
         return self._graphs[shape]
 
     def _record(self, batch: Batch, factors: Tensor) -> Work:

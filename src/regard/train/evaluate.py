@@ -7,11 +7,10 @@ import torch
 
 from regard.alignment import aer, chance, inside, links_from, merge
 from regard.data.batches import Pair, collate, encode_examples
-from regard.data.dates import Dates
-from regard.data.example import Example
+from regard.data.example import Example, Unit
 from regard.errors import UserError
+from regard.metrics import References, bleu, chrf, exact_match, perplexity, phoneme_error, word_error
 from regard.objectives import Labelling, NextToken, Objective, TeacherForcing
-from regard.train.metrics import References, bleu, chrf, exact_match, perplexity, phoneme_error, word_error
 from regard.train.prepare import FRAMES, one_label
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
 from regard.verbs.loaded import Loaded
@@ -50,8 +49,8 @@ def evaluate(
 ) -> Scores:
     """The measures that were asked for, of those that the model and the examples allow.
 
-    `alignment` comes with `chance`; neither it nor `aer` exists where the model has no attention or the examples no
-    links.
+    `alignment` comes with `chance`; neither it nor `aer` exists where the model has no attention, or the examples no
+    links that its tokens could be held against.
     """
     if not examples:
         raise UserError("there are no examples to judge the model by; give at least one.")
@@ -65,7 +64,7 @@ def evaluate(
         accepted = [(example.target, *example.others) for example in examples]
         scores |= _compared([each.text for each in said], accepted, wanted)
     if wanted & LOOKS:
-        found = _looks(model, [example for example in examples if example.links is not None], batch_tokens)
+        found = _looks(model, [example for example in examples if _comparable(model, example)], batch_tokens)
         scores |= Scores({name: value for name, value in found.items() if name in {*wanted, "chance"}})
     return scores
 
@@ -106,7 +105,7 @@ def _looks(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dic
     for example, pair, table in zip(examples, pairs, tables):
         assert table is not None
         assert example.links is not None
-        weights = _units(model, pair, table[:-1])  # without the look at the end
+        weights = _units(model, example.unit, pair, table[:-1])  # without the look at the end
         hits, targets = inside(weights, example.links)
         right, looking = right + hits, looking + targets
         lucky += targets * chance(example.links, weights.shape[1])
@@ -116,17 +115,40 @@ def _looks(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dic
     return measured | ({"alignment": right / looking, "chance": lucky / looking} if looking else {})
 
 
-def _units(model: Loaded, pair: Pair, weights: Floats) -> Floats:
-    """Weights (Tq, Tk) between what the corpus links: characters of dates, which are the tokens, or else words."""
-    if isinstance(model.recipe.data, Dates):
+def _comparable(model: Loaded, example: Example) -> bool:
+    """Whether an example has links, and between what tokens make up: words always, characters only if tokens are."""
+    if example.links is None or model.source_tokenizer is None:
+        return False
+    kinds = {model.source_tokenizer.kind, model.target_tokenizer.kind}
+    return example.unit == "word" or kinds == {"char"}
+
+
+def _units(model: Loaded, unit: Unit, pair: Pair, weights: Floats) -> Floats:
+    """Weights (Tq, Tk) between the units that are linked: characters, which are the tokens, or words."""
+    if unit == "char":
         return weights
     assert model.source_tokenizer is not None
     return merge(weights, model.target_tokenizer.words(pair[1]), model.source_tokenizer.words(pair[0]))
 
 
+def truncated(model: Loaded, examples: Sequence[Example]) -> int:
+    """How many of the examples are longer than the model can read, so that they are judged by their beginnings."""
+    most = _most(model)
+    return 0 if most is None else sum(max(map(len, pair)) > most for pair in _whole(model, examples))
+
+
 def _encoded(model: Loaded, examples: Sequence[Example]) -> list[Pair]:
     """The ids of both sides, no longer than the model can read."""
+    most = _most(model)
+    return [(source[:most], target[:most]) for source, target in _whole(model, examples)]
+
+
+def _most(model: Loaded) -> int | None:
+    """The most tokens of either side; in a language model the beginning takes a place."""
+    return model.longest and model.longest - (model.module.task == "language")
+
+
+def _whole(model: Loaded, examples: Sequence[Example]) -> list[Pair]:
+    """The ids of both sides, however many."""
     labelled = [one_label(example) for example in examples] if model.module.task == "classify" else examples
-    pairs = encode_examples(labelled, model.source_tokenizer, model.target_tokenizer)
-    most = model.longest
-    return [(source[:most], target[:most]) for source, target in pairs]
+    return encode_examples(labelled, model.source_tokenizer, model.target_tokenizer)

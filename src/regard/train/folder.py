@@ -5,10 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.checkpoint import read_json, truncate_after, write_json
-from regard.config import from_json, to_json
+from regard.checkpoint import marked, truncate_after, write_json
+from regard.config import to_json
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
+from regard.stored import stored_recipe
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do about a run that is already there
 
@@ -29,16 +30,12 @@ def check_folder(out: Path, existing: Existing) -> None:
         raise UserError(
             f"{out}: holds a run; go on with --resume, replace it with --overwrite, or choose another --out."
         )
-    if not is_run(out) and out.is_dir() and any(not path.name.startswith(".") for path in out.iterdir()):
+    if not is_run(out) and out.is_dir() and not _vacant(out):
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
-
-
-def stored_recipe(out: Path) -> Recipe:
-    """The recipe that a run was started with."""
-    recipe = from_json(read_json(out / "recipe.json"), KINDS)
-    if not isinstance(recipe, Recipe):
-        raise UserError(f"{out / 'recipe.json'}: not a recipe; restore the file or start another run.")
-    return recipe
+    if not is_run(out) and existing == "resume":
+        raise UserError(f"{out}: holds no run to resume; leave --resume out to start one.")
+    if existing == "resume" and marked(out, "latest") is None:
+        raise UserError(f"{out}: the run has no saved step to go on from; start it again with --overwrite.")
 
 
 def check_same(out: Path, recipe: Recipe) -> None:
@@ -62,14 +59,25 @@ def clear(out: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def open_folder(out: Path, recipe: Recipe, step: int) -> None:
-    """Make the directory ready to train onward from a step."""
+def make_folder(out: Path) -> None:
+    """The directory, still empty: no run yet."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out}: cannot be made: {error.strerror}; choose another --out.") from error
+
+
+def open_run(out: Path, recipe: Recipe, step: int) -> None:
+    """Make the directory a run that goes on from a step, which is already saved."""
     write_json(out / "recipe.json", to_json(recipe, KINDS))
     truncate_after(out / "metrics.jsonl", step)
+
+
+def _vacant(out: Path) -> bool:
+    """Whether nothing is here but, at most, the first step of a start that was killed before it had its recipe."""
+    paths = (path.relative_to(out) for path in (*out.iterdir(), *out.glob("steps/*")))
+    seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
+    return seen <= {"latest", "steps", "steps/000000"}
 
 
 def _flat(tree: dict[str, Any], place: str = "") -> dict[str, Any]:

@@ -13,12 +13,12 @@ from torch.optim import Optimizer
 
 from regard.data.batches import Batch
 from regard.decode.state import Late
+from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
 from regard.objectives.judged import Judged, Objective
+from regard.recipes.plan import Plan
 from regard.train.capture import Graphs, Work
-from regard.train.device import autocast, choose_precision, seed_noise
 from regard.train.optim import build_optimizer, set_rate
-from regard.train.plan import Plan
 from regard.train.schedule import rate_at
 
 
@@ -64,7 +64,8 @@ def train(
     """Train from step `start` to `plan.steps`, on the device that the weights are on.
 
     Batch and noise of a step depend on the plan's seed and the step alone: a run that goes on from saved weights and
-    optimiser is the run that was never interrupted. An update whose gradient is not finite is never made.
+    optimiser is the run that was never interrupted. An update whose gradient is not finite is never made. `rank` is for
+    training on several GPUs: each has noise of its own.
     """
     like = next(judged.parameters())
     optimizer = optimizer or build_optimizer(judged, plan)

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from regard.errors import UserError
-from regard.train.plan import Plan
+from regard.recipes.plan import Plan
 
 
 def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:

@@ -11,13 +11,14 @@ import torch
 from regard.data.batches import Batches, Frame, Pair, encode_examples, label_frame, language_frame, seq2seq_frame
 from regard.data.example import Corpus, Example
 from regard.data.shapes import LENGTHS
-from regard.data.tokenizers import Tokenizer, train_tokenizer
+from regard.data.tokenizers import SPACE, Tokenizer, train_tokenizer
+from regard.device import choose_device
 from regard.errors import UserError
 from regard.layers.embedding import start_embedding
 from regard.models import ModelConfig, Seq2Seq
 from regard.objectives import Judged
-from regard.recipes.recipe import Recipe
-from regard.train.device import choose_device
+from regard.recipes import Recipe
+from regard.stored import read_tokenizers
 
 FRAMES: dict[str, Frame] = {"translate": seq2seq_frame, "language": language_frame, "classify": label_frame}
 UNBOUNDED = 100_000  # tokens of a corpus that sets no limit: every character or phoneme there is
@@ -45,8 +46,7 @@ class Prepared:
         """Give the source embedding the word vectors that `model.embedding` names, if it names any."""
         if isinstance(judged.model, Seq2Seq) and (path := judged.model.config.embedding):
             assert self.source_tokenizer is not None
-            pieces = self.source_tokenizer.pieces(range(self.source_tokenizer.size))
-            start_embedding(judged.model.source_embedding, path, pieces)
+            start_embedding(judged.model.source_embedding, path, _words(self.source_tokenizer))
 
 
 def prepare(recipe: Recipe, folder: Path | None = None) -> Prepared:
@@ -61,12 +61,6 @@ def prepare(recipe: Recipe, folder: Path | None = None) -> Prepared:
     plan = recipe.plan
     batches = Batches(pairs, plan.batch_tokens, plan.seed, limit=_limit(config, recipe.task), frame=FRAMES[recipe.task])
     return Prepared(recipe, config, source, target, corpus, batches, device, _digest(pairs))
-
-
-def read_tokenizers(folder: Path) -> tuple[Tokenizer | None, Tokenizer]:
-    """The tokenizers of a saved step: of what is read, if anything is, and of what is said."""
-    source = folder / "source.json"
-    return Tokenizer.load(source) if source.exists() else None, Tokenizer.load(folder / "target.json")
 
 
 def _tokenizers(recipe: Recipe, examples: Sequence[Example]) -> tuple[Tokenizer | None, Tokenizer]:
@@ -85,6 +79,19 @@ def _tokenizers(recipe: Recipe, examples: Sequence[Example]) -> tuple[Tokenizer 
             return train_tokenizer(source_kind, sources, most), train_tokenizer(target_kind, targets, most)
 
 
+def _words(tokenizer: Tokenizer) -> list[str]:
+    """What each token is called in a file of word vectors.
+
+    Of sub-words, only one that begins a word may be a word of the file, which has no '▁' before it. What goes on with a
+    word is none, however it is spelt; punctuation always stands alone.
+    """
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    if tokenizer.kind != "bpe":
+        return pieces
+    nothing = " "  # which no file has a vector of
+    return [nothing if piece[:1].isalnum() else piece.removeprefix(SPACE) or nothing for piece in pieces]
+
+
 def _sized(config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> ModelConfig:
     """The model's settings with every vocabulary that was left at 0 taken from its tokenizer."""
     sizes: dict[str, Any] = {"target_vocab": target.size, "labels": target.size, "vocab": (source or target).size}
@@ -98,9 +105,11 @@ def _sized(config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> 
 
 def _limit(config: ModelConfig, task: str) -> int | None:
     """The longest examples: those whose length, rounded up as batches do, the model can still read."""
-    most: int | None = getattr(config, "capacity", None) or getattr(config, "context", None)
+    most = config.longest
     if most is None:
         return None
+    if task == "translate" and most < LENGTHS[0]:
+        raise UserError(f"model.capacity={most}: batches are padded to {LENGTHS[0]} tokens; give that or more.")
     rounded = max((length for length in LENGTHS if length <= most), default=most)
     return rounded - 1 if task == "language" else rounded  # there the beginning takes a place
 

@@ -3,8 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from regard.checkpoint import Content, load_tensors, read_json, save_step, save_tensors
@@ -12,6 +11,7 @@ from regard.config import to_json
 from regard.errors import UserError
 from regard.objectives import Judged
 from regard.recipes import KINDS
+from regard.stored import load_weights
 from regard.train.optim import optimizer_state, restore_optimizer
 from regard.train.prepare import Prepared
 
@@ -23,6 +23,7 @@ class Mark:
     step: int = 0  # updates made
     judged: int = 0  # the last step that was evaluated
     best: float | None = None  # the best value of the measure that selects
+    best_loss: float | None = None  # of that step
     best_step: int | None = None
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0  # of training, evaluations included
@@ -61,24 +62,6 @@ def read_mark(folder: Path) -> Mark:
     if not isinstance(state, dict) or state.keys() != {field.name for field in fields(Mark)}:
         raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
     return Mark(**state)
-
-
-def load_weights(module: nn.Module, path: Path) -> None:
-    """Fill a module with the weights of a file, which must be all of its own and no others."""
-    tensors = load_tensors(path)
-    expected = {name: tensor.shape for name, tensor in module.state_dict().items()}
-    found = {name: tensor.shape for name, tensor in tensors.items()}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            raise UserError(
-                f"{path}: {name} is {_told(found.get(name))}, but the model's is {_told(expected.get(name))}; "
-                "give the model the settings of the run that the weights are from."
-            )
-    module.load_state_dict(tensors)
-
-
-def _told(shape: torch.Size | None) -> str:
-    return "absent" if shape is None else "×".join(map(str, shape)) or "one number"
 
 
 def _writer(tensors: dict[str, Tensor]) -> Content:

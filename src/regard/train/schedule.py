@@ -2,7 +2,7 @@
 
 import math
 
-from regard.train.plan import Plan
+from regard.recipes.plan import Plan
 
 
 def rate_at(plan: Plan, step: int) -> float:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batches import Pair, collate, language_frame, seq2seq_frame
+from regard.data.batches import Frame, Pair, collate, label_frame, language_frame, seq2seq_frame
+from regard.errors import UserError
 from regard.record import Tape, record
 from regard.verbs.loaded import Loaded
 
@@ -27,6 +28,19 @@ class Forced:
 
     logps: Floats  # (T + 1,) of each target token and of the end
     weights: Floats | None  # (T + 1, Ts) where it looked before each of them; None without attention to a source
+
+
+def listed(texts: Sequence[object]) -> None:
+    """Refuse one text where a list of them belongs: Python would take its letters for the texts."""
+    if isinstance(texts, str):
+        raise UserError(f"{texts!r:.60}: this is one text; pass a list of them, such as [{texts!r:.60}].")
+
+
+def frame_of(model: Loaded) -> Frame:
+    """How the model's task makes a batch of pairs."""
+    if model.source_tokenizer is None:
+        return language_frame
+    return label_frame if model.module.task == "classify" else seq2seq_frame
 
 
 def forced(model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS) -> list[Forced]:
@@ -56,8 +70,7 @@ def rounded(length: int) -> int:
 @torch.no_grad()
 def _force(model: Loaded, pairs: Sequence[Pair]) -> Iterator[Forced]:
     """One batch. Weights are recorded on a tape of our own; one of the caller's is not written to."""
-    frame = seq2seq_frame if model.source_tokenizer else language_frame
-    batch = collate(pairs, frame).to(model.device)
+    batch = collate(pairs, frame_of(model)).to(model.device)
     with record(model.module) as tape, model.autocast():
         logits = model.module(batch)  # (B, T, V)
     logps = F.log_softmax(logits.float(), dim=-1).gather(2, batch.targets[..., None])[..., 0].cpu().numpy()
@@ -66,13 +79,6 @@ def _force(model: Loaded, pairs: Sequence[Pair]) -> Iterator[Forced]:
         length = len(target) + 1
         weights = None if looked is None else looked[row, :length, : len(source)]
         yield Forced(logps[row, :length], weights)
-
-
-@torch.no_grad()
-def play(model: Loaded, pairs: Sequence[Pair]) -> None:
-    """One forced pass of all pairs in one batch, for the tape that the caller has running."""
-    with model.autocast():
-        model.module(collate(pairs).to(model.device))
 
 
 def source_weights(tape: Tape, source: Tensor | None) -> Floats | None:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from regard.alignment import Link, links_from, merge
 from regard.data.batches import Pair
 from regard.errors import UserError, nearest
-from regard.train.metrics import perplexity
-from regard.verbs.forced import BATCH_TOKENS, Floats, forced
+from regard.metrics import perplexity
+from regard.verbs.forced import BATCH_TOKENS, Floats, forced, listed
 from regard.verbs.loaded import Loaded
+from regard.verbs.replay import replay
 
 UNITS = ("auto", "word", "piece")
 Text = str | tuple[str, str]  # a line for a language model, source and target for a translator
@@ -38,6 +39,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     """The log-probability of each text: of a target given its source, or of a line alone for a language model."""
     model.expect("score", "translate", "language")
     pairs = _encoded(model, texts)
+    replay(model, pairs, batch_tokens)
     answers = []
     for (source, target), look in zip(pairs, forced(model, pairs, batch_tokens)):
         total = float(look.logps.sum())
@@ -60,6 +62,7 @@ def align(
     """
     model.expect("align", "translate")
     encoded = _encoded(model, pairs)
+    replay(model, encoded, batch_tokens)
     looks = forced(model, encoded, batch_tokens)
     return [aligned(model, pair, look.weights, unit, method) for pair, look in zip(encoded, looks)]
 
@@ -84,6 +87,7 @@ def aligned(model: Loaded, pair: Pair, weights: Floats | None, unit: str = "auto
 
 def _encoded(model: Loaded, texts: Sequence[Text]) -> list[Pair]:
     """The ids of both sides; every text must have as many sides as the model."""
+    listed(texts)
     speaks = model.source_tokenizer is None
     for number, text in enumerate(texts, 1):
         if isinstance(text, str) != speaks:

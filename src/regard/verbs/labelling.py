@@ -7,8 +7,10 @@ import torch
 
 from regard.data.batches import collate, label_frame
 from regard.data.tokenizers import SPECIALS
-from regard.verbs.forced import BATCH_TOKENS, grouped
+from regard.record import silenced
+from regard.verbs.forced import BATCH_TOKENS, grouped, listed
 from regard.verbs.loaded import Loaded
+from regard.verbs.replay import replay
 
 
 @dataclass(frozen=True)
@@ -24,13 +26,15 @@ class Classified:
 def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
     """The labels of texts, in their order."""
     model.expect("classify", "classify")
-    tokens = model.read(texts)
+    listed(texts)
+    pairs = [(tokens, [0]) for tokens in model.read(texts)]  # a label stands there, whichever
+    replay(model, pairs, batch_tokens)
     answers: dict[int, Classified] = {}
-    for rows in grouped([len(text) for text in tokens], batch_tokens):
-        batch = collate([(tokens[row], [0]) for row in rows], label_frame).to(model.device)
-        with model.autocast():
+    with silenced(model.module), model.autocast():
+        for rows in grouped([len(tokens) for tokens, _ in pairs], batch_tokens):
+            batch = collate([pairs[row] for row in rows], label_frame).to(model.device)
             chances = model.module(batch).float().softmax(dim=-1)  # (B, C)
-        answers |= {row: _told(model, likely) for row, likely in zip(rows, chances.tolist())}
+            answers |= {row: _told(model, likely) for row, likely in zip(rows, chances.tolist())}
     return [answers[row] for row in range(len(texts))]
 
 

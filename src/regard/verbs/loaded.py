@@ -1,5 +1,6 @@
 """A trained model with everything that goes with it, ready to be used."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,13 +11,11 @@ import torch
 from regard.checkpoint import read_json, resolve
 from regard.config import from_json
 from regard.data.tokenizers import EOS, Tokenizer
+from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
 from regard.models import Model
 from regard.recipes import KINDS, Recipe
-from regard.train.device import autocast, choose_device
-from regard.train.folder import stored_recipe
-from regard.train.prepare import read_tokenizers
-from regard.train.saved import load_weights
+from regard.stored import load_weights, read_tokenizers, stored_recipe
 
 VERBS = {"translate": "translate", "language": "score", "classify": "classify"}  # what to do with a model, by its task
 LONG = ("error", "truncate")
@@ -41,15 +40,13 @@ class Loaded:
         """Refuse a verb that is for models of other tasks, and say which one to use."""
         if self.module.task not in tasks:
             kind = {"translate": "a translator", "language": "a language model", "classify": "a classifier"}
-            cure = f"use: regard {VERBS[self.module.task]} {self.path}"
+            cure = f"use: regard {VERBS[self.module.task]} {shlex.quote(str(self.path))}"
             raise UserError(f"{self.path}: this is {kind[self.module.task]}, which cannot {verb}; {cure}")
 
     @property
     def longest(self) -> int | None:
         """The most tokens that a text may have; None where any length will do."""
-        config = self.module.config
-        longest: int | None = getattr(config, "capacity", None) or getattr(config, "context", None)
-        return longest
+        return self.module.config.longest
 
     def read(self, texts: Sequence[str], first: int = 1) -> list[list[int]]:
         """The tokens of texts that the model reads: sources, or the lines of a language model.
@@ -85,6 +82,10 @@ def load(path: str | Path, device: str = "auto", precision: str = "float32", lon
             raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
     place = choose_device(device)
     folder = resolve(Path(path))
+    if not folder.name.isdecimal():
+        raise UserError(
+            f"{path}: a step outside its run, which holds the recipe; name the run, or a step in its steps/."
+        )
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     module = from_json(read_json(folder / "model.json"), KINDS).build()
     load_weights(module, folder / "weights.safetensors")

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import collate, label_frame
-from regard.data.tokenizers import BOS, EOS
+from regard.data.tokenizers import BOS, PAD
 from regard.errors import UserError
 from regard.models import Structured
 from regard.models.seq2seq import Carry
 from regard.objectives.judged import Speaker
-from regard.record import Tape, attentions, record
+from regard.record import Tape, attentions, record, silenced
 from regard.verbs.loaded import Loaded
+from regard.verbs.replay import captions
 from regard.verbs.search import translate
 from regard.view.parts import Floats, Frame, Layer
 from regard.view.view import AttentionView
@@ -29,7 +30,7 @@ def view(
     """One item of the batch that a tape recorded, ready to be looked at or saved.
 
     `rows` and `columns` name the queries and the keys. By default they are what the verb that ran wrote on the tape
-    (about item 0), or else numbers.
+    about this item, or else numbers.
     """
     if not len(tape):
         raise UserError("the tape is empty; run a model that has attention inside `with record(model) as tape`.")
@@ -37,8 +38,9 @@ def view(
     first = next(iter(reads.values()))
     if not 0 <= item < len(first):
         raise UserError(f"item={item}: the tape holds a batch of {len(first)}; choose 0 to {len(first) - 1}.")
-    rows = rows or tape.queries or [str(number) for number in range(first.shape[-2])]
-    columns = columns or tape.keys or [str(number) for number in range(first.shape[-1])]
+    queries, keys = tape.captions[item] if item < len(tape.captions) else (None, None)
+    rows = rows or queries or [str(number) for number in range(first.shape[-2])]
+    columns = columns or keys or [str(number) for number in range(first.shape[-1])]
     layers = []
     for name, read in reads.items():
         weights = read[item] if read.dim() == 4 else read[item : item + 1]  # (H, Tq, Tk)
@@ -50,7 +52,8 @@ def look(model: Loaded, text: str, target: str | None = None, beam: int = 1) -> 
     """Where a model looks while it reads or translates a text.
 
     A translator says its own best target, or the one given, and shows every step. A language model says the text and
-    looks at its own past. A classifier takes several looks at the text at once.
+    looks at its own past. A classifier takes several looks at the text at once. Nothing goes to a tape of the caller's:
+    the answer holds all that was seen.
     """
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
@@ -60,7 +63,8 @@ def look(model: Loaded, text: str, target: str | None = None, beam: int = 1) -> 
     if model.source_tokenizer is None:
         return _steps(model, [], tokens, text)
     if target is None:
-        (best, *_) = translate(model, [text], beam=beam, align=False)
+        with silenced(model.module):
+            (best, *_) = translate(model, [text], beam=beam, align=False)
         return _steps(model, tokens, best.tokens, f"{text} → {best.text}")
     return _steps(model, tokens, model.target_tokenizer.encode(target.strip()), f"{text} → {target}")
 
@@ -70,7 +74,7 @@ def _steps(model: Loaded, source: list[int], target: list[int], title: str) -> A
     """The model is made to say the target, token by token."""
     module = cast(Speaker, model.module)
     frames = []
-    columns, rows = model.captions(source, target)
+    rows, columns = captions(model, (source, target))
     with record(model.module) as tape, _listening(model.module) as contexts, model.autocast():
         state = module.start(torch.tensor([source], device=model.device), capacity=len(target) + 1)
         for token, piece in zip([BOS, *target], rows):
@@ -82,8 +86,6 @@ def _steps(model: Loaded, source: list[int], target: list[int], title: str) -> A
             frames.append(Frame(piece, _top(model, logits), carried.float().cpu().numpy(), context))
     if not len(tape):
         return AttentionView(title, rows, columns, [], frames)
-    if not source:
-        columns = model.target_tokenizer.pieces([BOS, *target])  # a language model looks at what it has read
     return replace(view(tape, rows, columns, title), frames=frames)
 
 
@@ -113,8 +115,7 @@ def _listening(module: nn.Module) -> Iterator[list[Floats]]:
 @torch.no_grad()
 def _hops(model: Loaded, tokens: list[int], title: str) -> AttentionView:
     """The looks of structured self-attention, one row each."""
-    assert model.source_tokenizer is not None
+    pair = tokens, [PAD]  # a label stands there, whichever
     with record(model.module) as tape, model.autocast():
-        model.module(collate([(tokens, [EOS])], label_frame).to(model.device))
-    hops = [f"look {number}" for number in range(1, tape[tape.names()[0]].shape[-2] + 1)]
-    return view(tape, hops, model.source_tokenizer.pieces(tokens), title)
+        model.module(collate([pair], label_frame).to(model.device))
+    return view(tape, *captions(model, pair), title)

@@ -11,13 +11,14 @@ from torch.nn import functional as F
 from regard.data.batches import Ragged
 from regard.data.tokenizers import BOS, EOS, PAD
 from regard.decode import beam as beam_search
-from regard.decode import collect, stream
+from regard.decode import check_penalty, collect, stream
 from regard.errors import UserError
 from regard.models import Seq2Seq
 from regard.models.seq2seq import Carry
-from regard.record import active_tape, silenced
-from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, play, rounded
+from regard.record import silenced
+from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, listed, rounded
 from regard.verbs.loaded import Loaded
+from regard.verbs.replay import replay
 
 SILENT = (PAD, BOS)  # what no sentence contains
 
@@ -51,7 +52,10 @@ class Search:
         if self.beam < 1:
             raise UserError(f"beam={self.beam}: give 1 (greedy) or more.")
         if not 1 <= self.nbest <= self.beam:
-            raise UserError(f"nbest={self.nbest} with beam={self.beam}: give 1 to {self.beam}, or a larger beam.")
+            raise UserError(
+                f"nbest={self.nbest} with beam={self.beam}: a beam gives 1 to as many; raise it to get more."
+            )
+        check_penalty(self.penalty)
         if self.limit is not None and self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
 
@@ -79,8 +83,9 @@ def translate(
     """The `nbest` best targets of every line, best first; the lines in their order.
 
     With `align` each comes with the alignment of one forced pass. While the caller records the model, the tape gets one
-    forced pass of all answers and nothing of the search.
+    forced pass of all answers but those to blank lines, and nothing of the search.
     """
+    listed(lines)
     model.expect("translate", "translate")
     search = Search(beam, nbest, penalty, limit)
     sources = model.read(lines)
@@ -92,9 +97,7 @@ def translate(
     found.sort(key=lambda one: one.line)  # stable: the best of a line stays first
 
     pairs = [(sources[one.line], one.tokens) for one in found if sources[one.line]]
-    if pairs and (tape := active_tape(model.module)) is not None:
-        play(model, pairs)
-        tape.keys, tape.queries = model.captions(*pairs[0])
+    replay(model, pairs, batch_tokens)
     looks = iter(forced(model, pairs, batch_tokens) if align else [])
     return [_told(model, one, sources[one.line], next(looks, None) if sources[one.line] else None) for one in found]
 

@@ -29,7 +29,7 @@ STEPPER = """
 STEPS = """
 <div class="card steps">
   <section>
-    <h2><b>1</b> State <small>what the decoder carries</small></h2>
+    <h2><b>1</b> State <small>what the decoder carries after this step</small></h2>
     <div id="state"></div>
   </section>
   <section>

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import RenderableType
+from rich.text import Text
 
 from regard.errors import UserError, nearest
 from regard.view.files import write
@@ -64,6 +65,8 @@ class AttentionView:
 
     def text(self, layer: str | int | None = None, head: int | None = None) -> RenderableType:
         """For a terminal: print it with rich; it fits itself to the width it is given."""
+        if not self.layers:
+            return Text.assemble((self.title, "bold"), ("\nno attention in this model: there are no weights", "dim"))
         return MatrixText(self.matrix(layer, head))
 
     def svg(self, layer: str | int | None = None, head: int | None = None) -> str:

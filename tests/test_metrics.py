@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.train.metrics import bleu, chrf, edit_distance, exact_match, perplexity, phoneme_error, word_error
+from regard.metrics import bleu, chrf, edit_distance, exact_match, perplexity, phoneme_error, word_error
 
 short = st.text("abc", max_size=7)
 
@@ -110,5 +110,5 @@ def test_nothing_to_score_is_refused() -> None:
 
 
 def test_sacrebleu_is_loaded_only_when_used() -> None:
-    code = "import sys, regard.train.metrics; sys.exit('sacrebleu' in sys.modules)"
+    code = "import sys, regard.metrics; sys.exit('sacrebleu' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

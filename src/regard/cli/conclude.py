@@ -11,6 +11,7 @@ from rich.console import Group
 
 from regard import verbs
 from regard.cli.figures import duration, title, told
+from regard.cli.lines import program
 from regard.cli.tables import grid
 from regard.config import tree
 from regard.data.example import Example
@@ -67,15 +68,16 @@ def next_commands(outcome: Outcome) -> list[str]:
     """What to try with a run that has just ended."""
     run, recipe = shlex.quote(str(outcome.path)), outcome.model.recipe.name
     text = shlex.quote(outcome.examples[0].source or outcome.examples[0].target)
-    look = f"regard look {run} {text} -o look.html"
+    me = program()
+    look = f"{me} look {run} {text} -o look.html"
     match outcome.model.module.task:
         case "translate":
-            last = f"regard ladder {recipe}" if recipe in ("dates", "sounds") else f"regard eval {run} --beam 5"
-            return [look, f"echo {text} | regard translate {run} --beam 5 --nbest 3", last]
+            last = f"{me} ladder {recipe}" if recipe in ("dates", "sounds") else f"{me} eval {run} --beam 5"
+            return [look, f"echo {text} | {me} translate {run} --beam 5 --nbest 3", last]
         case "language":
-            return [look, f"echo {text} | regard score {run}", f"regard eval {run}"]
+            return [look, f"echo {text} | {me} score {run}", f"{me} eval {run}"]
         case _:
-            return [look, f"echo {text} | regard classify {run}", f"regard eval {run}"]
+            return [look, f"echo {text} | {me} classify {run}", f"{me} eval {run}"]
 
 
 def score_table(outcomes: Sequence[Outcome]) -> Group:

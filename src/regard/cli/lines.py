@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -120,3 +122,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.7g}") if math.isfinite(value) else None
     return value
+
+
+def program() -> str:
+    """How this program is called from here: by its name, or by its path where no PATH leads to it (a fresh .venv)."""
+    name = "regard"
+    if shutil.which(name):
+        return name
+    return os.path.relpath(sys.argv[0]) if Path(sys.argv[0]).name == name else f"{sys.executable} -m {name}"

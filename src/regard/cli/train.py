@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
-from regard.cli.lines import say
+from regard.cli.lines import program, say
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def train(
         _estimate(chosen, console, json)
         return
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
-    again = shlex.join(["regard", "train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
+    again = shlex.join([program(), "train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
     jobs = {recipe: Job(chosen, place, existing, starts[-1] if starts else None, again)}
     if baseline:
         jobs["no attention"] = _baseline(jobs[recipe])
@@ -95,7 +95,7 @@ def _chosen(name: str, settings: list[str], resumed: Path | None) -> "Recipe":
         return override(find_recipe(name), settings, KINDS)
     recipe = stored_recipe(resumed)
     if recipe.name != name and recipe.name in RECIPES:
-        command = shlex.join(["regard", "train", recipe.name, "--resume", "--out", str(resumed)])
+        command = shlex.join([program(), "train", recipe.name, "--resume", "--out", str(resumed)])
         raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {command}")
     return override(recipe, settings, KINDS)
 

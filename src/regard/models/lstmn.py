@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
-from regard.errors import UserError, nearest
+from regard.errors import UserError
+from regard.models.checks import check_config
 from regard.scores import SCORES, build_score
 
 
@@ -27,15 +28,9 @@ class LstmnConfig:
     context: int = 256  # the longest line, in tokens
 
     def __post_init__(self) -> None:
-        if self.score not in SCORES:
-            raise UserError(f"model.score={self.score}: no such score.{nearest(self.score, SCORES)}")
+        check_config(self, ("width", "embed", "context"), {"score": SCORES})
         if self.score == "location":
             raise UserError("model.score=location: needs a source whose positions are fixed; a growing past has none")
-        for name in ("width", "embed", "context"):
-            if (size := getattr(self, name)) < 1:
-                raise UserError(f"model.{name}={size}: must be at least 1")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
 
     @property
     def longest(self) -> int:

@@ -16,7 +16,7 @@ luong-feeding  … whose result is an input of the next step      Luong et al. 2
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -26,9 +26,10 @@ from torch.nn import functional as F
 from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
-from regard.errors import UserError, nearest
+from regard.errors import UserError
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import Stepwise, Unrolled
+from regard.models.checks import check_config, check_shared_width
 from regard.scores import SCORES, WINDOWS, Score, build_score
 
 
@@ -51,16 +52,14 @@ class Seq2SeqConfig:
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) to start the source embedding from
 
     def __post_init__(self) -> None:
-        for name, known in (("cell", KERNELS), ("decoder", DECODERS), ("score", SCORES), ("window", WINDOWS)):
-            if (value := getattr(self, name)) not in known:
-                raise UserError(f"model.{name}={value}: no such {name}.{nearest(value, known)}")
-        for name in ("width", "embed", "layers", "capacity", "radius"):
-            if (size := getattr(self, name)) < 1:
-                raise UserError(f"model.{name}={size}: must be at least 1")
-        if self.width % 2:
-            raise UserError(f"model.width={self.width}: the encoder's two directions share it, so it must be even")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
+        names: dict[str, Iterable[str]] = {
+            "cell": KERNELS,
+            "decoder": DECODERS,
+            "score": SCORES,
+            "window": WINDOWS,
+        }
+        check_config(self, ("width", "embed", "layers", "capacity", "radius"), names)
+        check_shared_width(self.width)
 
     @property
     def longest(self) -> int:

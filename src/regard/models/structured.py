@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from regard.attention import Attention, Look, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
-from regard.errors import UserError, nearest
 from regard.layers.recurrent import KERNELS, Recurrent
+from regard.models.checks import check_config, check_shared_width
 from regard.scores import Dot
 
 
@@ -31,15 +31,8 @@ class StructuredConfig:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.cell not in KERNELS:
-            raise UserError(f"model.cell={self.cell}: no such cell.{nearest(self.cell, KERNELS)}")
-        for name in ("width", "embed", "layers", "hops", "attention"):
-            if (size := getattr(self, name)) < 1:
-                raise UserError(f"model.{name}={size}: must be at least 1")
-        if self.width % 2:
-            raise UserError(f"model.width={self.width}: the encoder's two directions share it, so it must be even")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"model.dropout={self.dropout}: must be at least 0 and below 1")
+        check_config(self, ("width", "embed", "layers", "hops", "attention"), {"cell": KERNELS})
+        check_shared_width(self.width)
 
     @property
     def longest(self) -> int | None:

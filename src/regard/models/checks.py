@@ -1,0 +1,24 @@
+"""What every model's config refuses, in one wording."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from regard.errors import UserError, nearest
+
+
+def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable[str]]) -> None:
+    """Refuse sizes below 1, names that are not known, and a dropout that is no part of a whole."""
+    for field, known in names.items():
+        if (value := getattr(config, field)) not in known:
+            raise UserError(f"model.{field}={value}: no such {field}.{nearest(value, known)}")
+    for field in sizes:
+        if (size := getattr(config, field)) < 1:
+            raise UserError(f"model.{field}={size}: must be at least 1")
+    if not 0 <= config.dropout < 1:
+        raise UserError(f"model.dropout={config.dropout}: must be at least 0 and below 1")
+
+
+def check_shared_width(width: int) -> None:
+    """Refuse a width that two directions cannot share."""
+    if width % 2:
+        raise UserError(f"model.width={width}: the encoder's two directions share it, so it must be even")

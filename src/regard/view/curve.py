@@ -10,7 +10,7 @@ from regard.view.labels import escape, number
 from regard.view.svg import frame
 
 WIDTH, HEIGHT = 760, 380
-LEFT, RIGHT, BOTTOM = 72, 24, 56
+LEFT, RIGHT, BOTTOM = 84, 24, 56
 DASHES = ("", "7 4", "2 4", "10 4 2 4")  # lines stay apart without colour too
 POINTS = 120  # at most so many answer to the pointer, per line
 
@@ -136,7 +136,7 @@ def _grid(x_axis: Axis, y_axis: Axis) -> Iterator[str]:
 
 def _names(x_label: str, y_label: str, middle: float) -> Iterator[str]:
     yield f'<text class="middle" x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 14}">{escape(x_label)}</text>\n'
-    yield f'<text class="middle" transform="translate(18 {middle:g}) rotate(-90)">{escape(y_label)}</text>\n'
+    yield f'<text class="middle" transform="translate(16 {middle:g}) rotate(-90)">{escape(y_label)}</text>\n'
 
 
 def _series(index: int, name: str, places: Sequence[tuple[float, float, float, float] | None]) -> Iterator[str]:

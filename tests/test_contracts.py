@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from regard.attention import Memory
 from regard.checkpoint import load_tensors, save_tensors
-from regard.data.batches import Batch, Pair, collate, label_frame, language_frame, seq2seq_frame
+from regard.data.batches import FRAMES, Batch, Pair, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
 from regard.layers.recurrent import KERNELS
@@ -57,7 +57,6 @@ VARIANTS: dict[str, ModelConfig] = {
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
 }
 CASES = FAMILIES | VARIANTS
-FRAMES = {"translate": seq2seq_frame, "language": language_frame, "classify": label_frame}
 CAUSAL = {"translate": True, "language": True, "classify": False}
 
 PAIRS: list[Pair] = [

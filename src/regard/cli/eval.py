@@ -116,11 +116,10 @@ def _by_length(model: "Loaded", examples: "list[Example]") -> "dict[str, list[Ex
 
 
 def _exposure(model: "Loaded", examples: "list[Example]", batch_tokens: int) -> "Exposure":
-    from regard.data.batches import collate, encode_examples
+    from regard.data.batches import FRAMES, collate, encode_examples
     from regard.models import Structured
     from regard.objectives import exposure
     from regard.objectives.judged import Speaker
-    from regard.train.prepare import FRAMES
     from regard.verbs.forced import grouped
 
     if isinstance(model.module, Structured):

@@ -115,6 +115,10 @@ def collate(pairs: Sequence[Pair], frame: Frame = seq2seq_frame) -> Batch:
     return frame(source.padded(rows, widths[0]), target.padded(rows, widths[1]), rows)
 
 
+# How the pairs of each task become a batch.
+FRAMES: dict[str, Frame] = {"translate": seq2seq_frame, "language": language_frame, "classify": label_frame}
+
+
 class Batches:
     """The batches of a corpus, epoch after epoch: `batch(step)` is a function of the seed and the step alone.
 

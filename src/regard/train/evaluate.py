@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 import torch
 
 from regard.alignment import aer, chance, inside, links_from, merge
-from regard.data.batches import Pair, collate, encode_examples
+from regard.data.batches import FRAMES, Pair, collate, encode_examples
 from regard.data.example import Example, Unit
 from regard.errors import UserError
 from regard.metrics import References, bleu, chrf, exact_match, perplexity, phoneme_error, word_error
 from regard.objectives import Labelling, NextToken, Objective, TeacherForcing
-from regard.train.prepare import FRAMES, one_label
+from regard.train.prepare import one_label
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import translate

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.data.batches import Batches, Frame, Pair, encode_examples, label_frame, language_frame, seq2seq_frame
+from regard.data.batches import FRAMES, Batches, Pair, encode_examples
 from regard.data.example import Corpus, Example
 from regard.data.shapes import LENGTHS
 from regard.data.tokenizers import SPACE, Tokenizer, train_tokenizer
@@ -20,7 +20,6 @@ from regard.objectives import Judged
 from regard.recipes import Recipe
 from regard.stored import read_tokenizers
 
-FRAMES: dict[str, Frame] = {"translate": seq2seq_frame, "language": language_frame, "classify": label_frame}
 UNBOUNDED = 100_000  # tokens of a corpus that sets no limit: every character or phoneme there is
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batches import Frame, Pair, collate, label_frame, language_frame, seq2seq_frame
+from regard.data.batches import FRAMES, Pair, collate
 from regard.errors import UserError
 from regard.record import Tape, record
 from regard.verbs.loaded import Loaded
@@ -34,13 +34,6 @@ def listed(texts: Sequence[object]) -> None:
     """Refuse one text where a list of them belongs: Python would take its letters for the texts."""
     if isinstance(texts, str):
         raise UserError(f"{texts!r:.60}: this is one text; pass a list of them, such as [{texts!r:.60}].")
-
-
-def frame_of(model: Loaded) -> Frame:
-    """How the model's task makes a batch of pairs."""
-    if model.source_tokenizer is None:
-        return language_frame
-    return label_frame if model.module.task == "classify" else seq2seq_frame
 
 
 def forced(model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS) -> list[Forced]:
@@ -70,7 +63,7 @@ def rounded(length: int) -> int:
 @torch.no_grad()
 def _force(model: Loaded, pairs: Sequence[Pair]) -> Iterator[Forced]:
     """One batch. Weights are recorded on a tape of our own; one of the caller's is not written to."""
-    batch = collate(pairs, frame_of(model)).to(model.device)
+    batch = collate(pairs, FRAMES[model.module.task]).to(model.device)
     with record(model.module) as tape, model.autocast():
         logits = model.module(batch)  # (B, T, V)
     logps = F.log_softmax(logits.float(), dim=-1).gather(2, batch.targets[..., None])[..., 0].cpu().numpy()

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.data.batches import Pair, collate
+from regard.data.batches import FRAMES, Pair, collate
 from regard.data.tokenizers import BOS
 from regard.errors import UserError
 from regard.models import Structured
 from regard.record import attentions
-from regard.verbs.forced import frame_of
 from regard.verbs.loaded import Loaded
 
 
@@ -33,7 +32,7 @@ def replay(model: Loaded, pairs: Sequence[Pair], batch_tokens: int) -> None:
             f"batch_tokens={batch_tokens:,}; pass fewer lines at a time, or raise it."
         )
     with model.autocast():
-        model.module(collate(pairs, frame_of(model)).to(model.device))
+        model.module(collate(pairs, FRAMES[model.module.task]).to(model.device))
     tape.captions = [captions(model, pair) for pair in pairs]
     if kept is not None:
         most = max(len(queries) for queries, _ in tape.captions)

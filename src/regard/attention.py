@@ -60,16 +60,25 @@ class Memory:
         return Memory(like.new_zeros(keys), like.new_zeros(values), None, start)
 
     def write(self, keys: Tensor, values: Tensor) -> Memory:
-        """The memory with T more slots filled. Without gradients the buffers are reused: a step consumes its state."""
+        """The memory with T more slots filled."""
         assert self.used is not None, "a source memory is not written to"
         slots = self.used + torch.arange(keys.shape[-2], device=keys.device)
+        return replace(self.write_at(slots, Memory(keys, values)), used=self.used + keys.shape[-2])
+
+    def write_at(self, slots: Tensor, new: Memory) -> Memory:
+        """The memory with these slots (T,) holding ``new``. Without gradients the buffers are reused: a step consumes
+        its state."""
         copy = Tensor.index_copy if torch.is_grad_enabled() else Tensor.index_copy_
         return replace(
             self,
-            keys=copy(self.keys, -2, slots, keys.to(self.keys.dtype)),  # under autocast what is written may be half
-            values=copy(self.values, -2, slots, values.to(self.values.dtype)),
-            used=self.used + keys.shape[-2],
+            keys=copy(self.keys, -2, slots, new.keys.to(self.keys.dtype)),  # under autocast what is written may be half
+            values=copy(self.values, -2, slots, new.values.to(self.values.dtype)),
         )
+
+    def like(self, rows: int, slots: int) -> Memory:
+        """Empty buffers of so many rows and slots, shaped and typed otherwise like this memory."""
+        keys, values = (x.new_zeros(rows, *x.shape[1:-2], slots, x.shape[-1]) for x in (self.keys, self.values))
+        return Memory(keys, values)
 
     def select(self, rows: Tensor) -> Memory:
         """The memory after hypotheses have moved within their sentences: row i was row ``rows[i]``.
@@ -82,6 +91,10 @@ class Memory:
             return self
         real = None if self.real is None else self.real[rows]
         return replace(self, keys=self.keys[rows], values=self.values[rows], real=real)
+
+    def seen_through(self, mask: Mask) -> Mask:
+        """The mask, and what may be seen of the memory at all; where all of it may, the mask as it was."""
+        return mask if self.real is None and self.used is None else mask & self.mask()
 
     def mask(self) -> Mask:
         """What may be seen of it."""
@@ -117,21 +130,28 @@ class Attention(nn.Module):
         """Prepares states (B, T, D) to be read: keys are projected here, once, not at every read."""
         return Memory(self.score.keys(states), states, real)
 
-    def forward(self, q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        memory: Memory,
+        mask: Mask = EVERYTHING,
+        q_at: Tensor | None = None,
+        k_at: Tensor | None = None,
+    ) -> Tensor:
         """What the queries (B, ..., Tq, D) read, (B, ..., Tq, Dv)."""
         folded, q_at = _fold(q, memory, mask, q_at)
-        seen = mask & memory.mask()
+        seen = memory.seen_through(mask)
         dropout = self.dropout if self.training else 0.0
-        context = attend(self.score, folded, memory.keys, memory.values, seen, dropout, q_at)
+        context = attend(self.score, folded, memory.keys, memory.values, seen, dropout, q_at, k_at)
         if self.tap is not None:
             with torch.no_grad():
-                self.tap.write(_unfold(weights(self.score, folded, memory.keys, seen, q_at), q))
+                self.tap.write(_unfold(weights(self.score, folded, memory.keys, seen, q_at, k_at), q))
         return _unfold(context, q)
 
     def look(self, q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None) -> Look:
         """Context and weights, both differentiable (hard attention, coverage, alignment losses); taped as well."""
         folded, q_at = _fold(q, memory, mask, q_at)
-        table = weights(self.score, folded, memory.keys, mask & memory.mask(), q_at)
+        table = weights(self.score, folded, memory.keys, memory.seen_through(mask), q_at)
         look = Look(_unfold(table.to(memory.values.dtype) @ memory.values, q), _unfold(table, q))
         if self.tap is not None:
             self.tap.write(look.weights)
@@ -145,33 +165,52 @@ class MultiHead(nn.Module):
     """
 
     def __init__(
-        self, width: int, heads: int, score: Score | None = None, head_width: int | None = None, dropout: float = 0.0
+        self,
+        width: int,
+        heads: int,
+        score: Score | None = None,
+        head_width: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if head_width is None and width % heads:
             raise ValueError(f"width {width} does not divide into {heads} heads: choose a multiple, or give head_width")
         self.heads = heads
         self.head_width = head_width or width // heads
-        inner = self.heads * self.head_width
-        self.qkv = nn.Linear(width, 3 * inner)
-        self.out = nn.Linear(inner, width)
+        self.inner = self.heads * self.head_width
+        self.qkv = nn.Linear(width, 3 * self.inner, bias=bias)
+        self.out = nn.Linear(self.inner, width, bias=bias)
         self.read = Attention(score or ScaledDot(self.head_width), dropout)
 
     def memory(self, states: Tensor, real: Tensor | None = None) -> Memory:
         """Keys and values of states (B, T, width), projected and split into heads."""
-        inner = self.heads * self.head_width
-        k, v = nn.functional.linear(states, self.qkv.weight[inner:], self.qkv.bias[inner:]).split(inner, -1)
+        k, v = self._project(states, slice(self.inner, None)).split(self.inner, -1)
         return Memory(self.read.score.keys(self._split(k)), self._split(v), real)
+
+    def queries(self, x: Tensor) -> Tensor:
+        """What x (B, T, width) asks, (B, H, T, D)."""
+        return self._split(self._project(x, slice(self.inner)))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Memory]:
+        """What x asks, and the memory of x itself: one product."""
+        q, k, v = (self._split(part) for part in self.qkv(x).split(self.inner, -1))
+        return q, Memory(self.read.score.keys(k), v)
+
+    def answer(
+        self, q: Tensor, memory: Memory, mask: Mask, q_at: Tensor | None = None, k_at: Tensor | None = None
+    ) -> Tensor:
+        """What the queries (B, H, Tq, D) read, joined and projected: (B, Tq, width)."""
+        return self.out(self.read(q, memory, mask, q_at, k_at).transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, memory: Memory | None = None, mask: Mask = EVERYTHING) -> Tensor:
         """Reads ``memory``, or x itself when none is given. (B, Tq, width) → (B, Tq, width)"""
-        inner = self.heads * self.head_width
-        if memory is None:
-            q, k, v = (self._split(part) for part in self.qkv(x).split(inner, -1))
-            memory = Memory(self.read.score.keys(k), v)
-        else:
-            q = self._split(nn.functional.linear(x, self.qkv.weight[:inner], self.qkv.bias[:inner]))
-        return self.out(self.read(q, memory, mask).transpose(1, 2).flatten(2))
+        q, memory = self.project(x) if memory is None else (self.queries(x), memory)
+        return self.answer(q, memory, mask)
+
+    def _project(self, x: Tensor, rows: slice) -> Tensor:
+        bias = self.qkv.bias
+        return nn.functional.linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)  # (B, T, H·D) → (B, H, T, D)

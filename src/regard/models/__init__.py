@@ -1,15 +1,31 @@
-"""One file per family, one literal table."""
+"""One file per family, one literal table; and the published sizes by name."""
 
+from regard.models.bert import Bert, BertConfig
+from regard.models.gpt import Gpt, GptConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
+from regard.models.transformer import Transformer, TransformerConfig
 
-ModelConfig = Seq2SeqConfig | LstmnConfig | StructuredConfig
-Model = Seq2Seq | Lstmn | Structured
-MODELS: dict[str, type[ModelConfig]] = {"seq2seq": Seq2SeqConfig, "lstmn": LstmnConfig, "structured": StructuredConfig}
+ModelConfig = Seq2SeqConfig | LstmnConfig | StructuredConfig | TransformerConfig | GptConfig | BertConfig
+Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert
+MODELS: dict[str, type[ModelConfig]] = {
+    "seq2seq": Seq2SeqConfig,
+    "lstmn": LstmnConfig,
+    "structured": StructuredConfig,
+    "transformer": TransformerConfig,
+    "gpt": GptConfig,
+    "bert": BertConfig,
+}
 
 __all__ = [
     "MODELS",
+    "SIZES",
+    "Bert",
+    "BertConfig",
+    "Gpt",
+    "GptConfig",
     "Lstmn",
     "LstmnConfig",
     "Model",
@@ -18,4 +34,6 @@ __all__ = [
     "Seq2SeqConfig",
     "Structured",
     "StructuredConfig",
+    "Transformer",
+    "TransformerConfig",
 ]

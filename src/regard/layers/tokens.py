@@ -1,0 +1,78 @@
+"""What a Transformer reads: the vectors of a token, of its position and of its segment, added."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.errors import UserError
+from regard.layers.positions import Sinusoids
+from regard.layers.transformer import Shape
+
+
+class TokenEmbedding(nn.Module):
+    """scale · token + position (+ segment), normed or not (Vaswani et al. 2017, §3.4-3.5; Devlin et al. 2019, §3).
+
+    With ``embed`` the vectors are narrower than the states and are projected to their width (Lan et al. 2020, §3.1).
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        vocab: int,
+        embed: int = 0,
+        segments: int = 0,
+        scale: float = 1.0,
+        norm: bool = False,
+        offset: int = 0,
+    ) -> None:
+        super().__init__()
+        width = embed or shape.width
+        self.tokens = nn.Embedding(vocab, width)
+        self.positions = _positions(shape, width, offset)
+        self.segments = nn.Embedding(segments, width) if segments else None
+        self.norm = nn.LayerNorm(width, eps=shape.epsilon) if norm else None
+        self.project = nn.Linear(width, shape.width) if embed and embed != shape.width else None
+        self.scale, self.dropout = scale, shape.dropout
+
+    def forward(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
+        """(B, T) each → (B, T, width). Positions are rows of the table; without segments all is segment 0."""
+        x = self.tokens(tokens)
+        if self.scale != 1.0:
+            x = x * self.scale
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if segments is None else self.segments(segments))
+        elif segments is not None:
+            raise UserError("segments: this model has no segment embeddings; leave them out")
+        if self.positions is not None:
+            x = x + self.positions(positions)
+        if self.norm is not None:
+            x = self.norm(x)
+        x = F.dropout(x, self.dropout, self.training)
+        return x if self.project is None else self.project(x)
+
+
+def _positions(shape: Shape, width: int, offset: int) -> nn.Module | None:
+    """The table of absolute positions, if the shape has one; ``offset`` rows of it are never used."""
+    match shape.positions:
+        case "learned":
+            return nn.Embedding(shape.context + offset, width)
+        case "sinusoidal" | "sinusoidal-halves":
+            return Sinusoids(shape.context + offset, width, interleaved=shape.positions == "sinusoidal")
+        case _:
+            return None
+
+
+def real_positions(tokens: Tensor, real: Tensor | None) -> Tensor:
+    """How many real tokens stand before each: padding on either side changes nothing. (1 or B, T)"""
+    if real is None:
+        return tokens.new_ones(1, tokens.shape[1]).cumsum(1) - 1
+    return (real.cumsum(1) - 1).clamp(min=0)
+
+
+def check_length(tokens: Tensor, context: int, setting: str = "context") -> None:
+    """Refuse a text that is longer than the model can read."""
+    if tokens.shape[1] > context:
+        raise UserError(f"a text of {tokens.shape[1]} tokens is past the model's limit: model.{setting}={context}")
+
+

@@ -1,0 +1,142 @@
+"""Models that read a text in both directions at once: BERT, RoBERTa, ALBERT, ELECTRA, DistilBERT, XLM-R.
+
+One encoder; the family is in the settings, and ``SIZES`` in ``regard.models`` has the published ones. What stands above
+the encoder is named in ``outputs``:
+
+========= =============================================================== ============================
+output    what it says                                                    from
+========= =============================================================== ============================
+masked    which token stands at a place                                   Devlin et al. 2019, §3.1
+pooled    one vector of the text, from its first place                    Devlin et al. 2019
+next      whether the second segment follows the first (or: their order)  Devlin 2019; Lan et al. 2020
+replaced  whether a token was put there by another model                  Clark et al. 2020
+========= =============================================================== ============================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.data.batches import Batch
+from regard.errors import UserError, nearest
+from regard.layers.product import Product
+from regard.layers.tokens import TokenEmbedding, check_length, real_positions
+from regard.layers.transformer import ACTIVATIONS, Shape, Stack, start_weights
+
+OUTPUTS = ("masked", "pooled", "next", "replaced")
+
+
+@dataclass(frozen=True)
+class BertConfig(Shape):
+    """A Transformer that reads a text in both directions."""
+
+    norm_place: str = "post"  # pre: before each part, and after the last block; post: after each sum
+    epsilon: float = 1e-12  # added to variances
+    vocab: int = 0  # 0: taken from the tokenizer
+    embed: int = 0  # width of the embeddings, where it is not that of the states (factorised); 0: as wide
+    segments: int = 2  # kinds of segments; 0: none
+    first_position: int = 0  # the row of the position table that a text starts at
+    outputs: tuple[str, ...] = ("masked",)  # what stands above the encoder: masked, pooled, next, replaced
+    tied: bool = True  # the masked readout is the token embedding
+    head_activation: str = ""  # of the outputs; empty: as in the feed-forward layers
+    mask: int = -1  # the id of the mask token; -1: taken from the tokenizer
+    specials: tuple[int, ...] = ()  # ids that are never masked
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.outputs:
+            if name not in OUTPUTS:
+                raise UserError(f"model.outputs={','.join(self.outputs)}: no output {name}.{nearest(name, OUTPUTS)}")
+
+    def build(self) -> Bert:
+        return Bert(self)
+
+
+class MaskedHead(nn.Module):
+    """Brings a state to the width of the embeddings; the product with those is the readout."""
+
+    def __init__(self, config: BertConfig, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, width)
+        self.activation = ACTIVATIONS[config.head_activation or config.activation]
+        self.norm = nn.LayerNorm(width, eps=config.epsilon)
+        self.weight = None if config.tied else nn.Parameter(torch.empty(config.vocab, width))
+        self.bias = nn.Parameter(torch.zeros(config.vocab))
+        if self.weight is not None:
+            nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(features)))
+
+
+class ReplacedHead(nn.Module):
+    """Whether each token is a replacement: one logit a place."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width)
+        self.activation = ACTIVATIONS[config.head_activation or config.activation]
+        self.out = nn.Linear(config.width, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.out(self.activation(self.dense(features))).squeeze(-1)
+
+
+class Bert(nn.Module):
+    """Embedding, stack, and what stands above it."""
+
+    task = "fill"
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = TokenEmbedding(
+            config, config.vocab, config.embed, config.segments, norm=True, offset=config.first_position
+        )
+        self.stack = Stack(config, causal=False)
+        width = config.embed or config.width
+        self.masked = MaskedHead(config, width) if "masked" in config.outputs else None
+        self.replaced = ReplacedHead(config) if "replaced" in config.outputs else None
+        self.pooled = nn.Linear(config.width, config.width) if "pooled" in config.outputs else None
+        self.next = nn.Linear(config.width, 2) if "next" in config.outputs else None
+        start_weights(self, 0.02, config.layers)
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The state of every place of a text, (B, T) → (B, T, width). Padding may stand on either side."""
+        check_length(tokens, self.config.context)
+        if positions is None:
+            positions = real_positions(tokens, real) + self.config.first_position
+        return self.stack(self.embedding(tokens, positions, segments), real)
+
+    def product(self, features: Tensor) -> Product:
+        """The readout of masked tokens, its product not yet made."""
+        if self.masked is None:
+            have = ", ".join(self.config.outputs) or "states only"
+            raise UserError(f"this model has no readout of tokens (it has: {have}); load one with a masked-language head")
+        weight = self.embedding.tokens.weight if self.masked.weight is None else self.masked.weight
+        return Product(self.masked(features), weight, self.masked.bias)
+
+    def readout(self, features: Tensor) -> Tensor:
+        """Logits of tokens (B, T, V); of a model that tells replaced tokens, one logit a place (B, T)."""
+        if self.replaced is not None and self.masked is None:
+            return self.replaced(features)
+        return F.linear(*self.product(features))
+
+    def pool(self, features: Tensor) -> Tensor:
+        """One vector of each text: tanh(W state of the first place)."""
+        assert self.pooled is not None
+        return torch.tanh(self.pooled(features[:, 0]))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, T, V) of every place, given all of the text."""
+        return self.readout(self.features(batch.tokens, batch.real))

@@ -1,0 +1,147 @@
+"""The Transformer: an encoder, and a decoder that looks at it (Vaswani et al. 2017); Marian and T5 by their settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.attention import Memory
+from regard.data.batches import Batch
+from regard.errors import UserError, nearest
+from regard.layers.past import Past
+from regard.layers.product import Product
+from regard.layers.tokens import TokenEmbedding, check_length, real_positions
+from regard.layers.transformer import Shape, Stack, start_weights
+from regard.mask import EVERYTHING, Mask
+
+SHARED = ("all", "target", "none")
+
+
+@dataclass(frozen=True)
+class TransformerConfig(Shape):
+    """A Transformer that reads a source and says a target."""
+
+    source_vocab: int = 0  # 0: taken from the source tokenizer
+    target_vocab: int = 0  # 0: taken from the target tokenizer
+    positions: str = "sinusoidal"  # none, sinusoidal, sinusoidal-halves, learned, t5 or relative
+    activation: str = "relu"  # relu, gelu, gelu-tanh, silu or tanh, in the feed-forward layers
+    decoder_layers: int = 0  # 0: as many as the encoder has
+    decoder_heads: int = 0  # 0: as many as the encoder has
+    decoder_inner: int = 0  # 0: as wide as the encoder's
+    shared: str = "target"  # all: source, target and readout have one embedding; target: the last two; none
+    scaled: bool = True  # token vectors are multiplied by √width
+    readout_bias: bool = False  # a bias for every token of the vocabulary
+    readout_scale: float = 1.0  # of the last states, before the readout
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shared not in SHARED:
+            raise UserError(f"model.shared={self.shared}: no such choice.{nearest(self.shared, SHARED)}")
+        if self.positions == "xl":
+            raise UserError("model.positions=xl: is for language models; use relative or t5")
+        if self.shared == "all" and self.source_vocab != self.target_vocab:
+            raise UserError(
+                f"model.shared=all: needs one vocabulary, not {self.source_vocab} and {self.target_vocab} tokens; "
+                "set data.joint=true, or model.shared=target"
+            )
+
+    @property
+    def decoder(self) -> Shape:
+        """The decoder's shape."""
+        return replace(
+            self,
+            layers=self.decoder_layers or self.layers,
+            heads=self.decoder_heads or self.heads,
+            inner=self.decoder_inner or self.inner,
+        )
+
+    def build(self) -> Transformer:
+        return Transformer(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Telling:
+    """The state of the decoder: what it has said, and the source, projected once for every layer."""
+
+    past: Past
+    sources: tuple[Memory, ...]
+    mask: Mask
+
+    def select(self, rows: Tensor) -> Telling:
+        return replace(self, past=self.past.select(rows))
+
+
+class Transformer(nn.Module):
+    """Encoder, decoder, readout. ``advance`` reads any number of tokens: teacher forcing and search are one method."""
+
+    task = "translate"
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        scale = sqrt(config.width) if config.scaled else 1.0
+        self.embedding = TokenEmbedding(config, config.target_vocab, scale=scale)
+        self.source_embedding = None
+        if config.shared != "all":
+            self.source_embedding = TokenEmbedding(config, config.source_vocab, scale=scale)
+        self.encoder = Stack(config, causal=False)
+        self.decoder = Stack(config.decoder, causal=True, reads_source=True)
+        self.readout_ = None
+        if config.shared == "none":
+            self.readout_ = nn.Linear(config.width, config.target_vocab, bias=False)
+        self.readout_bias = nn.Parameter(torch.zeros(config.target_vocab)) if config.readout_bias else None
+        start_weights(self, config.width**-0.5 if config.scaled else 0.02, config.layers)
+
+    def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
+        """The states (B, Ts, width) of a source (B, Ts)."""
+        check_length(source, self.config.context)
+        embedding = self.source_embedding or self.embedding
+        return self.encoder(embedding(source, real_positions(source, source_real)), source_real)
+
+    def start(
+        self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
+    ) -> Telling:
+        """Reads the source (B, Ts): the state before the first target token, with room for ``capacity`` of them."""
+        states = self.encode(source, source_real)
+        mask = EVERYTHING
+        if source_real is not None:
+            at = torch.arange(source.shape[1], device=source.device)
+            mask = Mask(keys=source_real).resolved(at[:1], at, 4)
+        return Telling(Past(len(source), capacity or self.config.context), self.decoder.read_source(states), mask)
+
+    def advance(
+        self, tokens: Tensor, state: Telling, real: Tensor | None = None, positions: Tensor | None = None
+    ) -> tuple[Tensor, Telling]:
+        """Reads target tokens (R, T) onward from a state: features (R, T, width) and the state after them."""
+        check_length(tokens, self.config.context)
+        past = state.past
+        tokens = past.fold(tokens)
+        x = self.embedding(tokens, past.positions(tokens, real) if positions is None else positions)
+        features, past = self.decoder.advance(x, past, real, state.sources, state.mask)
+        assert isinstance(past, Past)
+        return past.unfold(features), replace(state, past=past)
+
+    def product(self, features: Tensor) -> Product:
+        """The readout, its product not yet made."""
+        if self.config.readout_scale != 1.0:
+            features = features * self.config.readout_scale
+        weight = self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight
+        return Product(features, weight, self.readout_bias)
+
+    def readout(self, features: Tensor) -> Tensor:
+        return F.linear(*self.product(features))
+
+    def step(self, tokens: Tensor, state: Telling) -> tuple[Tensor, Telling]:
+        features, state = self.advance(tokens[:, None], state)
+        return self.readout(features[:, 0]), state
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, T, V) of every target position, given the targets before it."""
+        assert batch.source is not None
+        state = self.start(batch.source, batch.source_real, capacity=batch.tokens.shape[1])
+        features, _ = self.advance(batch.tokens, state)
+        return self.readout(features)

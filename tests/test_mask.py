@@ -1,5 +1,6 @@
 """A mask says the same thing as a statement and as a table."""
 
+import math
 from itertools import product
 
 import pytest
@@ -22,25 +23,28 @@ def booleans(draw: st.DrawFn, *shape: int) -> Tensor:
 def masks(draw: st.DrawFn, queries: int, keys: int, dims: int, documents: bool = True) -> Mask:
     """Any mask for (ROWS, [HEADS,] queries, keys); with more dimensions every kind of pairs that fits them."""
     pairs = [(queries, keys), (ROWS, queries, keys), (ROWS, HEADS, queries, keys)][: dims - 1]
-    shape = draw(st.none() | st.sampled_from(pairs))
+    shape, biased = draw(st.none() | st.sampled_from(pairs)), draw(st.none() | st.sampled_from(pairs))
     return Mask(
         causal=draw(st.booleans()),
         window=draw(st.none() | st.integers(0, 3)),
         documents=booleans(draw, ROWS, keys).long() if documents and draw(st.booleans()) else None,
         keys=booleans(draw, ROWS, keys) if draw(st.booleans()) else None,
         pairs=None if shape is None else booleans(draw, *shape),
+        bias=None if biased is None else torch.where(booleans(draw, *biased), torch.randn(biased), -math.inf),
     )
 
 
 def written_out(mask: Mask, q_at: Tensor, k_at: Tensor, dims: int) -> Tensor:
-    """The table of a mask, full size; EVERYTHING has none."""
+    """What a mask adds to the logits, full size, -∞ where it forbids."""
     shape = (*(ROWS, HEADS)[: dims - 2], len(q_at), len(k_at))
     table = mask.table(q_at, k_at, dims)
-    return torch.ones(shape, dtype=torch.bool) if table is None else table.expand(shape)
+    if table is None:
+        return torch.zeros(shape)
+    return (torch.where(table, 0.0, -math.inf) if table.dtype == torch.bool else table).expand(shape)
 
 
-def may_look(mask: Mask, row: int, head: int, i: int, j: int, at: tuple[int, int]) -> bool:
-    """The meaning of a mask, one cell at a time."""
+def says(mask: Mask, row: int, head: int, i: int, j: int, at: tuple[int, int]) -> float:
+    """The meaning of a mask, one cell at a time: what is added to a logit."""
     q_at, k_at = at
     verdict = not mask.causal or k_at <= q_at
     verdict &= mask.window is None or abs(q_at - k_at) <= mask.window
@@ -48,7 +52,8 @@ def may_look(mask: Mask, row: int, head: int, i: int, j: int, at: tuple[int, int
     verdict &= mask.keys is None or bool(mask.keys[row, j])
     if mask.pairs is not None:
         verdict &= bool(mask.pairs[(*(row, head)[: mask.pairs.dim() - 2], i, j)])
-    return verdict
+    added = 0.0 if mask.bias is None else float(mask.bias[(*(row, head)[: mask.bias.dim() - 2], i, j)])
+    return added if verdict else -math.inf
 
 
 @settings(deadline=None, max_examples=60)
@@ -60,7 +65,7 @@ def test_table_is_the_statement_cell_by_cell(data: st.DataObject, dims: int, que
     table = written_out(mask, q_at, k_at, dims)
     for row, head, i, j in product(range(ROWS), range(HEADS), range(queries), range(keys)):
         cell = (*(row, head)[: dims - 2], i, j)
-        assert bool(table[cell]) == may_look(mask, row, head, i, j, (int(q_at[i]), int(k_at[j])))
+        assert float(table[cell]) == says(mask, row, head, i, j, (int(q_at[i]), int(k_at[j])))
 
 
 @settings(deadline=None, max_examples=100)
@@ -69,9 +74,85 @@ def test_joining_statements_joins_tables(data: st.DataObject, dims: int, queries
     keys = queries + more
     a, b = data.draw(masks(queries, keys, dims)), data.draw(masks(queries, keys, dims, documents=False))
     q_at, k_at = torch.arange(more, keys), torch.arange(keys)
-    joined = written_out(a, q_at, k_at, dims) & written_out(b, q_at, k_at, dims)
+    joined = written_out(a, q_at, k_at, dims) + written_out(b, q_at, k_at, dims)
     assert torch.equal(written_out(a & b, q_at, k_at, dims), joined)
     assert torch.equal(written_out(b & a, q_at, k_at, dims), joined)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.sampled_from([3, 4]), st.integers(1, 4), st.integers(0, 2))
+def test_a_resolved_mask_is_its_table(data: st.DataObject, dims: int, queries: int, more: int) -> None:
+    keys = queries + more
+    mask = data.draw(masks(queries, keys, dims))
+    q_at, k_at = torch.arange(more, keys), torch.arange(keys)
+    once = mask.resolved(q_at, k_at, dims)
+    assert torch.equal(written_out(once, q_at, k_at, dims), written_out(mask, q_at, k_at, dims))
+    if once is not mask:
+        assert (once.pairs is None) == (mask.bias is not None)
+        assert (once.bias is None) == (mask.bias is None)
+        assert not once.causal
+        assert once.window is once.documents is once.keys is None
+
+
+@pytest.mark.parametrize(
+    ("mask", "route"),
+    [
+        (EVERYTHING, "everything"),
+        (CAUSAL, "causal"),
+        (Mask(window=3), "window"),
+        (CAUSAL & Mask(window=3) & Mask(keys=torch.ones(2, 200, dtype=torch.bool)), "window"),
+        (CAUSAL & Mask(window=199), "causal"),  # a window as wide as the text says nothing
+        (Mask(window=100), "table"),
+        (Mask(keys=torch.ones(2, 200, dtype=torch.bool)), "table"),
+        (Mask(documents=torch.zeros(2, 200)), "table"),  # on a CPU
+        (Mask(window=3, bias=torch.zeros(200, 200)), "table"),
+    ],
+)
+def test_what_a_kernel_understands_stays_a_statement(mask: Mask, route: str) -> None:
+    at = torch.arange(200)
+    assert mask.route(200) == route
+    assert (mask.resolved(at, at, 4) is mask) == (route != "table")
+    if mask is not EVERYTHING:  # queries that are not the keys: only a table can say it
+        assert mask.resolved(at[-1:], at, 4) is not mask
+
+
+def test_resolving_reads_nothing_back() -> None:
+    """A compiler takes it whole: no branch in it depends on what a tensor holds."""
+    real, bias = torch.ones(2, 5, dtype=torch.bool), torch.randn(1, 3, 5, 5)
+
+    def table(q_at: Tensor, k_at: Tensor) -> Tensor | None:
+        return (CAUSAL & Mask(keys=real) & Mask(bias=bias)).resolved(q_at, k_at, 4).bias
+
+    at = torch.arange(5)
+    assert torch.equal(torch.compile(table, fullgraph=True, backend="eager")(at, at), table(at, at))
+
+
+def test_a_promise_of_sight_outlives_statements_and_nothing_else() -> None:
+    pairs = torch.ones(4, 4, dtype=torch.bool).tril()
+    sighted = Mask(pairs=pairs, sighted=True)
+    at = torch.arange(4)
+    assert (sighted & CAUSAL).sighted
+    assert (EVERYTHING & sighted).sighted
+    assert (sighted & Mask(window=1)).sighted
+    assert not (sighted & Mask(pairs=pairs)).sighted
+    assert not (CAUSAL & Mask(window=1)).sighted  # of another sequence, a window may show nothing
+    assert sighted.resolved(at, at, 3).sighted
+    assert sighted.blinded(pairs) is None
+    assert Mask(pairs=pairs).blinded(pairs.tril(-1)).flatten().tolist() == [True, False, False, False]
+    assert Mask().blinded(torch.tensor([[0.0, -math.inf], [-math.inf, -math.inf]])).flatten().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("window", [None, 2])
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_layout_of_documents_is_their_table(causal: bool, window: int | None, padded: bool) -> None:
+    documents, real = torch.tensor([[0, 0, 0, 1, 1, 1], [2, 2, 5, 5, 5, 7]]), torch.rand(2, 6) < 0.7
+    mask = Mask(causal, window, documents, real if padded else None)
+    at = torch.arange(6)
+    cells = torch.meshgrid(torch.arange(2), at, at, indexing="ij")
+    assert torch.equal(mask.layout.mask_mod(cells[0], torch.tensor(0), *cells[1:]), mask.table(at, at, 3))
+    assert mask.layout is mask.layout  # made once
+    assert mask.layout.shape == (2, 1, 6, 6)
 
 
 def test_given_positions_decide() -> None:
@@ -101,6 +182,7 @@ def test_only_causal() -> None:
     assert not (CAUSAL & Mask(keys=torch.ones(1, 2, dtype=torch.bool))).only_causal
     assert not (CAUSAL & Mask(pairs=torch.ones(2, 2, dtype=torch.bool))).only_causal
     assert not (CAUSAL & Mask(documents=torch.zeros(1, 2))).only_causal
+    assert not (CAUSAL & Mask(bias=torch.zeros(2, 2))).only_causal
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
@@ -109,6 +191,11 @@ def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
         Mask(keys=torch.ones(1, 2, dtype=dtype))
     with pytest.raises(TypeError, match=r"Mask\.pairs must be boolean"):
         Mask(pairs=torch.ones(2, 2, dtype=dtype))
+
+
+def test_a_bias_is_numbers() -> None:
+    with pytest.raises(TypeError, match=r"Mask\.bias must be numbers"):
+        Mask(bias=torch.ones(2, 2, dtype=torch.bool))
 
 
 def test_two_packings_cannot_be_joined() -> None:

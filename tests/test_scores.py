@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from regard.attention import attend, weights
+from regard.attention import MultiHead, attend, weights
 from regard.errors import UserError
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.scores import (
@@ -23,8 +23,10 @@ from regard.scores import (
     LocalMonotonic,
     LocalPredictive,
     Location,
+    Relative,
     ScaledDot,
     Score,
+    XLRelative,
     build_score,
     masked_softmax,
 )
@@ -64,6 +66,13 @@ def documents(queries: int, keys: int) -> Mask:
     return Mask(documents=torch.randint(2, (ROWS, max(queries, keys))))
 
 
+def bias(queries: int, keys: int) -> Mask:
+    preferred = torch.randint(-8, 9, (ROWS, queries, keys)) / 4  # sums of such are exact in any dtype
+    preferred[torch.rand(ROWS, queries, keys) < 0.2] = -math.inf
+    preferred[1, 0] = -math.inf  # a query that may see nothing
+    return Mask(bias=preferred)
+
+
 def joined(queries: int, keys: int) -> Mask:
     return CAUSAL & pairs(queries, keys) & padding(queries, keys) & Mask(window=2) & documents(queries, keys)
 
@@ -72,7 +81,11 @@ def nothing(queries: int, keys: int) -> Mask:
     return Mask(pairs=torch.zeros(queries, keys, dtype=torch.bool))
 
 
-MASKS = [everything, causal, padding, pairs, window, documents, joined, nothing]
+def joined_with_bias(queries: int, keys: int) -> Mask:
+    return joined(queries, keys) & bias(queries, keys) & Mask(bias=torch.randn(queries, keys))
+
+
+MASKS = [everything, causal, padding, pairs, window, bias, documents, joined, joined_with_bias, nothing]
 
 
 def both_routes(
@@ -104,7 +117,8 @@ def on(device: str, mask: Mask) -> Mask:
     def moved(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(device)
 
-    return Mask(mask.causal, mask.window, moved(mask.documents), moved(mask.keys), moved(mask.pairs))
+    moved_all = (moved(x) for x in (mask.documents, mask.keys, mask.pairs, mask.bias))
+    return Mask(mask.causal, mask.window, *moved_all)
 
 
 def places(queries: int, keys: int, device: str) -> tuple[Tensor | None, Tensor | None]:
@@ -142,7 +156,7 @@ def test_attend_is_weights_at_values_in_any_shape(data: st.DataObject) -> None:
     queries, keys = data.draw(st.integers(1, 9), label="Tq"), data.draw(st.integers(1, 9), label="Tk")
     given_places = data.draw(st.booleans(), label="positions given")
     at = (torch.randint(keys, (queries,)), torch.randperm(keys)) if given_places else places(queries, keys, "cpu")
-    mask = data.draw(st.sampled_from(MASKS))(queries, keys) & data.draw(st.sampled_from(MASKS[:5]))(queries, keys)
+    mask = data.draw(st.sampled_from(MASKS))(queries, keys) & data.draw(st.sampled_from(MASKS[:6]))(queries, keys)
     inputs = draw(data.draw(st.sampled_from(list(LEADING)), label="dims"), queries, keys, torch.float64)
     fast, slow = both_routes(score, inputs, mask, at)
     for a, b in zip(fast, slow, strict=True):
@@ -171,6 +185,7 @@ def test_a_row_that_may_see_nothing_reads_zeros(name: str, narrowed: str) -> Non
 
 
 def test_weights_sum_to_one_where_something_is_seen() -> None:
+    torch.manual_seed(1)
     mask = joined(6, 6)
     for name, narrowed in product(SCORES, WINDOWS):
         score = build_score(name, WIDTH, CAPACITY, narrowed, radius=2)
@@ -193,32 +208,38 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
     return sum((x * y for x, y in zip(a, b)), torch.zeros(()))
 
 
-def additive_formula(score: Additive, q: Tensor, m: Tensor, at: int) -> Tensor:
+def additive_formula(score: Additive, q: Tensor, m: Tensor, i: int, j: int) -> Tensor:
     return dot(score.v, torch.tanh(score.query.weight @ q + score.query.bias + score.key.weight @ m))
 
 
 Formula = Callable[..., Tensor]
 FORMULAS: dict[str, tuple[Callable[[], Score], int, int, Formula]] = {
-    "dot": (Dot, 4, 4, lambda score, q, m, at: dot(q, m)),
-    "scaled_dot": (lambda: ScaledDot(4), 4, 4, lambda score, q, m, at: dot(q, m) / math.sqrt(4)),
+    "dot": (Dot, 4, 4, lambda score, q, m, i, j: dot(q, m)),
+    "scaled_dot": (lambda: ScaledDot(4), 4, 4, lambda score, q, m, i, j: dot(q, m) / math.sqrt(4)),
     "general": (
         lambda: General(Q_WIDTH, K_WIDTH),
         Q_WIDTH,
         K_WIDTH,
-        lambda score, q, m, at: dot(q, score.key.weight @ m),
+        lambda score, q, m, i, j: dot(q, score.key.weight @ m),
     ),
     "additive": (lambda: Additive(Q_WIDTH, K_WIDTH, INNER), Q_WIDTH, K_WIDTH, additive_formula),
     "cosine": (
         lambda: Cosine(3.0),
         4,
         4,
-        lambda score, q, m, at: 3.0 * dot(q, m) / (dot(q, q).sqrt() * dot(m, m).sqrt()),
+        lambda score, q, m, i, j: 3.0 * dot(q, m) / (dot(q, q).sqrt() * dot(m, m).sqrt()),
     ),
     "location": (
         lambda: Location(Q_WIDTH, 9),
         Q_WIDTH,
         K_WIDTH,
-        lambda score, q, m, at: (score.query.weight @ q)[at],
+        lambda score, q, m, i, j: (score.query.weight @ q)[j],
+    ),
+    "relative": (
+        lambda: Relative(4, furthest=2),
+        4,
+        4,
+        lambda score, q, m, i, j: dot(q, m + score.distance[min(max(i - j, -2), 2) + 2]) / math.sqrt(4),
     ),
 }
 
@@ -236,7 +257,7 @@ def test_logits_follow_the_formula(name: str, positions_given: bool) -> None:
     k_at = torch.tensor([8, 0, 3, 3]) if positions_given else torch.arange(4)
     logits = score.logits(q, score.keys(memory), torch.arange(5), k_at)
     for b, i, j in product(range(2), range(5), range(4)):
-        torch.testing.assert_close(logits[b, i, j], formula(score, q[b, i], memory[b, j], int(k_at[j])).double())
+        torch.testing.assert_close(logits[b, i, j], formula(score, q[b, i], memory[b, j], i, int(k_at[j])).double())
 
 
 def test_local_m_is_a_softmax_over_the_window() -> None:
@@ -278,6 +299,75 @@ def test_local_p_trains_its_centre_and_counts_far_positions_in_half_precision() 
     assert score.centre.weight.grad.abs().sum() > 0
 
 
+# --- scores that know how far apart two positions are --------------------------------------------------------------
+
+HEADS = 2
+EMPTY = 2**62  # the position of a slot that holds nothing yet
+
+
+def xl() -> XLRelative:
+    score = XLRelative(HEADS, 4, model_width=6)
+    nn.init.normal_(score.content)
+    nn.init.normal_(score.position)
+    return score.double()
+
+
+def xl_formula(score: XLRelative, q: Tensor, k: Tensor, h: int, apart: int) -> Tensor:
+    """Dai et al. 2019, §3.3, for one query and one key of head h."""
+    angles = [apart / 10000 ** (2 * m / 6) for m in range(3)]
+    waves = torch.tensor([*map(math.sin, angles), *map(math.cos, angles)], dtype=torch.float64)
+    r = score.relative.weight[h * 4 : h * 4 + 4] @ waves
+    return (dot(q + score.content[h], k) + dot(q + score.position[h], r)) / math.sqrt(4)
+
+
+@pytest.mark.parametrize("rows", [1, 3])  # few queries go one way, many the other
+def test_xl_logits_follow_the_formula(rows: int) -> None:
+    score, q, k = xl(), torch.randn(rows, HEADS, 3, 4).double(), torch.randn(rows, HEADS, 5, 4).double()
+    logits = score.logits(q, k, torch.arange(2, 5), torch.arange(5))
+    for b, h, i, j in product(range(rows), range(HEADS), range(3), range(5)):
+        if i + 2 >= j:  # nobody looks ahead
+            torch.testing.assert_close(logits[b, h, i, j], xl_formula(score, q[b, h, i], k[b, h, j], h, i + 2 - j))
+
+
+@pytest.mark.parametrize("make", [lambda: Relative(4, furthest=2).double(), xl], ids=["shaw", "xl"])
+def test_only_the_distance_counts(make: Callable[[], Score]) -> None:
+    """Shifting queries and keys together changes nothing; moving one against the other does."""
+    score, q, k = make(), torch.randn(3, HEADS, 4, 4).double(), torch.randn(3, HEADS, 6, 4).double()
+    q_at, k_at = torch.arange(2, 6), torch.arange(6)
+    here = weights(score, q, k, CAUSAL, q_at, k_at)
+    torch.testing.assert_close(weights(score, q, k, CAUSAL, q_at + 1000, k_at + 1000), here)
+    assert not torch.allclose(weights(score, q, k, CAUSAL, q_at, k_at - 1), here)
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("make", [lambda: Relative(4, furthest=2).double(), xl], ids=["shaw", "xl"])
+def test_a_cache_with_room_is_read_like_the_text(make: Callable[[], Score], queries: int) -> None:
+    """Slots not yet filled have absurd positions; they are masked and must not disturb, gradients included."""
+    score, length, slots = make(), 5, 9
+    q, k, v = torch.randn(3, 3, HEADS, length, 4).double()
+    room = torch.randn(3, HEADS, slots - length, 4).double()
+    k_at = torch.cat((torch.arange(length), torch.full((slots - length,), EMPTY)))
+    q, q_at = q[:, :, -queries:].requires_grad_(), torch.arange(length - queries, length)
+    text = attend(score, q, k, v, CAUSAL)
+    cached = [torch.cat((x, room), 2) for x in (k, v)]
+    for mask in (CAUSAL, CAUSAL.resolved(q_at, k_at, 4)):
+        read = attend(score, q, *cached, mask, 0.0, q_at, k_at)
+        torch.testing.assert_close(read, text)
+        sources = [q, *score.parameters()]
+        for a, b in zip(*(torch.autograd.grad(x.square().sum(), sources, retain_graph=True) for x in (read, text))):
+            torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("make_mask", MASKS)
+def test_xl_attend_is_weights_at_values(make_mask: Callable[[int, int], Mask]) -> None:
+    for queries, keys in [(5, 5), (1, 4), (3, 6)]:
+        q, k = (torch.randn(ROWS, HEADS, n, 4).double().requires_grad_() for n in (queries, keys))
+        v = torch.randn(ROWS, HEADS, keys, 3).double().requires_grad_()
+        fast, slow = both_routes(xl(), (q, k, v), make_mask(queries, keys), (None, None))
+        for a, b in zip(fast, slow, strict=True):
+            torch.testing.assert_close(a, b)
+
+
 # --- the rest -----------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +400,33 @@ def test_a_bias_reaches_both_routes(make_mask: Callable[[int, int], Mask], dtype
         for a, b in zip(fast, slow, strict=True):
             assert torch.isfinite(a).all()
             torch.testing.assert_close(a, b, atol=TOLERANCE[dtype] * max(1.0, float(b.detach().abs().max())), rtol=0)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_what_is_preferred_adds_to_the_logits_and_learns(name: str) -> None:
+    score = build_score(name, WIDTH, CAPACITY).double()
+    q, memory, v = draw(4, 5, 5, torch.float64)
+    preferred = torch.randn(1, 3, 5, 5, dtype=torch.float64, requires_grad=True)
+    k, at = score.keys(memory), torch.arange(5)
+    mask = CAUSAL & Mask(bias=preferred)
+    logits = (score.logits(q, k, at, at) + preferred).masked_fill(at[:, None] < at, -math.inf)
+    torch.testing.assert_close(weights(score, q, k, mask), logits.softmax(-1))
+    reads = attend(score, q, k, v, mask), logits.softmax(-1) @ v
+    gradients = [torch.autograd.grad(read.square().sum(), (preferred, q), retain_graph=True) for read in reads]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("make_mask", MASKS)
+@pytest.mark.parametrize("name", SCORES)
+def test_a_mask_written_once_says_the_same(name: str, make_mask: Callable[[int, int], Mask]) -> None:
+    score = build_score(name, WIDTH, CAPACITY)
+    for dims, queries, keys in [(3, 5, 5), (4, 5, 5), (4, 3, 6), (4, 1, 4)]:
+        q, memory, v = draw(dims, queries, keys, torch.float32)
+        mask, k = make_mask(queries, keys), score.keys(memory)
+        once = mask.resolved(torch.arange(keys - queries, keys), torch.arange(keys), dims)
+        torch.testing.assert_close(attend(score, q, k, v, once), attend(score, q, k, v, mask))
+        torch.testing.assert_close(weights(score, q, k, once), weights(score, q, k, mask))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -355,6 +472,20 @@ def test_additive_gives_its_kernel_rows_of_equal_number(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_softmax_is_never_taken_in_half_precision(dtype: torch.dtype) -> None:
     assert masked_softmax(torch.randn(3, 4, dtype=dtype), None).dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_fits_a_head(name: str) -> None:
+    """Inside multi-head attention, with everything a mask can say."""
+    heads = MultiHead(8, 2, build_score(name, 4, 16, furthest=3)).double()
+    x = torch.randn(ROWS, 6, 8).double()
+    mask = joined(6, 6) & Mask(bias=torch.randn(1, 2, 6, 6).double())
+    q, memory = heads.queries(x), heads.memory(x)
+    seen = weights(heads.read.score, q, memory.keys, mask)
+    expected = heads.out((seen @ memory.values).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(heads(x, mask=mask), expected)
+    assert (seen.sum(-1) == 0).any()  # a query that sees nothing, too
+    assert torch.isfinite(expected).all()
 
 
 def test_build_score_suggests() -> None:

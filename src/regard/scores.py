@@ -2,6 +2,7 @@
 
 Most are a dot product in disguise, ``logits = scale · queries(q) · keys(memory)ᵀ + bias``, and so run on torch's fused
 kernel. The exceptions: the oldest puts a tanh between query and key, and location does not look at the keys at all.
+In the relative scores r belongs to the distance between the two.
 
 ==============  ==========================  ==========================
 score           logit of query q, key k     from
@@ -12,6 +13,8 @@ score           logit of query q, key k     from
 ``Additive``    vᵀ tanh(Wq + Uk)            Bahdanau et al. 2015
 ``Cosine``      β cos(q, k)                 Graves et al. 2014
 ``Location``    (Wq) at the key's position  Luong et al. 2015
+``Relative``    qᵀ(k + r) / √width          Shaw et al. 2018
+``XLRelative``  (q+u)ᵀk + (q+v)ᵀWr, scaled  Dai et al. 2019
 ==============  ==========================  ==========================
 
 ``LocalMonotonic`` and ``LocalPredictive`` narrow any of them to Luong's windows.
@@ -20,15 +23,17 @@ score           logit of query q, key k     from
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UserError, nearest
-from regard.kernels import additive_triton
+from regard.kernels import additive_triton, documents
 from regard.kernels.additive import additive_logits
-from regard.mask import Mask, default_positions
+from regard.kernels.fused import fused, windowed
+from regard.mask import Mask, default_positions, preferred
 
 
 class Score(nn.Module):
@@ -66,7 +71,10 @@ class Dot(Score):
         return q
 
     def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor | None:
-        """Added to the logits; a function of positions, never of shapes: a cache is longer than what it holds."""
+        """Added to the logits; a function of positions, never of shapes: a cache is longer than what it holds.
+
+        Finite everywhere: to forbid is the mask's business. A slot not yet filled may have any position, and is masked.
+        """
         return None
 
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
@@ -77,19 +85,23 @@ class Dot(Score):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        """Through torch's fused kernel: the weights never exist. One query has too few of them to be worth it."""
+        """Through a fused kernel: the weights never exist. One query has too few of them to be worth it."""
         if q.shape[-2] == 1:
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
-        # A kernel's is_causal lines up the first query with the first key: only right when they are as many.
-        causal = mask.only_causal and q_at is None and k_at is None and q.shape[-2] == k.shape[-2]
+        # What kernels know of positions lines up the first query with the first key: only right when they are as many.
+        alike = q_at is None and k_at is None and q.shape[-2] == k.shape[-2]
         q_at, k_at = default_positions(q, k, q_at, k_at)
-        bias = self.bias(q, k, q_at, k_at)
-        if causal and bias is None:
-            return fused(self.queries(q), k, v, None, self.scale, dropout, causal=True)
+        asked, bias = self.queries(q), self.bias(q, k, q_at, k_at)
+        match mask.route(q.shape[-2]) if alike and bias is None else "table":
+            case "everything" | "causal":
+                return fused(asked, k, v, None, self.scale, dropout, causal=mask.causal)
+            case "window" if q.dim() > 2:
+                return windowed(asked, k, v, mask, self.scale, dropout)
+            case "documents" if documents.usable(asked, v, dropout):
+                return documents.attend_packed(asked, k.to(asked.dtype), v.to(asked.dtype), mask.layout, self.scale)
         table = mask.table(q_at, k_at, q.dim())
-        if bias is not None:
-            table = bias if table is None else bias.masked_fill(~table, -math.inf)
-        return fused(self.queries(q), k, v, table, self.scale, dropout)
+        blind = mask.blinded(table) if table is not None and table.is_cuda else None
+        return fused(asked, k, v, table if bias is None else preferred(bias, table), self.scale, dropout, blind=blind)
 
 
 class ScaledDot(Dot):
@@ -148,7 +160,7 @@ class Additive(Score):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        if dropout or q.dim() < 3 or not additive_triton.usable(q, k, v):
+        if dropout or q.dim() < 3 or mask.bias is not None or not additive_triton.usable(q, k, v):
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
 
         def rows(x: Tensor) -> Tensor:
@@ -175,6 +187,59 @@ class Location(Score):
                 f"model.capacity={self.capacity}: location attention cannot see {k.shape[-2]} keys; raise it"
             )
         return self.query(q).index_select(-1, k_at)
+
+
+class Relative(Dot):
+    """qᵀ(k + r) / √width, a learned r for every distance i - j (Shaw et al. 2018, eq. 4; Huang et al. 2018).
+
+    Beyond ``furthest`` all distances are alike. Every r is compared with every query, and the products are then picked
+    by distance: no tensor of queries × keys × width.
+    """
+
+    def __init__(self, width: int, furthest: int) -> None:
+        super().__init__()
+        self.scale = 1.0 / math.sqrt(width)
+        self.furthest = furthest
+        self.distance = nn.Parameter(torch.empty(2 * furthest + 1, width))  # -furthest … furthest
+        nn.init.normal_(self.distance, std=1.0 / math.sqrt(width))
+
+    def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        apart = (q_at[:, None] - k_at).clamp(-self.furthest, self.furthest) + self.furthest  # (Tq, Tk)
+        products = (self.scale * q) @ self.distance.to(q.dtype).mT  # (..., Tq, 2 furthest + 1)
+        return products.gather(-1, apart.expand(*q.shape[:-2], *apart.shape))
+
+
+class XLRelative(Dot):
+    """((q + u)ᵀk + (q + v)ᵀWr) / √width, r the sinusoids of the distance i - j ≥ 0 (Dai et al. 2019, §3.3).
+
+    ``content`` is u, what every query asks of any key; ``position`` is v, what it asks of any distance. Queries and
+    keys are (B, H, T, D). Positions run on and nobody looks ahead: no key in sight is as far away as there are keys.
+    Beyond ``furthest``, if there is one, all distances are alike.
+    """
+
+    def __init__(self, heads: int, width: int, model_width: int, furthest: int | None = None) -> None:
+        super().__init__()
+        self.scale, self.furthest = 1.0 / math.sqrt(width), furthest
+        self.content = nn.Parameter(torch.zeros(heads, width))
+        self.position = nn.Parameter(torch.zeros(heads, width))
+        self.relative = nn.Linear(model_width, heads * width, bias=False)
+
+    def queries(self, q: Tensor) -> Tensor:
+        return q + self.content.to(q.dtype).unsqueeze(1)
+
+    def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        asked = self.scale * (q + self.position.to(q.dtype).unsqueeze(1))  # (B, H, Tq, D)
+        furthest, heads = max(k.shape[-2] - 1, 0), q.shape[1]
+        if self.furthest is not None:
+            furthest = min(furthest, self.furthest)
+        r = _waves(furthest + 1, self.relative.in_features, self.relative.weight)
+        if q.shape[0] * q.shape[-2] < q.shape[-1]:  # a step: taking its queries to r costs less than all of r to them
+            weight = self.relative.weight.to(q.dtype).unflatten(0, (heads, -1))  # (H, D, model_width)
+            products = asked @ weight @ r.to(q.dtype).mT
+        else:
+            products = asked @ self.relative(r).unflatten(-1, (heads, -1)).permute(1, 2, 0).to(q.dtype)
+        apart = (q_at[:, None] - k_at).clamp(0, furthest)  # (Tq, Tk)
+        return products.gather(-1, apart.expand(*q.shape[:-2], *apart.shape))
 
 
 class Window(Score):
@@ -234,11 +299,14 @@ SCORES: dict[str, type[Score]] = {
     "additive": Additive,
     "cosine": Cosine,
     "location": Location,
+    "relative": Relative,
 }
 WINDOWS = ("none", "local-m", "local-p")
 
 
-def build_score(name: str, width: int, capacity: int, window: str = "none", radius: int = 10) -> Score:
+def build_score(
+    name: str, width: int, capacity: int, window: str = "none", radius: int = 10, furthest: int = 16
+) -> Score:
     """The score called ``name`` for queries and keys of one width, narrowed to a window if asked."""
     score: Score
     match name:
@@ -254,6 +322,8 @@ def build_score(name: str, width: int, capacity: int, window: str = "none", radi
             score = Cosine()
         case "location":
             score = Location(width, capacity)
+        case "relative":
+            score = Relative(width, furthest)
         case _:
             raise UserError(f"model.score={name}: no such score.{nearest(name, SCORES)}")
     match window:
@@ -267,36 +337,45 @@ def build_score(name: str, width: int, capacity: int, window: str = "none", radi
             raise UserError(f"model.window={window}: no such window.{nearest(window, WINDOWS)}")
 
 
+def _waves(length: int, width: int, like: Tensor) -> Tensor:
+    """The sinusoids of distances 0 … length - 1, (length, width), made once for all layers of a model.
+
+    Not kept where they are part of a program that somebody else keeps: one that is compiled, or captured on a GPU.
+    """
+    if torch.compiler.is_compiling() or (like.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return _sinusoids(length, width, like.dtype, like.device)
+    return _kept_sinusoids(length, width, like.dtype, like.device)
+
+
+@lru_cache(maxsize=4)
+def _kept_sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # or training could not use them later
+        return _sinusoids(length, width, dtype, device)
+
+
+def _sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(length, width), position p as sin(p·ω) in the first half and cos(p·ω) in the second, ω from 1 to 1/10000."""
+    exact = torch.promote_types(dtype, torch.float32)
+    rates = 10000.0 ** (-torch.arange(0, width, 2, device=device, dtype=exact) / width)
+    angles = torch.arange(length, device=device, dtype=exact)[:, None] * rates  # (length, width / 2)
+    return torch.cat((angles.sin(), angles.cos()), -1)[:, :width].to(dtype)
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def masked_softmax(logits: Tensor, table: Tensor | None) -> Tensor:
-    """Softmax over the last dimension, in at least float32; a row with nothing to see is zeros, with zero gradient."""
+    """Softmax over the last dimension, in at least float32; a row with nothing to see is zeros, with zero gradient.
+
+    ``table`` is boolean, True where a query may look, or numbers to be added to the logits, -∞ where it may not.
+    """
     logits = at_least_float32(logits)
     if table is None:
         return logits.softmax(-1)
+    if table.dtype != torch.bool:
+        logits, table = logits + table, table > -math.inf
     hidden = ~table
     # The lowest number, not -∞: a row with nothing to see is then even, not NaN, until its cells are hidden again.
     weights = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(-1)
     return weights.masked_fill(hidden, 0.0)
-
-
-def fused(
-    q: Tensor, k: Tensor, v: Tensor, table: Tensor | None, scale: float, dropout: float, causal: bool = False
-) -> Tensor:
-    """torch's fused attention; three dimensions are lifted to the four that kernels want.
-
-    ``table`` is boolean, True where a query may look, or numbers to be added to the logits, -∞ where it may not.
-    """
-    if lift := q.dim() == 3:
-        q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
-        table = table.unsqueeze(1) if table is not None and table.dim() == 3 else table
-    k, v = k.to(q.dtype), v.to(q.dtype)  # under autocast a projected query is half, an unprojected key is not
-    if table is not None and table.dtype != torch.bool:
-        table = table.to(q.dtype)
-    out = F.scaled_dot_product_attention(q, k, v, table, dropout, is_causal=causal, scale=scale)
-    if q.is_cuda and table is not None:  # some of its kernels read a row that may see nothing as an even one
-        seen = table if table.dtype == torch.bool else table > -math.inf
-        out = out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
-    return out.squeeze(1) if lift else out

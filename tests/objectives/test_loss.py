@@ -7,8 +7,16 @@ import torch
 from torch.nn import functional as F
 
 from regard.objectives import loss as module
+from regard.objectives.judged import LinearVoice
 from regard.objectives.loss import cross_entropy, token_loss
 from regard.objectives.sequence import forced
+
+
+class ByReadout:
+    """A model of which only the logits are known, not what they are the product of."""
+
+    def __init__(self, model):
+        self.readout = model.readout
 
 
 def _manual(model, batch, smoothing):
@@ -29,28 +37,41 @@ def test_token_loss_is_the_sum_over_real_targets(model, batch, smoothing):
     torch.testing.assert_close(found, _manual(model, batch, smoothing), rtol=0, atol=1e-10)
 
 
-def test_logits_in_parts_give_the_same_loss_and_gradients(model, batch, monkeypatch):
-    def grads():
-        model.zero_grad()
-        loss = token_loss(model, forced(model, batch), batch.targets, batch.real)
-        loss.backward()
-        return loss.detach(), {name: weight.grad.clone() for name, weight in model.named_parameters()}
+def _both_ways(voice, model, batch):
+    """The loss, and the gradients of all weights."""
+    model.zero_grad()
+    loss = token_loss(voice, forced(model, batch), batch.targets, batch.real, 0.1)
+    loss.backward()
+    return loss.detach(), {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
-    whole, expected = grads()
+
+def _assert_same(found, expected):
+    torch.testing.assert_close(found[0], expected[0], rtol=0, atol=1e-10)
+    for name in expected[1]:
+        torch.testing.assert_close(found[1][name], expected[1][name], rtol=0, atol=1e-10)
+
+
+def test_a_product_gives_the_loss_and_gradients_of_the_readout(model, batch, monkeypatch):
+    expected = _both_ways(ByReadout(model), model, batch)
+    monkeypatch.setattr(model, "readout", None)  # is not asked for
+    _assert_same(_both_ways(model, model, batch), expected)
+
+
+def test_logits_in_parts_give_the_same_loss_and_gradients(model, batch, monkeypatch):
+    expected = _both_ways(ByReadout(model), model, batch)
     calls = []
-    readout = model.readout
-    monkeypatch.setattr(model, "readout", lambda features: calls.append(len(features)) or readout(features))
+    voice = ByReadout(model)
+    monkeypatch.setattr(voice, "readout", lambda features: calls.append(len(features)) or model.readout(features))
     monkeypatch.setattr(module, "LARGEST", 4 * 11 * 7)  # seven positions at a time
-    parts, found = grads()
+    found = _both_ways(voice, model, batch)
     assert max(calls) == 7
     assert len(calls) > 2 * batch.tokens.numel() // 7  # made forward, and made again going back
-    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-10)
-    for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-10)
+    _assert_same(found, expected)
 
 
-def test_parts_repeat_their_dropout(batch, monkeypatch):
-    """The second making of the logits must drop what the first did, or the gradient is of another function."""
+@pytest.mark.parametrize("voice", [ByReadout, lambda model: model])
+def test_dropout_is_the_same_both_ways(batch, monkeypatch, voice):
+    """A second making of the logits must drop what the first did, or the gradient is of another function."""
     from regard.models import Seq2SeqConfig
 
     model = Seq2SeqConfig(source_vocab=10, target_vocab=11, width=12, embed=6, dropout=0.5).build().double()
@@ -58,10 +79,22 @@ def test_parts_repeat_their_dropout(batch, monkeypatch):
     features = torch.randn(*batch.tokens.shape, 12, dtype=torch.float64, requires_grad=True)
     real = torch.ones_like(batch.real)
     torch.manual_seed(5)
-    token_loss(model, features, batch.targets, real).backward()
+    token_loss(voice(model), features, batch.targets, real).backward()
     assert features.grad is not None
     dropped = (features.grad == 0).double().mean()  # a feature that was dropped has no gradient
     assert abs(float(dropped) - 0.5) < 0.08
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "lstmn"])
+def test_every_speaker_says_what_its_logits_are_the_product_of(name):
+    from regard.models import LstmnConfig, Seq2SeqConfig
+
+    configs = {"seq2seq": Seq2SeqConfig(source_vocab=10, target_vocab=11), "lstmn": LstmnConfig(vocab=11)}
+    model = configs[name].build().eval()
+    assert isinstance(model, LinearVoice)
+    assert not isinstance(ByReadout(model), LinearVoice)
+    features = torch.randn(2, 3, model.config.width)
+    assert torch.equal(model.readout(features), F.linear(*model.product(features)))
 
 
 def test_cross_entropy_is_computed_in_float32():

@@ -12,6 +12,7 @@ from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
+from regard.layers.product import Product
 from regard.models.checks import check_config
 from regard.scores import SCORES, build_score
 
@@ -83,21 +84,29 @@ class Lstmn(nn.Module):
         memory = Memory.empty((rows, capacity, keys), (rows, capacity, 2 * width), like)
         return Past(memory, like.new_zeros(rows, width))
 
-    def advance(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
-        """Reads tokens (B, T): features (B, T, width) and the state after them."""
+    def advance(self, tokens: Tensor, state: Past, real: Tensor | None = None) -> tuple[Tensor, Past]:
+        """Reads tokens (B, T): features (B, T, width) and the state after them. Padding, False in ``real``, may stand
+        anywhere: nothing looks at it, and the summary is carried past it."""
         memory, summary, features = state.memory, state.summary, []
-        for x in self._drop(self.embedding(tokens)).unbind(1):
+        if real is not None:
+            memory = _padded(memory, real)
+        for t, x in enumerate(self._drop(self.embedding(tokens)).unbind(1)):
             query = self.query(torch.cat([x, summary], -1))
-            summary, cell = self.attention(query.unsqueeze(1), memory).squeeze(1).chunk(2, -1)  # h̃, c̃: zeros at first
-            i, f, o, g = self.gates(torch.cat([x, summary], -1)).chunk(4, -1)
+            read, cell = self.attention(query.unsqueeze(1), memory).squeeze(1).chunk(2, -1)  # h̃, c̃: zeros at first
+            summary = read if real is None else read.where(real[:, t, None], summary)
+            i, f, o, g = self.gates(torch.cat([x, read], -1)).chunk(4, -1)
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(cell)
             memory = memory.write(self.attention.score.keys(h.unsqueeze(1)), torch.cat([h, cell], -1).unsqueeze(1))
             features.append(h)
         return torch.stack(features, 1), replace(state, memory=memory, summary=summary)
 
+    def product(self, features: Tensor) -> Product:
+        """What the logits are made of, before they are made."""
+        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
+
     def readout(self, features: Tensor) -> Tensor:
-        return self.readout_(self._drop(features))
+        return F.linear(*self.product(features))
 
     def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
         features, state = self.advance(tokens[:, None], state)
@@ -111,3 +120,11 @@ class Lstmn(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)
+
+
+def _padded(memory: Memory, real: Tensor) -> Memory:
+    """The memory that knows which of the T slots to be written next are padding, (B, T)."""
+    assert memory.used is not None
+    seen = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
+    slots = memory.used + torch.arange(real.shape[1], device=real.device)
+    return replace(memory, real=seen.index_copy(1, slots, real))

@@ -4,6 +4,7 @@ from regard.objectives.classify import Labelling
 from regard.objectives.exposure import Exposure, exposure
 from regard.objectives.judged import Judged, Objective
 from regard.objectives.language import NextToken
+from regard.objectives.masked import MaskedTokens
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.sequence import TeacherForcing
 
@@ -11,6 +12,7 @@ __all__ = [
     "Exposure",
     "Judged",
     "Labelling",
+    "MaskedTokens",
     "NextToken",
     "Objective",
     "ProfessorForcing",

@@ -1,17 +1,37 @@
 """What an objective is, and what it is tied to while a model trains."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
+from regard.layers.adaptive import Clustered
+from regard.layers.product import Product
 
 Sums = dict[str, Tensor]  # a term of the loss → its sum over a batch, not yet divided by how many there are
 
 
-class Speaker(Protocol):
+class Voice(Protocol):
+    """What turns features into logits."""
+
+    def readout(self, features: Tensor) -> Tensor:
+        """The logits (…, V) of features (…, W)."""
+        ...
+
+
+@runtime_checkable
+class LinearVoice(Voice, Protocol):
+    """A voice whose last act is one matrix product, ``readout(features) == F.linear(*product(features))``, or one for
+    every cluster of its vocabulary."""
+
+    def product(self, features: Tensor) -> Product | Clustered:
+        """What the logits of features (…, W) are made of, before they are made."""
+        ...
+
+
+class Speaker(Voice, Protocol):
     """A model that says tokens: teacher forcing and stepping are the same method, `advance`."""
 
     config: Any  # config.width is that of the features
@@ -28,10 +48,6 @@ class Speaker(Protocol):
 
     def advance(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Read tokens (B, T); the features of what comes next, (B, T, W), and the state after the last."""
-        ...
-
-    def readout(self, features: Tensor) -> Tensor:
-        """The logits (…, V) of features (…, W)."""
         ...
 
 

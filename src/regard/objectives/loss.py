@@ -5,19 +5,57 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from regard.objectives.judged import Speaker
+from regard.kernels.cross_entropy import IGNORED, linear_cross_entropy
+from regard.layers.adaptive import Clustered
+from regard.layers.product import Product
+from regard.objectives.judged import LinearVoice, Voice
 
 LARGEST = 256 * 2**20  # bytes of logits beyond which they are made, and made again going back, a part at a time
-IGNORED = -100  # a target that nobody is judged by
 
 
-def token_loss(model: Speaker, features: Tensor, targets: Tensor, real: Tensor, smoothing: float = 0.0) -> Tensor:
+def token_loss(model: Voice, features: Tensor, targets: Tensor, real: Tensor, smoothing: float = 0.0) -> Tensor:
     """The summed negative log-likelihood of the real targets, given features (B, T, W).
 
-    The logits of a large vocabulary would be the largest tensor of the step by far. Beyond `LARGEST` they are computed
-    for some positions at a time and thrown away; the backward pass computes them again, with the same dropout.
+    The logits of a large vocabulary would be the largest tensor of the step by far. Where they are one matrix product,
+    it is made and judged a chunk at a time, gradients with it; where they are one for each cluster of the vocabulary,
+    see `_by_clusters`; else see `_in_parts`.
     """
-    features, targets = features.flatten(0, 1), judged_targets(targets, real).flatten()  # (B·T, W), (B·T,)
+    said = judged_targets(targets, real).flatten()  # (B·T,)
+    match model.product(features) if isinstance(model, LinearVoice) else None:
+        case Product(x, weight, bias):
+            return linear_cross_entropy(x.flatten(0, 1), weight, bias, said, smoothing)
+        case Clustered() as clustered if not smoothing:  # which has every token share in every cluster
+            return _by_clusters(clustered, said)
+    return _in_parts(model, features.flatten(0, 1), said, smoothing)
+
+
+def _by_clusters(said: Clustered, targets: Tensor) -> Tensor:
+    """The same by an adaptive softmax (Grave et al. 2017): −log p(cluster) − log p(target | cluster).
+
+    A cluster of rare tokens is asked only about the positions that mean one of them. Which those are is read back from
+    the device; while a GPU records a graph it cannot be, and all are asked.
+    """
+    frequent = start = len(said.frequent.weight)
+    choice, terms = targets, []
+    recording = targets.is_cuda and torch.cuda.is_current_stream_capturing()
+    for number, (x, weight, bias) in enumerate(said.rare):
+        inside = (targets >= start) & (targets < start + len(weight))
+        choice = torch.where(inside, frequent + number, choice)
+        some, meant = x.flatten(0, -2), torch.where(inside, targets - start, IGNORED)
+        if not recording:
+            some, meant = some[inside], meant[inside]
+        terms.append(linear_cross_entropy(some, weight, bias, meant))
+        start += len(weight)
+    x, weight, bias = said.head
+    return sum(terms, linear_cross_entropy(x.flatten(0, -2), weight, bias, choice))
+
+
+def _in_parts(model: Voice, features: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """The same by any readout, given features (N, W).
+
+    Beyond `LARGEST` bytes, logits are computed for some positions at a time and thrown away; the backward pass computes
+    them again, with the same dropout.
+    """
 
     def part(some: Tensor, said: Tensor) -> Tensor:
         return cross_entropy(model.readout(some), said, smoothing)

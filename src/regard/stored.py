@@ -7,6 +7,7 @@ from torch import nn
 
 from regard.checkpoint import load_tensors, read_json
 from regard.config import from_json
+from regard.data.public import unpacked
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
@@ -23,7 +24,13 @@ def stored_recipe(run: Path) -> Recipe:
 def read_tokenizers(folder: Path) -> tuple[Tokenizer | None, Tokenizer]:
     """The tokenizers of a saved step: of what is read, if anything is, and of what is said."""
     source = folder / "source.json"
-    return Tokenizer.load(source) if source.exists() else None, Tokenizer.load(folder / "target.json")
+    return read_tokenizer(source) if source.exists() else None, read_tokenizer(folder / "target.json")
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """What `Tokenizer.save` wrote: one of ours, or a public one with the files it came from."""
+    content = read_json(path)
+    return unpacked(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
 
 
 def load_weights(module: nn.Module, path: Path) -> None:

@@ -12,14 +12,18 @@ from hypothesis import strategies as st
 from regard.data.batches import (
     Batch,
     Batches,
+    FillFrame,
+    LabelFrame,
+    LanguageFrame,
     Pair,
+    TranslationFrame,
     collate,
     encode_examples,
-    label_frame,
-    language_frame,
-    seq2seq_frame,
+    extra,
+    frame_for,
 )
 from regard.data.example import Example
+from regard.data.marks import Marks
 from regard.data.shapes import LENGTHS
 from regard.data.tokenizers import BOS, EOS, PAD, train_tokenizer
 from regard.errors import UserError
@@ -203,7 +207,7 @@ def test_an_empty_source_keeps_its_row() -> None:
 
 def test_language_batches_have_no_source() -> None:
     pairs: list[Pair] = [([], [7, 8]), ([], [9])]
-    batches = Batches(pairs, budget=64, seed=0, shuffle=False, frame=language_frame)
+    batches = Batches(pairs, budget=64, seed=0, shuffle=False, frame=LanguageFrame())
     assert batches.shapes == [(2, 0, 8)]
     batch = batches.batch(0)
     assert batch.source is None
@@ -216,7 +220,7 @@ def test_language_batches_have_no_source() -> None:
 
 def test_label_batches_have_one_target_a_row() -> None:
     pairs = [([4 + i] * (1 + i % 20), [i % 3]) for i in range(11)]
-    batches = Batches(pairs, budget=256, seed=0, frame=label_frame)
+    batches = Batches(pairs, budget=256, seed=0, frame=LabelFrame())
     found = epoch_of(batches)
     assert sum(batch.target_count for batch in found) == 11
     for batch in found:
@@ -228,6 +232,56 @@ def test_label_batches_have_one_target_a_row() -> None:
             assert batch.targets[row] == label[0]
 
 
+def test_marks_come_from_the_tokenizers() -> None:
+    """As Marian has them: a source that ends, targets that start from the padding and end with id 0."""
+    marian = Marks(pad=99, begin=99, end=0, after=0)
+    frame = TranslationFrame(marian, marian)
+    pairs: list[Pair] = [([7, 8], [5]), ([9], [6, 4])]
+    for batch in (collate(pairs, frame), Batches(pairs, 64, seed=0, shuffle=False, frame=frame).batch(0)):
+        assert batch.source is not None
+        assert batch.source_real is not None
+        assert sorted(zip(batch.source[:, :3].tolist(), batch.source_real.sum(dim=1).tolist())) == [
+            ([7, 8, 0], 3),
+            ([9, 0, 0], 2),
+        ]
+        assert sorted(batch.tokens[:, :3].tolist()) == [[99, 5, 0], [99, 6, 4]]
+        assert sorted(batch.targets[:, :3].tolist()) == [[5, 0, 0], [6, 4, 0]]
+        assert sorted(batch.real.sum(dim=1).tolist()) == [2, 3]
+        assert batch.target_count == 5
+    assert extra(frame) == 1
+
+
+def test_a_vocabulary_without_begin_or_end_says_what_follows_the_first() -> None:
+    frame = LanguageFrame(Marks(pad=0, begin=None, end=None))
+    batch = collate([([], [5, 6, 7]), ([], [8]), ([], [])], frame)
+    assert batch.tokens.tolist() == [[5, 6], [0, 0], [0, 0]]
+    assert batch.targets[batch.real].tolist() == [6, 7]
+    assert batch.target_count == 2
+    assert Batches([([], [8]), ([], [])], 64, seed=0, frame=frame).batch(0).target_count == 0
+
+
+def test_texts_to_fill_are_read_both_ways_and_said_as_they_stand() -> None:
+    frame = FillFrame(Marks(pad=0, begin=2, end=3, mask=4, before=2, after=3))
+    assert extra(frame) == 2
+    batch = collate([([], [7, 8]), ([], [9])], frame)
+    assert batch.source is None
+    assert batch.tokens.tolist() == batch.targets.tolist() == [[2, 7, 8, 3], [2, 9, 3, 0]]
+    assert batch.real.sum(dim=1).tolist() == [4, 3]
+    whole = Batches([([], [7] * 62), ([], [7] * 63)], 64, seed=0, frame=frame)
+    assert (len(whole), whole.dropped) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("task", "frame"),
+    [("translate", TranslationFrame()), ("language", LanguageFrame()), ("classify", LabelFrame())],
+)
+def test_each_task_has_its_frame(task: str, frame: object) -> None:
+    ours = train_tokenizer("char", ["ab"], 10)
+    assert frame_for(task, ours, ours) == frame
+    framed = train_tokenizer("char", ["ab"], 10, mask="[MASK]")
+    assert frame_for("fill", None, framed) == FillFrame(framed.marks)
+
+
 def test_collate_is_one_tight_batch_in_order() -> None:
     pairs = make_pairs([(3, 2), (1, 4), (0, 0)])
     batch = collate(pairs)
@@ -235,7 +289,7 @@ def test_collate_is_one_tight_batch_in_order() -> None:
     assert _shape(batch) == (3, 3, 5)
     for row in range(3):
         check_row(batch, row, pairs)
-    assert collate([([], [])], seq2seq_frame).tokens.tolist() == [[BOS]]
+    assert collate([([], [])]).tokens.tolist() == [[BOS]]
 
 
 def test_a_batch_moves_whole() -> None:
@@ -244,7 +298,7 @@ def test_a_batch_moves_whole() -> None:
     assert moved.source is not None
     assert {t.device.type for t in (moved.tokens, moved.targets, moved.real, moved.source)} == {"meta"}
     assert (moved.rows, moved.target_count) == (batch.rows, batch.target_count)
-    assert collate(make_pairs([(0, 2)]), language_frame).to("meta").source is None
+    assert collate(make_pairs([(0, 2)]), LanguageFrame()).to("meta").source is None
 
 
 def test_examples_are_encoded_side_by_side() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.data.example import Example
 from regard.data.files import data_folder, read_lines, read_pairs
-from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, hold_out
+from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14, hold_out
 from regard.errors import UserError
 
 needs_data = pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="REGARD_DATA names no folder of corpora")
@@ -159,6 +159,7 @@ def test_labelled_texts(tmp_path: Path) -> None:
 
 def test_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REGARD_DATA", raising=False)
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     assert data_folder() is None
     for source in (Multi30k(), GreekEnglish()):
         with pytest.raises(UserError, match="REGARD_DATA is not set"):
@@ -167,6 +168,8 @@ def test_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert data_folder() == tmp_path
     with pytest.raises(UserError, match=r"multi30k/train\.xx\.gz: not found; set REGARD_DATA"):
         Multi30k(source="xx").load()
+    with pytest.raises(UserError, match=r"wmt14/train\.en: not found; .*, or add --download"):
+        Wmt14().load()
 
 
 def test_multi30k_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +183,22 @@ def test_multi30k_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert corpus.train == [Example("train de", "train en")]
     assert corpus.valid == [Example("val de", "val en")]
     assert Multi30k(source="en", target="fr").load().test == [Example("test_2016_flickr en", "test_2016_flickr fr")]
+
+
+def test_wmt14_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "wmt14"
+    folder.mkdir()
+    for part in ("train", "newstest2013", "newstest2014"):
+        for language in ("en", "de"):
+            write(folder / f"{part}.{language}", f"{part} {language}\n")
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    corpus = Wmt14().load()
+    assert list(corpus.train) == [Example("train en", "train de")]
+    assert corpus.valid == [Example("newstest2013 en", "newstest2013 de")]
+    assert Wmt14(source="de", target="en").load().test == [Example("newstest2014 de", "newstest2014 en")]
+    write(folder / "train.en.gz", "packed\n")
+    (folder / "train.en").unlink()
+    assert list(Wmt14().load().train) == [Example("packed", "train de")]
 
 
 def test_greek_english_reads_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

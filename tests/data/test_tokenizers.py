@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.data.marks import Marks
 from regard.data.tokenizers import BOS, EOS, KINDS, PAD, SPECIALS, UNK, Tokenizer, train_tokenizer
 from regard.errors import UserError
 
@@ -191,6 +192,28 @@ def test_files_that_are_no_tokenizer_are_refused_by_name(tokenizer: Tokenizer, t
         path.write_bytes(data)
         with pytest.raises(UserError, match=r"tokenizer\.json"):
             Tokenizer.load(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_is_found_in_a_text_and_frames_it(kind: str, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(kind, LINES, vocab=120, mask="[MASK]")
+    assert tokenizer.marks == Marks(PAD, BOS, EOS, UNK, mask=4, before=BOS, after=EOS)
+    text = "The [MASK] leaves"
+    tokens = tokenizer.encode(text)
+    assert tokens.count(4) == 1
+    assert tokenizer.pieces([4]) == ["[MASK]"]
+    assert tokenizer.decode(tokens) == text
+    assert tokenizer.framed(tokens) == [BOS, *tokens, EOS]
+    plain = train_tokenizer(kind, LINES, vocab=120)
+    assert plain.marks.framed(tokens) == tokens
+    assert [plain.decode([token - 1]) for token in tokens if token > 4] == [
+        tokenizer.decode([token]) for token in tokens if token > 4
+    ]
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert (again.marks, again.encode(text)) == (tokenizer.marks, tokens)
+    with pytest.raises(UserError, match=r"vocab=5.*at least 6"):
+        train_tokenizer(kind, LINES, vocab=5, mask="[MASK]")
 
 
 def test_unknown_kinds_and_sizes_are_refused() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.data.batches import Batch, collate, label_frame
+from regard.data.batches import Batch, LabelFrame, collate
 from regard.errors import UserError
 from regard.models import StructuredConfig
 from regard.record import record
@@ -21,7 +21,7 @@ def _seed() -> None:
 
 @pytest.fixture
 def batch() -> Batch:
-    return collate(PAIRS, label_frame)
+    return collate(PAIRS, LabelFrame())
 
 
 def test_it_is_its_paper(batch: Batch) -> None:
@@ -52,7 +52,7 @@ def test_looking_is_reading_with_the_weights_at_hand(batch: Batch) -> None:
 
 def test_the_penalty_can_teach_the_hops_to_part() -> None:
     """‖A Aᵀ − I‖² (eq. 8) reaches all that decides where to look; followed, it sends three hops to three places."""
-    model, batch = CONFIG.build(), collate(PAIRS[:1], label_frame)
+    model, batch = CONFIG.build(), collate(PAIRS[:1], LabelFrame())
 
     def penalty() -> torch.Tensor:
         weights = model.look(batch).weights

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.example import Example
+from regard.data.marks import Marks
+from regard.data.ragged import PAD, Padded, Ragged
 from regard.data.shapes import FILLER, Ids, Planned, Shapes
-from regard.data.tokenizers import BOS, EOS, PAD, Tokenizer
+from regard.data.tokenizers import OURS, Tokenizer
 from regard.errors import UserError, nearest
 
-Pair = tuple[list[int], list[int]]  # the ids of a source and of a target, without begin and end
+Pair = tuple[list[int], list[int]]  # the ids of a source and of a target, without their marks
 
 LONG = ("drop", "error", "truncate")  # what may become of an example past the limit
 
@@ -40,61 +42,110 @@ class Batch:
         return replace(self, **{k: v.to(device, non_blocking=True) for k, v in tensors.items() if v is not None})
 
 
-@dataclass(frozen=True)
-class Padded:
-    """Rows of ids made equally long; a row of length -1 is a filler."""
-
-    ids: Ids  # (B, T), PAD behind the end of each row
-    lengths: Ids  # (B,)
+class Frame(Protocol):
+    """How the pairs of a task become a batch: first the marks around each side, then what is read and what is said."""
 
     @property
-    def real(self) -> NDArray[np.bool_]:
-        return np.arange(self.ids.shape[1]) < self.lengths[:, None]  # (B, T)
+    def shift(self) -> int:
+        """How many places fewer than its framed target a row of the batch has: 1 where each token says the next."""
+        ...
+
+    def sides(self, pair: Pair) -> Pair:
+        """The ids of both sides with their marks."""
+        ...
+
+    def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
+        """The batch of framed and padded sides, the targets `shift` places wider than it will be."""
+        ...
 
 
-# Turns the padded sources, the padded targets (each with a free place behind it) and their row numbers into a batch.
-Frame = Callable[[Padded, Padded, Ids], Batch]
+@dataclass(frozen=True)
+class LanguageFrame:
+    """Teacher forcing without a source: the model reads begin + text and should say text + end."""
+
+    target: Marks = OURS
+    shift: ClassVar[int] = 1
+
+    def sides(self, pair: Pair) -> Pair:
+        return [], self.target.told(pair[1])
+
+    def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
+        said = Padded(target.ids[:, 1:], np.maximum(target.lengths, 1) - 1)  # (B, Tt)
+        read = np.where(said.real, target.ids[:, :-1], PAD)  # a text's last token is said, never read
+        return _batch(read, said.ids, said.real, rows, count=int(said.real.sum()))
 
 
-def seq2seq_frame(source: Padded, target: Padded, rows: Ids) -> Batch:
-    """Teacher forcing with a source: the decoder reads bos + target and should say target + eos."""
-    spoken = language_frame(source, target, rows)
-    return replace(spoken, source=torch.from_numpy(source.ids), source_real=torch.from_numpy(source.real))
+@dataclass(frozen=True)
+class TranslationFrame:
+    """Teacher forcing with a source, which is read whole."""
+
+    source: Marks = OURS
+    target: Marks = OURS
+    shift: ClassVar[int] = 1
+
+    def sides(self, pair: Pair) -> Pair:
+        return self.source.framed(pair[0]), self.target.told(pair[1])
+
+    def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
+        spoken = LanguageFrame(self.target)(source, target, rows)
+        return replace(spoken, source=torch.from_numpy(source.ids), source_real=torch.from_numpy(source.real))
 
 
-def language_frame(source: Padded, target: Padded, rows: Ids) -> Batch:
-    """Teacher forcing without a source: the language model of the targets."""
-    whole = rows >= 0
-    tokens = np.concatenate([np.where(whole, BOS, PAD)[:, None], target.ids[:, :-1]], axis=1)  # (B, Tt)
-    targets = target.ids.copy()
-    targets[whole, target.lengths[whole]] = EOS
-    real = Padded(targets, target.lengths + 1).real
-    return _batch(tokens, targets, real, rows, count=int(real.sum()))
-
-
-def label_frame(source: Padded, target: Padded, rows: Ids) -> Batch:
+@dataclass(frozen=True)
+class LabelFrame:
     """One class per text: the text is read whole, and the target is the single id of its class."""
-    return _batch(source.ids, target.ids[:, 0].copy(), source.real, rows, count=int((rows >= 0).sum()))
+
+    source: Marks = OURS
+    shift: ClassVar[int] = 0
+
+    def sides(self, pair: Pair) -> Pair:
+        return self.source.framed(pair[0]), pair[1]
+
+    def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
+        return _batch(source.ids, target.ids[:, 0].copy(), source.real, rows, count=int((rows >= 0).sum()))
+
+
+@dataclass(frozen=True)
+class FillFrame:
+    """A text that is read both ways, to be said as it stands: what is hidden of it is for the objective to choose."""
+
+    target: Marks
+    shift: ClassVar[int] = 0
+
+    def sides(self, pair: Pair) -> Pair:
+        return [], self.target.framed(pair[1])
+
+    def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
+        return _batch(target.ids, target.ids.copy(), target.real, rows, count=int(target.real.sum()))
+
+
+PLAIN = TranslationFrame()  # that of our own tokenizers
+
+
+def extra(frame: Frame) -> int:
+    """How many places a text takes beyond its ids, on the side with more marks: what to take off a model's limit."""
+    source, target = frame.sides(([], []))
+    return max(len(source), len(target) - frame.shift)
+
+
+def frame_for(task: str, source: Tokenizer | None, target: Tokenizer) -> Frame:
+    """How pairs become batches of a task, with the marks of the tokenizers."""
+    read = OURS if source is None else source.marks
+    match task:
+        case "translate":
+            return TranslationFrame(read, target.marks)
+        case "language":
+            return LanguageFrame(target.marks)
+        case "classify":
+            return LabelFrame(read)
+        case "fill":
+            return FillFrame(target.marks)
+    raise AssertionError(f"no such task: {task}")
 
 
 def _batch(tokens: Ids, targets: Ids, real: NDArray[np.bool_], rows: Ids, count: int) -> Batch:
-    read, said, there = (torch.from_numpy(array) for array in (tokens, targets, real))
+    read, said, there = (torch.from_numpy(np.ascontiguousarray(array)) for array in (tokens, targets, real))
     return Batch(read, said, there, rows=rows.tolist(), target_count=count)
-
-
-class Ragged:
-    """Lists of ids of unequal length, held in one flat array so that any choice of them is padded at once."""
-
-    def __init__(self, lists: Sequence[list[int]]) -> None:
-        self.lengths: Ids = np.array([len(ids) for ids in lists], dtype=np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
-        self._flat = np.fromiter(chain(chain.from_iterable(lists), [PAD]), np.int64, self.lengths.sum() + 1)
-
-    def padded(self, rows: Ids, width: int) -> Padded:
-        """The chosen lists, `width` places each; row -1 is a filler."""
-        padded = Padded(np.full((len(rows), width), PAD), np.where(rows >= 0, self.lengths[rows], -1))
-        places = np.minimum(self._starts[rows][:, None] + np.arange(width), len(self._flat) - 1)  # (B, T)
-        return replace(padded, ids=np.where(padded.real, self._flat[places], PAD))
 
 
 def encode_examples(
@@ -107,16 +158,18 @@ def encode_examples(
     return list(zip(source_tokenizer.encode_batch([example.source for example in examples]), targets))
 
 
-def collate(pairs: Sequence[Pair], frame: Frame = seq2seq_frame) -> Batch:
+def collate(pairs: Sequence[Pair], frame: Frame = PLAIN) -> Batch:
     """One batch of exactly these pairs, in their order and as short as can be."""
-    source, target = (Ragged(side) for side in zip(*pairs))
+    source, target = _framed(pairs, frame)
     rows = np.arange(len(pairs))
-    widths = (max(int(source.lengths.max()), 1), int(target.lengths.max()) + 1)
-    return frame(source.padded(rows, widths[0]), target.padded(rows, widths[1]), rows)
+    widths = (max(int(side.lengths.max()), least) for side, least in ((source, 1), (target, 1 + frame.shift)))
+    return frame(source.padded(rows, next(widths)), target.padded(rows, next(widths)), rows)
 
 
-# How the pairs of each task become a batch.
-FRAMES: dict[str, Frame] = {"translate": seq2seq_frame, "language": language_frame, "classify": label_frame}
+def _framed(pairs: Sequence[Pair], frame: Frame) -> tuple[Ragged, Ragged]:
+    """Both sides of the pairs, each text with its marks."""
+    sources, targets = zip(*map(frame.sides, pairs))
+    return Ragged(sources), Ragged(targets)
 
 
 class Batches:
@@ -138,19 +191,21 @@ class Batches:
         long: str = "drop",
         rank: int = 0,
         ranks: int = 1,
-        frame: Frame = seq2seq_frame,
+        frame: Frame = PLAIN,
     ) -> None:
         if budget < 2:
             raise UserError(f"a budget of {budget} tokens cannot hold an example; give some thousands.")
         assert 0 <= rank < ranks
-        most = budget - 1 if limit is None else min(limit, budget - 1)  # begin or end takes a place
+        room = budget - extra(frame)
+        most = room if limit is None else min(limit, room)
         kept, pairs = _within(pairs, most, long)
         self.dropped = len(pairs) - len(kept)
-        self._source, self._target = (Ragged(side) for side in zip(*pairs))
+        self._source, self._target = _framed(pairs, frame)
         self._numbers = np.append(kept, FILLER)  # of the examples that are left, so that FILLER stands for itself
-        source_lengths, target_lengths = self._source.lengths[kept], self._target.lengths[kept] + 1
+        source_lengths, target_lengths = self._source.lengths[kept], self._target.lengths[kept] - frame.shift
         # A corpus without sources has none; a single empty source still gets a place to be empty in.
         source_lengths = np.maximum(source_lengths, int(source_lengths.any()))
+        target_lengths = np.maximum(target_lengths, 1)
         self._shapes = Shapes(source_lengths, target_lengths, budget)
         self._seed, self._shuffle, self._frame = seed, shuffle, frame
         self._rank, self._ranks = rank, ranks
@@ -173,7 +228,8 @@ class Batches:
         planned = self._latest[1][place * self._ranks + self._rank]
         rows = self._numbers[planned.rows]
         source = self._source.padded(rows, planned.source_width)
-        return self._frame(source, self._target.padded(rows, planned.target_width), rows)
+        target = self._target.padded(rows, planned.target_width + self._frame.shift)
+        return self._frame(source, target, rows)
 
     def _plan(self, epoch: int) -> list[Planned]:
         """The batches of all ranks in an epoch, in order."""

@@ -1,52 +1,60 @@
 """Text to numbers and back: characters, words or sub-words, over the `tokenizers` library.
 
-Every kind shares four ids: padding, begin, end, unknown. Sub-words are byte-pair encoding (Sennrich et al. 2016, §3.2)
-with spaces written as '▁' (Kudo & Richardson 2018, §3.2), so that text comes back with its case, punctuation and spaces
-as they were.
+Our own kinds share four ids: padding, begin, end, unknown. Sub-words are byte-pair encoding (Sennrich et al. 2016,
+§3.2) with spaces written as '▁' (Kudo & Richardson 2018, §3.2), so that text comes back with its case, punctuation and
+spaces as they were.
 
 Words and sub-words are brought to Unicode NFC first, so that é is one character however it was typed. Characters are
 left alone: there, position i of the text is token i, and alignments count on it.
+
+Tokenizers of public checkpoints are the same `Tokenizer`, read by `data/public.py`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tokenizers as rust
-from tokenizers import models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.checkpoint import write_text
+from regard.data.marks import Marks
+from regard.data.spelling import SPACE, UNKNOWN, Joined, Spelling, printable, text_of, words_of
 from regard.errors import UserError, nearest
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
+OURS = Marks(pad=PAD, begin=BOS, end=EOS, unknown=UNK)
 
 # Each holds a space and is longer than a character, which nothing cut from a text is: no text passes for one of them.
 SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
 KINDS = ("char", "word", "bpe")
-SPACE = "▁"
-UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # how a character that was never seen comes back
 
 # Sub-words never cross from letters to punctuation, so that "house" and "house." share their pieces.
 BPE_CUTS = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^{SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}"
 
+Cut = Callable[[Sequence[str]], list[list[int]]]  # texts → the ids of each
 
+
+@dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A trained vocabulary: `encode` and `decode`, and what each token looks like and belongs to."""
+    """A vocabulary: `encode` and `decode`, what each token looks like and belongs to, and what frames a text."""
 
-    def __init__(self, inner: rust.Tokenizer) -> None:
-        vocab = inner.get_vocab()
-        names = sorted(vocab, key=vocab.__getitem__)
-        if tuple(names[: len(SPECIALS)]) != SPECIALS or vocab[names[-1]] != len(names) - 1:
-            raise ValueError("its tokens are numbered in another way")
-        self.kind = _kind(inner)
-        self.size = len(names)
-        self._inner = inner
-        learnt = names[len(SPECIALS) :]
-        # What each token adds to the text. Words and sub-words bring the space before them; the first one is dropped.
-        self._surfaces = ["", "", "", *(_surface(self.kind, name) for name in (UNKNOWN, *learnt))]
-        self._pieces = [name.replace(" ", "") for name in SPECIALS] + [_printable(name) for name in learnt]
+    kind: str  # what texts are cut into: char, word, bpe; of public ones: bytes, wordpiece, suffix, sentencepiece
+    marks: Marks
+    cut: Cut
+    spelling: Spelling
+    captions: Sequence[str]  # one printable string per token
+    own: Callable[[], Mapping[str, bytes]]  # the files that other tools read it from, by name
+    stored: Callable[[], str]  # what `save` writes
+
+    @property
+    def size(self) -> int:
+        """How many ids there are, holes included."""
+        return len(self.captions)
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, without begin and end."""
@@ -54,43 +62,42 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of many texts, in parallel."""
-        return [encoding.ids for encoding in self._inner.encode_batch(list(texts), add_special_tokens=False)]
+        return self.cut(list(texts))
+
+    def framed(self, tokens: list[int]) -> list[int]:
+        """The tokens of a text with what surrounds it where it is read whole: [CLS] … [SEP], the end of a source."""
+        return self.marks.framed(tokens)
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens; padding, begin and end say nothing.
 
-        Undoes `encode` where every character was seen in training: exactly for characters, up to NFC for sub-words
-        (whose '▁' comes back as a space), up to the spacing for words.
+        Undoes `encode` where every character was seen in training: exactly for characters and bytes, up to NFC for
+        our sub-words (whose '▁' comes back as a space), up to the spacing for words and word pieces.
         """
-        text = "".join(self._surfaces[token] for token in tokens)
-        return text if self.kind == "char" else text.removeprefix(" ")
+        return text_of(self.spelling(tokens))
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """One printable string per token, for the axes of a picture: ␣ is a space, ▁ a space before a sub-word."""
-        return [self._pieces[token] for token in tokens]
+        return [self.captions[token] if token < self.size else f"<{token}>" for token in tokens]
 
     def words(self, tokens: Iterable[int]) -> list[int]:
         """For each token the index of the whitespace-delimited word it is part of.
 
         -1 for what is part of none: spaces, padding, begin, end. A token over several words counts for its first.
         """
-        indices, count, inside = [], 0, False
-        for token in tokens:
-            index = -1
-            for character in self._surfaces[token]:
-                count += not inside and not character.isspace()  # a word begins
-                inside = not character.isspace()
-                index = count - 1 if inside and index < 0 else index
-            indices.append(index)
-        return indices
+        return words_of(self.spelling(tokens))
+
+    def files(self) -> dict[str, bytes]:
+        """What to put beside exported weights, by name: of a public tokenizer the very files it was read from."""
+        return dict(self.own())
 
     def save(self, path: str | Path) -> None:
-        """Write the `tokenizer.json` that any user of the `tokenizers` library can read; whole or not at all."""
-        write_text(Path(path), self._inner.to_str(pretty=True))
+        """Write the one file that a run keeps of a tokenizer; whole or not at all."""
+        write_text(Path(path), self.stored())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read what `save` wrote."""
+        """Read what `save` wrote of one of ours: a `tokenizer.json` that any user of `tokenizers` can read."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
@@ -100,30 +107,91 @@ class Tokenizer:
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: not a tokenizer (not UTF-8 text); give the tokenizer.json of a run.") from error
         try:
-            return cls(rust.Tokenizer.from_str(text))
+            return _ours(rust.Tokenizer.from_str(text))
         except Exception as error:  # the library raises bare Exception for every kind of damage
             raise UserError(
                 f"{path}: not a tokenizer of Regard, or damaged ({error}); give the tokenizer.json of a run."
             ) from error
 
 
-def train_tokenizer(kind: str, lines: Iterable[str], vocab: int) -> Tokenizer:
+def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | None = None) -> Tokenizer:
     """The tokenizer of a text: the same lines give the same tokenizer.
 
-    `vocab` bounds the size, the four special tokens included. Characters and words keep the most frequent ones;
-    sub-words always keep every character seen, even where that alone is more than `vocab`.
+    `vocab` bounds the size, the special tokens included. Characters and words keep the most frequent ones; sub-words
+    always keep every character seen, even where that alone is more than `vocab`. `mask` is how a token that was taken
+    away is written in a text, such as "[MASK]", for models that fill it in; these read a text between begin and end.
     """
+    specials = [*SPECIALS, *([mask] if mask else [])]
     if kind not in KINDS:
         raise UserError(f'"{kind}" is not a kind of tokens.{nearest(kind, KINDS)}')
-    if vocab <= len(SPECIALS):
-        raise UserError(f"vocab={vocab} leaves no room for tokens of the text; give at least {len(SPECIALS) + 1}.")
+    if vocab <= len(specials):
+        raise UserError(f"vocab={vocab} leaves no room for tokens of the text; give at least {len(specials) + 1}.")
     trainer_of = trainers.BpeTrainer if kind == "bpe" else trainers.WordLevelTrainer
     inner = _blank(kind)
-    inner.train_from_iterator(lines, trainer_of(vocab_size=vocab, special_tokens=list(SPECIALS), show_progress=False))
-    # Training also registers the special tokens to be searched for in raw text, where ours must never be found.
+    inner.train_from_iterator(lines, trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False))
+    # Training also registers the special tokens to be searched for in raw text, where only the mask may be found.
     state = json.loads(inner.to_str())
-    state["added_tokens"] = []
-    return Tokenizer(rust.Tokenizer.from_str(json.dumps(state)))
+    state["added_tokens"] = [
+        token | {"lstrip": kind != "char", "rstrip": kind != "char"}
+        for token in state["added_tokens"]
+        if token["content"] == mask
+    ]
+    return _ours(rust.Tokenizer.from_str(json.dumps(state)))
+
+
+def rust_cut(inner: rust.Tokenizer) -> Cut:
+    """How a tokenizer of the `tokenizers` library cuts texts."""
+
+    def cut(texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in inner.encode_batch(list(texts), add_special_tokens=False)]
+
+    return cut
+
+
+def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
+    """Refuse a tokenizer with ids that a model has no row for. Fewer are normal: vocabularies are padded."""
+    if tokenizer.size > vocab:
+        raise UserError(
+            f"{path}: the tokenizer has {tokenizer.size:,} ids, but the model's vocabulary {vocab:,}; "
+            "give the tokenizer files that the model was trained with."
+        )
+
+
+def _ours(inner: rust.Tokenizer) -> Tokenizer:
+    """A tokenizer as we train them; any other is refused."""
+    vocab = inner.get_vocab()
+    names = sorted(vocab, key=vocab.__getitem__)
+    kind, masks = _kind(inner), list(inner.get_added_tokens_decoder())
+    if tuple(names[: len(SPECIALS)]) != SPECIALS or vocab[names[-1]] != len(names) - 1 or masks not in ([], [4]):
+        raise ValueError("its tokens are numbered in another way")
+    # What each token adds to the text. Words and sub-words bring the space before them; the first one is dropped.
+    surfaces = ["", "", "", *(_surface(kind, name) for name in (UNKNOWN, *names[len(SPECIALS) :]))]
+    marks = OURS
+    if masks:
+        marks = Marks(PAD, BOS, EOS, UNK, mask=masks[0], before=BOS, after=EOS)
+        surfaces[masks[0]] = _surface("char" if kind == "char" else "word", names[masks[0]])  # it took the spaces away
+    return Tokenizer(
+        kind=kind,
+        marks=marks,
+        cut=rust_cut(inner),
+        spelling=Joined([surface.encode() for surface in surfaces], b"" if kind == "char" else b" "),
+        captions=[name.replace(" ", "") for name in SPECIALS] + [printable(name) for name in names[len(SPECIALS) :]],
+        own=lambda: _handed(inner, kind),
+        stored=lambda: inner.to_str(pretty=True),
+    )
+
+
+def _handed(inner: rust.Tokenizer, kind: str) -> dict[str, bytes]:
+    """One of our tokenizers as `transformers` opens it: with a way back to text, its marks called by their roles."""
+    state: dict[str, Any] = json.loads(inner.to_str())
+    ways = {"char": decoders.Fuse(), "bpe": decoders.Metaspace(SPACE, prepend_scheme="always")}
+    if kind in ways:
+        state["decoder"] = json.loads(ways[kind].__getstate__())
+    masks = [token["content"] for token in state["added_tokens"]]
+    roles = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token", "mask_token"), (*SPECIALS, *masks)))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **roles}
+    files = {"tokenizer.json": state, "tokenizer_config.json": settings}
+    return {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in files.items()}
 
 
 def _blank(kind: str) -> rust.Tokenizer:
@@ -163,8 +231,3 @@ def _surface(kind: str, name: str) -> str:
     if kind == "word":
         return f" {name}"
     return name.replace(SPACE, " ") if kind == "bpe" else name
-
-
-def _printable(name: str) -> str:
-    """A token as one visible string: ␣ for a space, an escape for whatever else cannot be seen."""
-    return "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in name)

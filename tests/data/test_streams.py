@@ -1,0 +1,170 @@
+"""Running text: windows hold the text and nothing else, any step comes without those before, judging misses nothing."""
+
+import gzip
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.data.large import compact
+from regard.data.streams import (
+    Book,
+    Shakespeare,
+    Windows,
+    encode_text,
+    in_order,
+    joined,
+    stretches,
+    unmarked,
+    window_of,
+)
+from regard.data.tokenizers import UNK, train_tokenizer
+from regard.errors import UserError
+
+TEXT = compact(np.arange(1000) % 97 + 4, 200)  # neighbours tell where in the text a window stands
+
+needs_data = pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="REGARD_DATA names no folder of corpora")
+
+
+def test_windows_are_the_text_and_targets_its_next_token() -> None:
+    windows = Windows(TEXT, window=16, budget=70, seed=3)
+    assert windows.shapes == [(4, 0, 16)]
+    assert len(windows) == 16  # × 4 × 16 tokens is about the text
+    for step in (0, 1, 5, 10**9):
+        batch = windows.batch(step)
+        assert batch.tokens.shape == batch.targets.shape == (4, 16)
+        assert batch.tokens.dtype == batch.targets.dtype == torch.int64
+        assert batch.real.all()
+        assert (batch.target_count, batch.rows) == (64, [0, 1, 2, 3])
+        assert torch.equal(batch.tokens[:, 1:], batch.targets[:, :-1])
+        assert torch.equal((batch.targets - 4) % 97, (batch.tokens - 4 + 1) % 97)
+
+
+def test_a_step_is_a_function_of_seed_rank_and_step() -> None:
+    def tokens(step: int, **given: int) -> torch.Tensor:
+        return Windows(TEXT, 16, 64, **{"seed": 3, **given}).batch(step).tokens
+
+    windows = Windows(TEXT, 16, 64, seed=3)
+    later = windows.batch(9).tokens
+    assert torch.equal(later, tokens(9))
+    assert torch.equal(later, windows.batch(9).tokens)
+    assert not torch.equal(later, tokens(8))
+    assert not torch.equal(later, tokens(9, seed=4))
+    # Two ranks read together what one reads in twice as many steps.
+    for step in range(3):
+        for rank in range(2):
+            assert torch.equal(tokens(step, rank=rank, ranks=2), tokens(2 * step + rank))
+
+
+def test_every_place_can_be_the_first_and_the_last() -> None:
+    text = compact(np.arange(4, 14), 20)
+    seen = torch.cat([Windows(text, 8, 64, seed=1).batch(step).tokens[:, 0] for step in range(20)])
+    assert set(seen.tolist()) == {4, 5}
+    assert Windows(text, 9, 9, seed=1).batch(0).targets[0, -1] == 13
+
+
+@settings(deadline=None)
+@given(size=st.integers(2, 300), window=st.integers(1, 40), budget=st.integers(1, 200))
+def test_judging_has_every_target_once_and_in_order(size: int, window: int, budget: int) -> None:
+    text = compact(np.arange(size) + 4, 1000)
+    batches = list(in_order(text, window, budget))
+    assert len({tuple(batch.tokens.shape) for batch in batches}) == 1
+    assert sum(batch.target_count for batch in batches) == size - 1
+    read = torch.cat([batch.tokens[batch.real] for batch in batches])
+    said = torch.cat([batch.targets[batch.real] for batch in batches])
+    assert read.tolist() == text[:-1].tolist()
+    assert said.tolist() == text[1:].tolist()
+    for batch in batches:
+        assert [row >= 0 for row in batch.rows] == batch.real.any(dim=1).tolist()
+        assert not batch.tokens[~batch.real].any()
+
+
+def test_what_is_too_short_is_refused_with_a_cure() -> None:
+    with pytest.raises(UserError, match=r"plan\.batch_tokens=15: less than one window of 16"):
+        Windows(TEXT, 16, 15, seed=1)
+    with pytest.raises(UserError, match=r"the text has 1000 tokens.*data\.window=999 or less"):
+        Windows(TEXT, 1000, 4096, seed=1)
+
+
+def test_how_much_is_read_at_a_time() -> None:
+    assert window_of(Book(), 256) == 256
+    assert window_of(Book(window=32), 256) == window_of(Book(window=32), None) == 32
+    with pytest.raises(UserError, match=r"data\.window=257: the model reads at most 256"):
+        window_of(Book(window=257), 256)
+    with pytest.raises(UserError, match=r"data\.window=-1: give 1 or more"):
+        window_of(Book(window=-1), None)
+    with pytest.raises(UserError, match=r"data\.window=0: the model reads any number"):
+        window_of(Book(), None)
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_a_text_is_encoded_whole(kind: str) -> None:
+    text = "The fox naps.\n\n  The fox \N{FOX FACE} wakes,\tlate.\n" * 3
+    tokenizer = train_tokenizer(kind, [text], 60)
+    ids = encode_text(tokenizer, text)
+    assert ids.dtype == np.uint16
+    assert ids.tolist() == tokenizer.encode(text)
+    if kind != "word":
+        assert tokenizer.decode(ids.tolist()) == text
+
+
+def test_a_character_that_was_never_seen_is_unknown() -> None:
+    assert encode_text(train_tokenizer("char", ["ab"], 60), "axb").tolist()[1] == UNK
+
+
+def test_large_vocabularies_take_larger_numbers() -> None:
+    assert compact([65535], 65536).dtype == np.uint16
+    assert compact([65536], 65537).dtype == np.uint32
+
+
+def test_the_tokenizer_of_running_text_puts_no_marks() -> None:
+    tokenizer = unmarked(train_tokenizer("char", ["ab"], 60))
+    assert tokenizer.marks.told([7, 8]) == [7, 8]
+    assert tokenizer.encode("ab") == train_tokenizer("char", ["ab"], 60).encode("ab")
+
+
+@given(st.text(alphabet="ab \n\r\u2028", max_size=900) | st.integers(0, 9000).map(lambda size: "x" * size))
+def test_stretches_make_up_the_text(text: str) -> None:
+    found = list(stretches(text))
+    assert "".join(found) == text
+    assert all(map(len, found))
+    assert all(len(stretch) <= 2000 for stretch in found)
+
+
+def test_a_book_is_read_as_it_stands(tmp_path: Path) -> None:
+    text = "One.\n\nTwo,\nthree.\n" * 50
+    (tmp_path / "book.txt.gz").write_bytes(gzip.compress(text.encode()))
+    corpus = Book(train=str(tmp_path / "book.txt.gz")).load()
+    assert joined(corpus.train) + joined(corpus.valid) == text
+    assert len(joined(corpus.valid)) == len(text) // 10
+    assert corpus.test == []
+    assert all(a.target.endswith("\n") for a, _ in pairwise(corpus.train))
+    (tmp_path / "other.txt").write_text("Four.\n")
+    given_ = Book(train=str(tmp_path / "book.txt.gz"), valid=str(tmp_path / "other.txt")).load()
+    assert (joined(given_.train), joined(given_.valid)) == (text, "Four.\n")
+    with pytest.raises(UserError, match=r"data\.train=FILE"):
+        Book().load()
+
+
+def test_shakespeare_is_found_packed_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(UserError, match=r"tinyshakespeare/input\.txt: not found; .* or add --download"):
+        Shakespeare().load()
+    (tmp_path / "tinyshakespeare").mkdir()
+    for name, pack in (("input.txt.gz", gzip.compress), ("input.txt", bytes)):
+        (tmp_path / "tinyshakespeare" / name).write_bytes(pack(f"{name}\n".encode() * 10))
+        corpus = Shakespeare().load()
+        assert joined(corpus.train) + joined(corpus.valid) == f"{name}\n" * 10
+
+
+@needs_data
+def test_shakespeare_has_its_published_size() -> None:
+    corpus = Shakespeare().load()
+    text = joined(corpus.train) + joined(corpus.valid)
+    assert (len(text), len(set(text)), len(joined(corpus.train))) == (1_115_394, 65, 1_003_854)

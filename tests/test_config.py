@@ -278,3 +278,44 @@ def test_the_tree_is_shown_without_source() -> None:
     space: dict[str, Any] = {"__name__": "nowhere"}
     exec("import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Bare:\n    width: int = 3  # lost\n", space)
     assert tree(space["Bare"]()) == [("width", 3, "a whole number", "")]
+
+
+@dataclass(frozen=True)
+class Spire(Tower):
+    """Inherits settings, restates one, adds one."""
+
+    heads: int = 2  # one on either side
+    bells: int = 3
+
+
+@dataclass(frozen=True)
+class Town:
+    model: Tower | Spire | Bridge = Tower()
+    note: str = "plain"
+
+
+TOWN = {"town": Town, "tower": Tower, "spire": Spire, "bridge": Bridge, "giralda": Spire(width=32, bells=25)}
+
+
+def test_comments_of_inherited_settings_are_found() -> None:
+    comments = {setting.name: setting.comment for setting in tree(Spire())}
+    assert comments == {"width": "how wide it stands", "heads": "one on either side", "score": "", "bells": ""}
+
+
+def test_a_name_may_stand_for_a_node_that_is_filled_in() -> None:
+    made = override(Town(), ["model=giralda", "model.bells=24"], TOWN)
+    assert made.model == Spire(width=32, bells=24)
+    assert override(Town(), ["model=spire"], TOWN).model == Spire()
+    with pytest.raises(UserError, match='Did you mean "giralda"'):
+        override(Town(), ["model=giraldo"], TOWN)
+    with pytest.raises(UserError, match="note has no settings inside; write note=VALUE"):
+        override(Town(), ["note.x=1"], TOWN)
+
+
+def test_json_names_the_class_of_a_node_not_what_it_started_from() -> None:
+    made = override(Town(), ["model=giralda"], TOWN)
+    stored = to_json(made, TOWN)
+    assert stored["model"]["kind"] == "spire"
+    assert from_json(stored, TOWN) == made
+    with pytest.raises(UserError, match=r"model\.kind"):
+        from_json({"kind": "town", "model": {"kind": "giralda"}}, TOWN)

@@ -2,6 +2,7 @@
 
 A tree's leaves are numbers, text, choices and tuples of them; a field annotated with dataclasses is a node. A node's
 class is named in one literal table, `kinds`, which is all that is needed to write `model=lstmn` or to read JSON back.
+The table may also name nodes that are filled in already, such as published sizes: `model=gpt2` starts from that one.
 """
 
 import ast
@@ -20,7 +21,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 from regard.errors import UserError, nearest
 
 C = TypeVar("C")
-Kinds = Mapping[str, type]
+Kinds = Mapping[str, Any]  # a name → a class, or an instance to start from
 
 SPELLINGS: dict[type, dict[str, bool | None]] = {
     bool: {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False},
@@ -61,7 +62,7 @@ def from_json(obj: Any, kinds: Kinds) -> Any:
 
     A field that is missing has its default, so that a setting which came later does not make older files unreadable.
     """
-    return _node_from_json(obj, tuple(kinds.values()), kinds, "")
+    return _node_from_json(obj, tuple(_classes(kinds).values()), kinds, "")
 
 
 def tree(config: Any) -> list[Setting]:
@@ -134,7 +135,7 @@ def _apply(draft: _Draft, setting: str, kinds: Kinds) -> None:
         place = _join(place, step)
         below = draft.values.get(step)
         if not isinstance(below, _Draft):
-            choices = [kind for kind in kinds if kinds[kind] in _nodes(_hints(draft.kind)[step])]
+            choices = list(_named(kinds, _hints(draft.kind)[step]))
             cure = f"choose a kind first: {place}={' or '.join(choices)}" if choices else f"write {place}=VALUE"
             raise UserError(f"{setting}: {place} has no settings inside; {cure}.")
         draft = below
@@ -150,9 +151,9 @@ def _known(draft: _Draft, name: str, place: str, setting: str) -> None:
 
 
 def _from_text(setting: str, text: str, hint: Any, kinds: Kinds) -> Any:
-    named = {name: kind for name, kind in kinds.items() if kind in _nodes(hint)}
+    named = _named(kinds, hint)
     if text in named:
-        return _fresh(named[text])
+        return _fresh(named[text]) if isinstance(named[text], type) else _open(named[text])
     leaves = [option for option in _options(hint) if not is_dataclass(option)]
     for option in sorted(leaves, key=lambda option: option is str):  # text last: it takes anything, `none` too
         try:
@@ -209,7 +210,7 @@ def _plain(value: Any, kinds: Kinds) -> Any:
 
 
 def _node_from_json(obj: Any, allowed: Sequence[type], kinds: Kinds, place: str) -> Any:
-    known = [name for name, kind in kinds.items() if kind in allowed]
+    known = [name for name, kind in _classes(kinds).items() if kind in allowed]
     tag = obj.get("kind") if isinstance(obj, dict) else None
     if tag not in known:
         near = nearest(str(tag), known)
@@ -251,7 +252,15 @@ def _value_from_json(obj: Any, hint: Any, kinds: Kinds, place: str) -> Any:
 
 @cache
 def _comments(kind: type[Any]) -> dict[str, str]:
-    """Field → the comment beside it, from the class's own source; empty where there is no source to read."""
+    """Field → the comment beside it, in its own class or in the one that it is inherited from."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        found |= _own_comments(each) if is_dataclass(each) else {}
+    return found
+
+
+def _own_comments(kind: type[Any]) -> dict[str, str]:
+    """Field → comment, from a class's own source; empty where there is no source to read."""
     try:
         source = textwrap.dedent(inspect.getsource(kind))
     except (OSError, TypeError):
@@ -273,6 +282,17 @@ def _comments(kind: type[Any]) -> dict[str, str]:
 @cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
     return get_type_hints(kind)
+
+
+def _classes(kinds: Kinds) -> dict[str, type]:
+    """The kinds without the instances."""
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
+
+
+def _named(kinds: Kinds, hint: Any) -> dict[str, Any]:
+    """Every name that may be written where the annotation allows a node."""
+    nodes = _nodes(hint)
+    return {name: kind for name, kind in kinds.items() if kind in nodes or type(kind) in nodes}
 
 
 def _fields(kind: Any) -> list[Field[Any]]:

@@ -6,8 +6,21 @@ import pytest
 
 from regard.config import from_json, override, to_json, tree
 from regard.errors import UserError
-from regard.models import MODELS, LstmnConfig, Seq2SeqConfig, StructuredConfig
+from regard.models import (
+    MODELS,
+    SIZES,
+    BertConfig,
+    GptConfig,
+    LstmnConfig,
+    Seq2SeqConfig,
+    StructuredConfig,
+    TransformerConfig,
+)
+from regard.objectives import MaskedTokens
 from regard.recipes import KINDS, RECIPES, Recipe, find_recipe
+from regard.recipes.recipe import DATA, OBJECTIVES
+
+TOGETHER = {("model", "width"), ("model", "heads")}  # the one must be a multiple of the other
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -24,6 +37,8 @@ def test_a_recipe_from_before_a_setting_was_known_is_read(name):
     recipe = find_recipe(name)
     for part in ("plan", "model", "data", "objective"):
         for field in dataclasses.fields(getattr(recipe, part)):
+            if (part, field.name) in TOGETHER:
+                continue
             stored = to_json(recipe, KINDS)
             del stored[part][field.name]
             read = getattr(from_json(stored, KINDS), part)
@@ -41,7 +56,9 @@ def test_every_setting_of_plan_and_objective_is_explained(name):
 
 
 def test_every_part_has_one_name():
-    assert len(set(KINDS.values())) == len(KINDS)
+    classes = [kind for kind in KINDS.values() if isinstance(kind, type)]
+    assert len(set(classes)) == len(classes) == len(KINDS) - len(SIZES)
+    assert len(KINDS) == sum(map(len, (DATA, MODELS, OBJECTIVES, SIZES))) + 2  # no name twice
     assert MODELS.items() <= KINDS.items()
     assert all(dataclasses.is_dataclass(kind) for kind in KINDS.values())
 
@@ -78,3 +95,57 @@ def test_parts_that_fit_can_be_exchanged_together():
     made = override(find_recipe("text"), ["objective=teacher", "objective.ratio=0.5"], KINDS)
     assert isinstance(made, Recipe)
     assert made.task == "language"
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "task"),
+    [
+        ("translate", "transformer", "translate"),
+        ("multi30k-de-en", "transformer", "translate"),
+        ("multi30k", "seq2seq", "translate"),
+        ("text", "gpt", "language"),
+        ("shakespeare", "lstmn", "language"),
+    ],
+)
+def test_recipes_take_either_family(name, model, task):
+    made = override(find_recipe(name), [f"model={model}"], KINDS)
+    assert type(made.model) is MODELS[model]
+    assert made.task == task
+
+
+def test_the_model_decides_between_the_tasks_of_lines():
+    assert find_recipe("text").task == "language"
+    assert find_recipe("masked").task == "fill"
+    filled = override(find_recipe("text"), ["model=bert", "objective=masked"], KINDS)
+    assert filled.task == "fill"
+    assert isinstance(filled.objective, MaskedTokens)
+    with pytest.raises(UserError, match="objective=next: does not fit model=bert; use objective=masked"):
+        override(find_recipe("text"), ["model=bert"], KINDS)
+    with pytest.raises(
+        UserError, match="model=seq2seq: does not fit data=lines; use model=lstmn or model=gpt or model=b"
+    ):
+        override(find_recipe("text"), ["model=seq2seq"], KINDS)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_published_sizes_are_trained_on_the_vocabulary_of_the_data(name):
+    kind = type(SIZES[name])
+    recipe = {GptConfig: "text", BertConfig: "masked", TransformerConfig: "translate"}[kind]
+    made = override(find_recipe(recipe), [f"model={name}", "model.dropout=0.25"], KINDS).model
+    assert type(made) is kind
+    assert (made.width, made.layers, made.dropout) == (SIZES[name].width, SIZES[name].layers, 0.25)
+    assert {getattr(made, field, 0) for field in ("vocab", "source_vocab", "target_vocab")} == {0}
+
+
+def test_the_published_shapes():
+    base, big = find_recipe("wmt14").model, find_recipe("wmt14-big").model
+    assert (base.width, base.inner, base.layers, base.shared) == (512, 2048, 6, "all")
+    assert (big.width, big.inner, big.heads) == (1024, 4096, 16)
+    assert find_recipe("wmt14").data.joint
+    small, tiny = find_recipe("shakespeare").model, find_recipe("shakespeare-cpu").model
+    count = {
+        name: sum(w.numel() for w in dataclasses.replace(m, vocab=69).build().parameters())
+        for name, m in (("small", small), ("tiny", tiny))
+    }
+    assert 10.6e6 < count["small"] < 10.9e6
+    assert 0.79e6 < count["tiny"] < 0.82e6

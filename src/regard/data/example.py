@@ -1,7 +1,8 @@
-"""What every corpus is made of: an example, and three lists of them."""
+"""What every corpus is made of: an example, and three sequences of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,8 +25,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The three parts of a data set; a part that was not given is an empty list."""
+    """The three parts of a data set; a part that was not given is empty.
 
-    train: list[Example] = field(default_factory=list)
+    Of running text the examples are stretches of it, in order: joined they are the text.
+    """
+
+    train: Sequence[Example] = field(default_factory=list)  # may stay on the disk until it is asked for
     valid: list[Example] = field(default_factory=list)
     test: list[Example] = field(default_factory=list)

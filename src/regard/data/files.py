@@ -15,26 +15,29 @@ from regard.data.example import Example
 from regard.errors import UserError
 
 
-def read_lines(path: str | Path) -> list[str]:
-    r"""The lines of a UTF-8 text file, compressed by gzip (.gz) or xz (.xz) or not, without their ends.
-
-    Only \n and \r\n end a line: the rarer separators of Unicode may stand inside a sentence, and parallel files must
-    keep in step.
-    """
+def read_text(path: str | Path) -> str:
+    """A UTF-8 text file as it stands, compressed by gzip (.gz) or xz (.xz) or not."""
     path = Path(path).expanduser()
     with opened(path) as file:
         data = file.read()
     if not data.strip():
-        raise UserError(f"{path}: the file is empty; give one with a line of text per example.")
+        raise UserError(f"{path}: the file is empty; give one with some text in it.")
     if (zero := data.find(b"\0")) >= 0:
         raise UserError(f"{path}: byte {zero} is zero, so this is a binary file or UTF-16; save it as UTF-8 text.")
     try:
-        text = data.decode("utf-8-sig")  # a byte order mark is no part of the first line
+        return data.decode("utf-8-sig")  # a byte order mark is no part of the text
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        cure = "convert it, for example with: iconv -f latin1 -t utf-8"
-        raise UserError(f"{path}, line {line}: not UTF-8 (byte {data[error.start]:#04x}); {cure}") from error
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+        raise not_utf8(path, line, data[error.start]) from error
+
+
+def read_lines(path: str | Path) -> list[str]:
+    r"""The lines of a text file, without their ends.
+
+    Only \n and \r\n end a line: the rarer separators of Unicode may stand inside a sentence, and parallel files must
+    keep in step.
+    """
+    return [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
 
 
 def read_pairs(path: str | Path) -> list[Example]:
@@ -74,18 +77,31 @@ def read_columns(path: str | Path, *names: str) -> list[tuple[int, list[str]]]:
 
 def data_folder() -> Path | None:
     """Where corpora that are not made here lie: the folder that REGARD_DATA names, if it is set."""
-    folder = os.environ.get("REGARD_DATA")
+    return _named("REGARD_DATA")
+
+
+def cache_folder() -> Path:
+    """Where what is fetched goes: the folder that REGARD_CACHE names, or else REGARD_DATA, or else ~/.cache/regard."""
+    return _named("REGARD_CACHE") or data_folder() or Path("~/.cache/regard").expanduser()
+
+
+def find_data(name: str, cure: str = "") -> Path:
+    """A file of the data folder or of what was fetched, by its path inside it, packed (.gz) or not."""
+    folders = [folder for folder in (data_folder(), cache_folder()) if folder is not None]
+    plain = name.removesuffix(".gz")
+    for path in (folder / each for folder in folders for each in (name, plain, f"{plain}.gz")):
+        if path.is_file():
+            return path
+    if data_folder() is None:
+        raise UserError(f"{name}: not found, as REGARD_DATA is not set; set it to the folder that holds {name}{cure}")
+    now = f"set REGARD_DATA (now {folders[0]}) to the folder that holds {name}{cure}"
+    raise UserError(f"{folders[0] / name}: not found; {now}")
+
+
+def _named(variable: str) -> Path | None:
+    """The folder that a variable of the environment names, if it is set."""
+    folder = os.environ.get(variable)
     return Path(folder).expanduser() if folder else None
-
-
-def find_data(name: str) -> Path:
-    """A file of the data folder, by its path inside it."""
-    folder = data_folder()
-    if folder is None:
-        raise UserError(f"{name}: not found, as REGARD_DATA is not set; set it to the folder that holds {name}")
-    if not (folder / name).is_file():
-        raise UserError(f"{folder / name}: not found; set REGARD_DATA (now {folder}) to the folder that holds {name}")
-    return folder / name
 
 
 @contextmanager
@@ -114,6 +130,12 @@ def _open(path: Path) -> gzip.GzipFile | lzma.LZMAFile | io.BufferedReader:
             return lzma.open(path)
         case _:
             return path.open("rb")
+
+
+def not_utf8(path: Path, line: int, byte: int) -> UserError:
+    """What to say of a byte that no UTF-8 text has there."""
+    cure = "convert it, for example with: iconv -f latin1 -t utf-8"
+    return UserError(f"{path}, line {line}: not UTF-8 (byte {byte:#04x}); {cure}")
 
 
 def _shortened(line: str) -> str:

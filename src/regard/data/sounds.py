@@ -32,16 +32,16 @@ class Sounds:
 
     def load(self) -> Corpus:
         """Train on every pronunciation; judge valid and test by one example a word, any pronunciation accepted."""
-        corpus = Corpus()
+        train, valid, test = list[Example](), list[Example](), list[Example]()
         for word, spoken in read_dictionary(find_dictionary(), self.stress).items():
             match int(hashlib.sha256(word.encode()).hexdigest(), 16) % 20:
                 case 0:
-                    corpus.test.append(Example(word, spoken[0], others=spoken[1:]))
+                    test.append(Example(word, spoken[0], others=spoken[1:]))
                 case 1:
-                    corpus.valid.append(Example(word, spoken[0], others=spoken[1:]))
+                    valid.append(Example(word, spoken[0], others=spoken[1:]))
                 case _:
-                    corpus.train.extend(Example(word, each) for each in spoken)
-        return corpus
+                    train.extend(Example(word, each) for each in spoken)
+        return Corpus(train, valid, test)
 
 
 def find_dictionary() -> Path:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from regard.data.download import CURE
 from regard.data.example import Corpus, Example
 from regard.data.files import find_data, read_columns, read_lines, read_pairs, read_parallel
+from regard.data.large import open_parallel
 from regard.errors import UserError
 
 HELD_OUT = 0.02  # the part of the training examples that becomes the validation set where none is given
@@ -29,6 +31,7 @@ class Pairs:
     source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
     target_tokens: str = "bpe"  # the same for targets
     vocab: int = 8000  # the most tokens on either side
+    joint: bool = False  # one vocabulary for both sides, learnt from both
 
     def load(self) -> Corpus:
         return _load(self.train, self.valid, self.test, _read_pairs)
@@ -66,17 +69,49 @@ class Labelled:
 class Multi30k:
     """Captions of pictures in several languages (Elliott et al. 2016), in $REGARD_DATA/multi30k."""
 
-    source: str = "de"  # the language that is read
+    source: str = "de"  # the language that is read: de, en or fr
     target: str = "en"  # the language that is said
     source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
     target_tokens: str = "bpe"  # the same for targets
     vocab: int = 8000  # the most tokens on either side
+    joint: bool = False  # one vocabulary for both sides, learnt from both
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        parts, languages = ("train", "val", "test_2016_flickr"), (self.source, self.target)
+        return tuple(f"multi30k/{part}.{language}.gz" for part in parts for language in languages)
 
     def load(self) -> Corpus:
-        return Corpus(*(self._read(part) for part in ("train", "val", "test_2016_flickr")))
+        paths = [find_data(name, CURE) for name in self.files]
+        return Corpus(*(read_parallel(*pair) for pair in zip(paths[::2], paths[1::2])))
 
-    def _read(self, part: str) -> list[Example]:
-        return read_parallel(*(find_data(f"multi30k/{part}.{language}.gz") for language in (self.source, self.target)))
+
+@dataclass(frozen=True)
+class Wmt14:
+    """News and parliament, English and German (Bojar et al. 2014), in $REGARD_DATA/wmt14.
+
+    Plain files `train`, `newstest2013` (for validation) and `newstest2014` (for the test), each with the ending of a
+    language; 4.5 million pairs stay on the disk until they are asked for. --download brings the files that Luong et al.
+    2015 prepared. Those are cut into words and punctuation with spaces, so that BLEU on them is tokenised BLEU, which
+    is not to be held against that of plain text.
+    """
+
+    source: str = "en"  # the language that is read: en or de
+    target: str = "de"  # the language that is said
+    source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
+    target_tokens: str = "bpe"  # the same for targets
+    vocab: int = 37_000  # the most tokens on either side
+    joint: bool = True  # one vocabulary for both sides, learnt from both
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        parts, languages = ("train", "newstest2013", "newstest2014"), (self.source, self.target)
+        return tuple(f"wmt14/{part}.{language}" for part in parts for language in languages)
+
+    def load(self) -> Corpus:
+        paths = [find_data(name, CURE) for name in self.files]
+        train = open_parallel(paths[0], paths[1])
+        return Corpus(train, read_parallel(paths[2], paths[3]), read_parallel(paths[4], paths[5]))
 
 
 @dataclass(frozen=True)
@@ -92,16 +127,16 @@ class GreekEnglish:
 
     def load(self) -> Corpus:
         path = find_data("align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz")
-        corpus = Corpus()
+        train, valid, test = list[Example](), list[Example](), list[Example]()
         for number, (name, source, target, links, *_) in read_columns(path, "id", "source", "target", "links"):
             try:
                 pairs = (link.split("-") for link in links.split())
                 gold = frozenset((int(i), int(j)) for i, j in pairs)
             except ValueError as error:
                 raise UserError(f'{path}, line {number}: links must read "0-0 1-2 …", found {links[:40]!r}') from error
-            part = {0: corpus.valid, 1: corpus.test}.get(_hash(name) % 20, corpus.train)
+            part = {0: valid, 1: test}.get(_hash(name) % 20, train)
             part.append(Example(source, target, links=gold))
-        return corpus
+        return Corpus(train, valid, test)
 
 
 def hold_out(examples: list[Example]) -> tuple[list[Example], list[Example]]:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from regard.data.dates import Dates
 from regard.data.sounds import Sounds
-from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs
+from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
+from regard.data.streams import Book, Shakespeare
 from regard.errors import UserError, nearest
-from regard.models import MODELS, LstmnConfig, Seq2SeqConfig, StructuredConfig
-from regard.objectives import Labelling, NextToken, ProfessorForcing, TeacherForcing
+from regard.models import MODELS, ModelConfig, Seq2SeqConfig
+from regard.objectives import Labelling, MaskedTokens, NextToken, ProfessorForcing, TeacherForcing
 from regard.recipes.plan import Plan
 
 # Every measure, and whether less of it is better.
@@ -31,23 +32,36 @@ DATA: dict[str, type] = {
     "sounds": Sounds,
     "pairs": Pairs,
     "multi30k": Multi30k,
+    "wmt14": Wmt14,
     "greek": GreekEnglish,
     "lines": Lines,
+    "book": Book,
+    "shakespeare": Shakespeare,
     "labelled": Labelled,
 }
 OBJECTIVES: dict[str, type] = {
     "teacher": TeacherForcing,
     "professor": ProfessorForcing,
     "next": NextToken,
+    "masked": MaskedTokens,
     "label": Labelling,
 }
 
-# What may stand together, by what the data asks for.
+# What may stand together. Data that serves several tasks has the first one, unless the model is for another.
 FITTING: dict[str, tuple[str, ...]] = {
-    "translate": ("dates", "sounds", "pairs", "multi30k", "greek", "seq2seq", "teacher", "professor"),
-    "language": ("lines", "lstmn", "next", "teacher", "professor"),
+    "translate": (
+        *("dates", "sounds", "pairs", "multi30k", "wmt14", "greek"),
+        *("seq2seq", "transformer"),
+        *("teacher", "professor"),
+    ),
+    "language": ("lines", "book", "shakespeare", "lstmn", "gpt", "next", "teacher", "professor"),
+    "fill": ("lines", "bert", "masked"),
     "classify": ("labelled", "structured", "label"),
 }
+
+
+Data = Dates | Sounds | Pairs | Multi30k | Wmt14 | GreekEnglish | Lines | Book | Shakespeare | Labelled
+AnyObjective = TeacherForcing | ProfessorForcing | NextToken | MaskedTokens | Labelling
 
 
 @dataclass(frozen=True)
@@ -56,9 +70,9 @@ class Recipe:
 
     name: str = ""  # what to call it
     title: str = ""  # one line about it
-    data: Dates | Sounds | Pairs | Multi30k | GreekEnglish | Lines | Labelled = field(default_factory=Dates)
-    model: Seq2SeqConfig | LstmnConfig | StructuredConfig = field(default_factory=Seq2SeqConfig)
-    objective: TeacherForcing | ProfessorForcing | NextToken | Labelling = field(default_factory=TeacherForcing)
+    data: Data = field(default_factory=Dates)
+    model: ModelConfig = field(default_factory=Seq2SeqConfig)
+    objective: AnyObjective = field(default_factory=TeacherForcing)
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # what to measure beside the loss
 
@@ -69,18 +83,26 @@ class Recipe:
         if self.plan.select not in {"loss", *self.metrics}:
             near = nearest(self.plan.select, {"loss", *self.metrics})
             raise UserError(f"plan.select={self.plan.select}: the recipe does not measure that.{near}")
-        for part, table in (("model", MODELS), ("objective", OBJECTIVES)):
-            name = _name(getattr(self, part), table)
-            fitting = [f"{part}={other}" for other in table if other in FITTING[self.task]]
-            if name not in FITTING[self.task]:
-                raise UserError(
-                    f"{part}={name}: does not fit data={_name(self.data, DATA)}; use {' or '.join(fitting)}."
-                )
+        data = _name(self.data, DATA)
+        tasks = _tasks(data)
+        models = [name for task in tasks for name in FITTING[task] if name in MODELS]
+        objectives = [name for name in FITTING[self.task] if name in OBJECTIVES]
+        for part, table, fitting in (("model", MODELS, models), ("objective", OBJECTIVES, objectives)):
+            if (name := _name(getattr(self, part), table)) not in fitting:
+                cure = " or ".join(f"{part}={other}" for other in fitting)
+                several = part == "objective" and len(tasks) > 1  # then the model is what it does not fit
+                beside = f"model={_name(self.model, MODELS)}" if several else f"data={data}"
+                raise UserError(f"{part}={name}: does not fit {beside}; use {cure}.")
 
     @property
     def task(self) -> str:
-        """translate, language or classify: what the data asks for."""
-        return next(task for task, fitting in FITTING.items() if _name(self.data, DATA) in fitting)
+        """translate, language, fill or classify: what the data asks for, and of that what the model does."""
+        tasks, model = _tasks(_name(self.data, DATA)), _name(self.model, MODELS)
+        return next((task for task in tasks if model in FITTING[task]), tasks[0])
+
+
+def _tasks(data: str) -> list[str]:
+    return [task for task, fitting in FITTING.items() if data in fitting]
 
 
 def _name(part: object, table: Mapping[str, type]) -> str:

@@ -1,14 +1,17 @@
-"""Recipes for a person's own text: what comes next, and what it is."""
+"""Recipes for a person's own text: what comes next, what is missing, and what it is."""
 
 from regard.data.sources import Labelled, Lines
-from regard.models import LstmnConfig, StructuredConfig
-from regard.objectives import Labelling, NextToken
+from regard.models import BertConfig, LstmnConfig, StructuredConfig
+from regard.objectives import Labelling, MaskedTokens, NextToken
 from regard.recipes.plan import Plan
 from regard.recipes.recipe import Recipe
 
 
 def text() -> Recipe:
-    """A language model of your own lines that attends to its own past: `data.train=FILE`."""
+    """A language model of your own lines that attends to its own past: `data.train=FILE`.
+
+    `model=gpt` trains a Transformer instead; `data=book` reads the file as one running text.
+    """
     return Recipe(
         name="text",
         title="a language model of your own text",
@@ -16,6 +19,19 @@ def text() -> Recipe:
         model=LstmnConfig(),
         objective=NextToken(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=2e-3, evaluate=200),
+        metrics=("perplexity",),
+    )
+
+
+def masked() -> Recipe:
+    """A model of your own lines that fills in what is hidden, as BERT does (Devlin et al. 2019): `data.train=FILE`."""
+    return Recipe(
+        name="masked",
+        title="fill in the gaps of your own text",
+        data=Lines(tokens="bpe"),
+        model=BertConfig(segments=0, context=256),
+        objective=MaskedTokens(),
+        plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=500, schedule="linear", evaluate=500),
         metrics=("perplexity",),
     )
 

@@ -177,7 +177,7 @@ def test_the_rate_rises_and_falls_as_the_schedule_says():
     plan = Plan(steps=100, warmup=10, rate=1.0)
 
     def rates(schedule):
-        return [rate_at(dataclasses.replace(plan, schedule=schedule), n) for n in range(100)]
+        return [rate_at(dataclasses.replace(plan, schedule=schedule), n, width=1) for n in range(100)]
 
     for schedule in ("constant", "linear", "cosine", "inverse-sqrt"):
         assert rates(schedule)[:10] == pytest.approx([(n + 1) / 10 for n in range(10)])
@@ -189,10 +189,31 @@ def test_the_rate_rises_and_falls_as_the_schedule_says():
     assert rates("inverse-sqrt")[39] == pytest.approx(0.5)
 
 
+def test_noam_is_the_papers_equation():
+    """Vaswani et al. 2017, eq. 3; its highest rate is that of the last step of the warm-up."""
+    plan = Plan(steps=10_000, warmup=4000, rate=2.0, schedule="noam")
+    for n in (1, 7, 3999, 4000, 4001, 10_000):
+        assert rate_at(plan, n - 1, width=512) == pytest.approx(2 * 512**-0.5 * min(n**-0.5, n * 4000**-1.5))
+    rates = [rate_at(plan, n, width=512) for n in range(10_000)]
+    assert rates.index(max(rates)) == 3999
+    assert rate_at(dataclasses.replace(plan, warmup=0), 3, width=4) == pytest.approx(2 * 0.5 * 0.5)
+    steps = train(_judged(), Batches(PAIRS, budget=64, seed=1), dataclasses.replace(plan, steps=2))
+    assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(2)]
+    with pytest.raises(UserError, match=r"plan.schedule=noam: .* use inverse-sqrt"):
+        next(train(Judged(Bursting(1.0), Burst()), Batches(PAIRS, budget=64, seed=1), plan))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_betas_and_epsilon_reach_the_optimiser(optimizer):
+    plan = dataclasses.replace(PLAN, optimizer=optimizer, betas=(0.9, 0.98), epsilon=1e-9)
+    for group in build_optimizer(_judged(), plan).param_groups:
+        assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
+
+
 def test_the_steps_tell_what_was_set():
     plan = dataclasses.replace(PLAN, schedule="linear", warmup=1)
     steps = list(train(_judged(), Batches(PAIRS, budget=64, seed=1), plan))
-    assert [step.rate for step in steps] == [rate_at(plan, n) for n in range(3)]
+    assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(3)]
     assert all(step.terms == {"nll": pytest.approx(step.loss)} for step in steps)
     assert all(step.seconds > 0 for step in steps)
 
@@ -207,8 +228,14 @@ def test_the_steps_tell_what_was_set():
         ("clip", -1.0),
         ("keep", 0),
         ("batch_tokens", 1),
+        ("epsilon", 0.0),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_by_name(setting, value):
     with pytest.raises(UserError, match=f"plan.{setting}={value}"):
         Plan(**{setting: value})
+
+
+def test_betas_that_cannot_be_are_refused_as_they_were_written():
+    with pytest.raises(UserError, match=r"plan.betas=0.9,1.0: give two numbers"):
+        Plan(betas=(0.9, 1.0))

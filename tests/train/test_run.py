@@ -19,9 +19,12 @@ from regard.models import LstmnConfig, StructuredConfig
 from regard.objectives import Labelling, NextToken
 from regard.recipes import KINDS, Plan, Recipe
 from regard.train import Diverged
+from regard.train.estimate import estimate
 from regard.train.events import Evaluated, Finished, Progress, Saved, Started
 from regard.train.folder import is_run
+from regard.train.prepare import Prepared
 from regard.train.run import Run
+from regard.train.saved import read_mark
 from regard.verbs.loaded import load
 
 
@@ -212,14 +215,14 @@ def test_a_run_stays_where_it_was_started(recipe, tmp_path, monkeypatch):
 class _Pressed:
     """Ctrl-C in the middle of the n-th step."""
 
-    def __init__(self, monkeypatch, n):
+    def __init__(self, monkeypatch, n, number=signal.SIGINT):
         from regard.data.batches import Batches
 
         batch = Batches.batch
 
         def pressing(batches, step):
             if step == n:
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(number)
             return batch(batches, step)
 
         monkeypatch.setattr(Batches, "batch", pressing)
@@ -239,6 +242,57 @@ def test_an_interrupt_saves_and_the_run_goes_on_bit_equal(recipe, tmp_path, monk
     list(Run(recipe(), out, "resume"))
     assert _equal(_weights(out, 8), _weights(tmp_path / "straight", 8))
     assert marked(out, "best") == marked(tmp_path / "straight", "best")
+
+
+def test_sigterm_saves_as_ctrl_c_does(recipe, tmp_path, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        _Pressed(patch, n=2, number=signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe(), tmp_path / "run"))
+    assert marked(tmp_path / "run", "latest") == "000003"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_out_of_memory_names_the_settings_and_saves(recipe, tmp_path, monkeypatch):
+    from regard.data.batches import Batches
+
+    def full(*_given):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    told = r"out of memory on cpu: lower plan.batch_tokens \(160\) and raise plan.accumulate \(1\)"
+    batch = Batches.batch
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "batch", lambda batches, step: full() if step == 5 else batch(batches, step))
+        with pytest.raises(UserError, match=told):
+            list(Run(recipe(), tmp_path / "training"))
+    assert resolve(tmp_path / "training", ("latest",)).name == "000005"
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "evaluate", full)
+        with pytest.raises(UserError, match=told):
+            list(Run(recipe(), tmp_path / "judging"))
+    assert resolve(tmp_path / "judging", ("latest",)).name == "000004"
+    list(Run(recipe(), tmp_path / "judging", "resume"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Prepared, "build", full)
+        with pytest.raises(UserError, match=told):
+            Run(recipe(), tmp_path / "building")
+        with pytest.raises(UserError, match=told):
+            estimate(recipe())
+
+
+def test_a_run_from_before_there_were_ranks_is_resumed(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4", "plan.accumulate=2", "plan.minutes=9"), out))
+    state = out / "steps/000004/training/state.json"
+    stored = json.loads(state.read_text())
+    assert stored.pop("batches") == 2
+    state.write_text(json.dumps(stored))
+    assert read_mark(out / "steps/000004").batches == 0
+    (out / "steps/000004/manifest.json").write_text('{"files": {}}')
+    assert Run(None, out, "resume").mark.batches == 2
+    with pytest.raises(UserError, match=r"plan.accumulate=1 on 1 rank: .* resume with plan.accumulate=2"):
+        Run(recipe("plan.steps=4"), out, "resume")
 
 
 def test_an_abandoned_run_saves_too(recipe, tmp_path):

@@ -66,10 +66,12 @@ def _plain(events: Iterable[Event], console: Console, name: str) -> Iterable[Eve
 
 def _started(event: Started) -> str:
     onward = f"onward from step {event.step}, " if event.step else ""
+    place = event.device if event.ranks == 1 else f"{event.ranks} ranks, this one on {event.device}"
     dropped = f", {event.dropped:,} too long" if event.dropped else ""
     return (
-        f"{event.path}: {onward}{size(event.parameters)} parameters on {event.device} ({event.precision}), "
-        f"{event.examples:,} examples{dropped}, {event.epoch:,} batches of {event.shapes} shapes"
+        f"{event.path}: {onward}{size(event.parameters)} parameters on {place} ({event.precision}), "
+        f"{event.examples:,} examples{dropped}, {event.epoch:,} batches of {event.shapes} "
+        f"{'shape' if event.shapes == 1 else 'shapes'}"
     )
 
 

@@ -1,6 +1,8 @@
 """`regard train`: a recipe carried out, and what came of it."""
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
     from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
     from regard.train.folder import Existing
+    from regard.train.parallel import Ranks
 
-INTERRUPTED = 130
+MISTAKE, INTERRUPTED = 2, 130
 TALLEST = 48  # rows of an alignment that is shown beside the first; the report has them all
 
 
@@ -30,16 +33,20 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size, memory and time; train nothing.")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="Then train the same without attention.")] = False,
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch public data, or from=hf:OWNER/NAME, that is not here yet.")
+    ] = False,
     json: options.Json = False,
     seed: options.Seed = None,
     device: options.MaybeDevice = None,
     precision: options.MaybePrecision = None,
     batch_tokens: options.MaybeBatchTokens = None,
 ) -> None:
-    """Train a recipe; any of its settings can be changed as setting=value, and from=DIR starts from another run.
+    """Train a recipe; any of its settings can be changed as setting=value.
 
-    The run is a directory that survives a kill at any moment; Ctrl-C saves. In the end come the score, some examples
-    with their alignment, and a report in one HTML file.
+    from=DIR starts from the weights and the tokenizers of another run, or of a public checkpoint. The run is a
+    directory that survives a kill at any moment; Ctrl-C saves. In the end come the score, some examples with their
+    attention, and a report in one HTML file.
 
     \b
     Examples:
@@ -47,27 +54,50 @@ def train(
       regard train dates model.score=general plan.steps=400 --out runs/general
       regard train translate data.train=pairs.tsv plan.minutes=30
       regard train translate data.train=b.tsv from=runs/a --out runs/b
+      regard train text data.train=mine.txt from=hf:openai-community/gpt2 --download
+      regard train multi30k --download
       regard train dates --resume
       regard train sounds --dry-run
+      torchrun --nproc-per-node 2 -m regard train dates
     """
+    from regard.train.parallel import joined
+
     if resume and overwrite:
         raise UserError("--resume and --overwrite: a run can be gone on with or replaced, not both; give one.")
     flags = {"seed": seed, "device": device, "precision": precision, "batch_tokens": batch_tokens}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
     changes = [setting for setting in given if not setting.startswith("from=")]
-    starts = [Path(setting.removeprefix("from=")) for setting in given if setting.startswith("from=")]
+    start = next((setting.removeprefix("from=") for setting in reversed(given) if setting.startswith("from=")), None)
     place = out or Path("runs") / recipe
-    chosen = _chosen(recipe, changes, place if resume else None)
-    console = Console(stderr=json)
-    if dry_run:
-        _estimate(chosen, console, json)
-        return
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
-    again = shlex.join([program(), "train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
-    jobs = {recipe: Job(chosen, place, existing, starts[-1] if starts else None, again)}
-    if baseline:
-        jobs["no attention"] = _baseline(jobs[recipe])
-    _conclude([_carry_out(name, job, console) for name, job in jobs.items()], console, json)
+    again = shlex.join(["train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
+    with joined() as ranks, _one_voice(ranks):
+        console = Console(stderr=json, quiet=not ranks.first)
+        chosen = _chosen(recipe, changes, place if resume else None)
+        init = _fetched(chosen, start, download, ranks, console)
+        if dry_run:
+            _estimate(chosen, ranks, console, json)
+            return
+        me = f"torchrun --nproc-per-node {ranks.neighbours} -m regard" if ranks.several else program()
+        jobs = {recipe: Job(chosen, place, existing, init, f"{me} {again}")}
+        if baseline:
+            jobs["no attention"] = _baseline(jobs[recipe])
+        outcomes = [_carry_out(name, job, ranks, console) for name, job in jobs.items()]
+        _conclude([outcome for outcome in outcomes if outcome], console, json)
+
+
+@contextmanager
+def _one_voice(ranks: "Ranks") -> Iterator[None]:
+    """Of several ranks that fail together only the first to do so says why."""
+    try:
+        yield
+    except typer.Exit:  # it has said what there is to say
+        ranks.speak()
+        raise
+    except Exception:
+        if not ranks.speak():
+            raise typer.Exit(MISTAKE) from None
+        raise
 
 
 @dataclass(frozen=True)
@@ -100,11 +130,29 @@ def _chosen(name: str, settings: list[str], resumed: Path | None) -> "Recipe":
     return override(recipe, settings, KINDS)
 
 
-def _estimate(recipe: "Recipe", console: Console, json: bool) -> None:
-    """What the run would cost here."""
+def _fetched(recipe: "Recipe", start: str | None, download: bool, ranks: "Ranks", console: Console) -> Path | None:
+    """Where the weights to start from lie. What is to be downloaded is here now: the first rank does, others wait."""
+    from regard.cli.fetch import fetch_data
+    from regard.pretrained.hub import SIGN, found
+
+    named = start is not None and start.startswith(SIGN)
+    if ranks.first and download:
+        if named:
+            found(str(start), download)
+        if getattr(recipe.data, "files", ()) or not named:
+            fetch_data(recipe.data, console)
+    if download:
+        ranks.from_first([])
+    return None if start is None else found(start)
+
+
+def _estimate(recipe: "Recipe", ranks: "Ranks", console: Console, json: bool) -> None:
+    """What the run would cost here, on one rank."""
     from regard.cli.figures import duration, size
     from regard.train.estimate import estimate
 
+    if not ranks.first:
+        return
     found = estimate(recipe)
     if json:
         say(vars(found))
@@ -137,34 +185,38 @@ def _baseline(job: Job) -> Job:
     return Job(plain, out, "overwrite" if fresh else job.existing, None, job.again)
 
 
-def _carry_out(name: str, job: Job, console: Console) -> "Outcome":
-    """Train to the end and judge the best step; Ctrl-C saves and says how to go on."""
+def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcome | None":
+    """Train to the end and let the first rank judge the best step; Ctrl-C saves and says how to go on."""
     from regard.cli.conclude import judge
     from regard.cli.progress import follow
     from regard.train.run import Run
 
-    run = Run(job.recipe, job.out, job.existing, job.init)
+    run = Run(job.recipe, job.out, job.existing, job.init, ranks)
     try:
         finished = follow(run, console, name)
     except KeyboardInterrupt:
         told = f"\nstopped and saved at step {run.mark.step}; go on with: {job.again}"
         console.print(told, highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
-    return judge(name, run, finished)
+    return judge(name, run, finished) if ranks.first else None
 
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     """The score, some examples, the report, and what to do next."""
-    from regard.cli.conclude import next_commands, score_table, views, write_report
+    from regard.cli.conclude import next_commands, said, sample_table, score_table, views, write_report
 
+    if not outcomes:  # they are the first rank's to tell
+        return
     first = outcomes[0]
-    seen = views(first)
-    path = write_report(outcomes, seen)
+    seen, told = views(first), said(first)
+    path = write_report(outcomes, seen, told)
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
         say({**runs[0], "report": path, "others": runs[1:]})
         return
     console.print("", score_table(outcomes), "")
+    if told:
+        console.print(sample_table(told), "")
     for number, view in enumerate(seen):
         if number == 0 or len(view.rows) <= TALLEST:  # a model that has learnt little does not know where to stop
             console.print(view.text(), "")

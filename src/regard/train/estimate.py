@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import Batch, Batches
+from regard.data.streams import Windows
 from regard.recipes.recipe import Recipe
 from regard.train.loop import train
+from regard.train.memory import within_memory
 from regard.train.optim import build_optimizer, optimizer_state
-from regard.train.prepare import prepare
+from regard.train.prepare import Prepared, prepare
 
 ORDINARY = 5  # batches that are timed; the first one, which warms up, is not counted
 
@@ -39,7 +41,7 @@ class Estimate:
 class Chosen:
     """Batches of a corpus by their number, in another order."""
 
-    batches: Batches
+    batches: Batches | Windows
     numbers: list[int]
 
     def batch(self, step: int) -> Batch:
@@ -49,9 +51,14 @@ class Chosen:
 def estimate(recipe: Recipe) -> Estimate:
     """Prepare everything, make a few updates, keep nothing."""
     prepared = prepare(recipe)
-    judged, plan = prepared.build(), recipe.plan
+    with within_memory(recipe.plan, prepared.device):
+        return _measured(prepared)
+
+
+def _measured(prepared: Prepared) -> Estimate:
+    judged, plan = prepared.build(), prepared.recipe.plan
     optimizer = build_optimizer(judged, plan)
-    plain = replace(plan, steps=1, accumulate=1, capture=False)
+    plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
     with counted() as kept:
@@ -103,14 +110,14 @@ def counted() -> Iterator[Counted]:
         yield total
 
 
-def _longest(batches: Batches) -> int:
+def _longest(batches: Batches | Windows) -> int:
     """The number of a batch in the first epoch that has the most places."""
 
     def size(number: int) -> int:
         batch = batches.batch(number)
         return batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
 
-    return max(range(len(batches)), key=size)
+    return max(range(len(batches) if len(batches.shapes) > 1 else 1), key=size)
 
 
 def _bytes(tensors: list[Tensor]) -> int:

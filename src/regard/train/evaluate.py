@@ -1,18 +1,21 @@
 """How good a model is: its loss, what it says against what it should say, where it looks against where it should."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 
 from regard.alignment import aer, chance, inside, links_from, merge
-from regard.data.batches import FRAMES, Pair, collate, encode_examples
+from regard.data.batches import Batch, Pair, collate, encode_examples
 from regard.data.example import Example, Unit
+from regard.data.streams import Running, encode_again, in_order, joined, window_of
+from regard.device import seed_noise
 from regard.errors import UserError
 from regard.metrics import References, bleu, chrf, exact_match, perplexity, phoneme_error, word_error
-from regard.objectives import Labelling, NextToken, Objective, TeacherForcing
+from regard.objectives import Labelling, MaskedTokens, NextToken, Objective, TeacherForcing
 from regard.train.prepare import one_label
-from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
+from regard.verbs.forced import BATCH_TOKENS, Floats, forced, frame_of, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import translate
 
@@ -20,6 +23,7 @@ from regard.verbs.search import translate
 PLAIN: dict[str, Objective] = {
     "translate": TeacherForcing(),
     "language": NextToken(),
+    "fill": MaskedTokens(),
     "classify": Labelling(penalty=0.0),
 }
 TEXTS = {"exact": exact_match, "word_error": word_error, "phoneme_error": phoneme_error}
@@ -73,17 +77,42 @@ def evaluate(
 def _likelihood(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dict[str, float]:
     """Mean loss per target, its exponential, and for classes how often the likeliest is right."""
     task = model.module.task
-    pairs, objective = _encoded(model, examples), PLAIN[task]
+    objective = PLAIN[task]
     total, right, count = 0.0, 0, 0
-    for rows in grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens):
-        batch = collate([pairs[row] for row in rows], FRAMES[task]).to(model.device)
-        with model.autocast():
+    for number, batch in enumerate(_batches(model, examples, batch_tokens)):
+        count += objective.count(batch)["nll"]  # before it moves: nobody waits for the device
+        batch = batch.to(model.device)
+        with model.autocast(), _same_noise(model.device, number):
             total += float(objective(model.module, batch, 0)["nll"])
             if task == "classify":
                 right += int((model.module(batch).argmax(dim=-1) == batch.targets).sum())
-        count += batch.target_count
     found = {"loss": total / count, "perplexity": perplexity(-total, count)}
     return found | ({"accuracy": right / count} if task == "classify" else {})
+
+
+def _batches(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> Iterator[Batch]:
+    """Every target once: of running text in windows side by side, else with the examples of one length together."""
+    if data := _running(model):
+        text = encode_again(model.target_tokenizer, joined(examples))
+        yield from in_order(text, window_of(data, model.longest), batch_tokens)
+        return
+    pairs = encoded(model, examples)
+    for rows in grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens):
+        yield collate([pairs[row] for row in rows], frame_of(model))
+
+
+def _running(model: Loaded) -> Running | None:
+    """The data of a model that was trained on running text."""
+    data = model.recipe.data if model.recipe else None
+    return data if isinstance(data, Running) else None
+
+
+@contextmanager
+def _same_noise(device: torch.device, number: int) -> Iterator[None]:
+    """What an objective draws, such as the tokens it hides, is the same at every evaluation, and disturbs no one."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        seed_noise(0, 0, number)
+        yield
 
 
 def _compared(said: list[str], accepted: References, wanted: Collection[str]) -> Scores:
@@ -96,7 +125,7 @@ def _compared(said: list[str], accepted: References, wanted: Collection[str]) ->
 
 def _looks(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dict[str, float]:
     """Where the model looks to say the true targets, against where they come from."""
-    pairs = _encoded(model, examples)
+    pairs = encoded(model, examples)
     tables = [look.weights for look in forced(model, pairs, batch_tokens)]
     if any(table is None for table in tables) or not tables:
         return {}
@@ -133,19 +162,18 @@ def _units(model: Loaded, unit: Unit, pair: Pair, weights: Floats) -> Floats:
 
 def truncated(model: Loaded, examples: Sequence[Example]) -> int:
     """How many of the examples are longer than the model can read, so that they are judged by their beginnings."""
-    most = _most(model)
-    return 0 if most is None else sum(max(map(len, pair)) > most for pair in _whole(model, examples))
+    if _running(model):
+        return 0
+    return sum(pair != cut for pair, cut in zip(_whole(model, examples), encoded(model, examples)))
 
 
-def _encoded(model: Loaded, examples: Sequence[Example]) -> list[Pair]:
-    """The ids of both sides, no longer than the model can read."""
-    most = _most(model)
-    return [(source[:most], target[:most]) for source, target in _whole(model, examples)]
-
-
-def _most(model: Loaded) -> int | None:
-    """The most tokens of either side; in a language model the beginning takes a place."""
-    return model.longest and model.longest - (model.module.task == "language")
+def encoded(model: Loaded, examples: Sequence[Example]) -> list[Pair]:
+    """The ids of both sides, no longer than the model can read with their marks."""
+    pairs, frame, most = _whole(model, examples), frame_of(model), model.longest
+    if most is None:
+        return pairs
+    before, after = map(len, frame.sides(([], [])))
+    return [(source[: most - before], target[: most - after + frame.shift]) for source, target in pairs]
 
 
 def _whole(model: Loaded, examples: Sequence[Example]) -> list[Pair]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Started:
     dropped: int  # examples too long for the model or the batch
     shapes: int  # of batches
     epoch: int  # batches per epoch
+    ranks: int = 1  # processes that train together
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,15 @@ class Progress:
     terms: dict[str, float]
     rate: float
     norm: float
-    tokens_per_second: float
+    tokens_per_second: float  # real targets, of all ranks together
     seconds: float  # since the run began, earlier sittings included
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """As metrics.jsonl holds it."""
+        told = {"loss": self.loss, **self.terms, "rate": self.rate, "norm": self.norm}
+        speed = {"tokens_per_second": round(self.tokens_per_second), "seconds": round(self.seconds, 3)}
+        return {"step": self.step, "kind": "train", **told, **speed}
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,12 @@ from regard.stored import stored_recipe
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do about a run that is already there
 
-# Settings that a resumed run may change: they do not change what is learnt at a step.
-FREE = ("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log", "plan.device", "plan.threads")
+# Settings that a resumed run may change: they do not change what is learnt at a step. Of accumulate that is true as
+# long as all ranks together read as many batches as before, which `check_batches` sees to.
+FREE = (
+    *("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log"),
+    *("plan.device", "plan.threads", "plan.capture", "plan.compile", "plan.accumulate"),
+)
 
 
 def is_run(out: Path) -> bool:
@@ -49,6 +53,16 @@ def check_same(out: Path, recipe: Recipe) -> None:
                 f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; "
                 f"resume with {cure}, or choose another --out."
             )
+
+
+def check_batches(out: Path, accumulate: int, ranks: int, before: int) -> None:
+    """Refuse to go on with a run whose steps were made of more or fewer batches: `before`, on all ranks together."""
+    if accumulate * ranks == before:
+        return
+    now = f"plan.accumulate={accumulate} on {ranks} {'rank' if ranks == 1 else 'ranks'}"
+    fits = before % ranks == 0
+    cure = f"resume with plan.accumulate={before // ranks}" if fits else f"use a number of ranks that divides {before}"
+    raise UserError(f"{now}: the run in {out} was started with {before} batches a step; {cure}.")
 
 
 def clear(out: Path) -> None:

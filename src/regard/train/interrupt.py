@@ -1,4 +1,4 @@
-"""Ctrl-C, but never in the middle of an update."""
+"""Ctrl-C and SIGTERM, but never in the middle of an update."""
 
 import signal
 import threading
@@ -6,25 +6,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the second is how schedulers and torchrun ask
+
 
 class Shield:
-    """While installed, Ctrl-C waits for the end of a `with shield.closed()` block; elsewhere it acts at once."""
+    """While installed, an interrupt waits for the end of a `with shield.closed()` block; elsewhere it acts at once.
 
-    def __init__(self) -> None:
-        self._closed = False
-        self._asked = False
+    One of several ranks is `patient`: an interrupt is only noted in `asked`, for all ranks to stop together, except in
+    a `with shield.open()` block.
+    """
+
+    def __init__(self, patient: bool = False) -> None:
+        self.asked = False
+        self._patient = self._closed = patient
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take over the signal; only the main thread may, elsewhere nothing changes."""
+        """Take over the signals; only the main thread may, elsewhere nothing changes."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGINT, self._handle)
+        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     @contextmanager
     def closed(self) -> Iterator[None]:
@@ -33,12 +40,26 @@ class Shield:
         try:
             yield
         finally:
-            self._closed = False
-        if self._asked:
-            self._asked = False
+            self._closed = self._patient
+        if not self._patient:
+            self._act()
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """What happens inside is interrupted at once."""
+        self._closed = False
+        try:
+            self._act()
+            yield
+        finally:
+            self._closed = self._patient
+
+    def _act(self) -> None:
+        if self.asked:
+            self.asked = False
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self._closed:
             raise KeyboardInterrupt
-        self._asked = True
+        self.asked = True

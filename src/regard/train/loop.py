@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,8 +17,10 @@ from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
 from regard.objectives.judged import Judged, Objective
 from regard.recipes.plan import Plan
-from regard.train.capture import Graphs, Work
+from regard.train.capture import Graphs
+from regard.train.compiled import compile_blocks
 from regard.train.optim import build_optimizer, set_rate
+from regard.train.parallel import ALONE, Ranks
 from regard.train.schedule import rate_at
 
 
@@ -38,7 +40,7 @@ class Step:
 
     n: int  # updates so far, this one included
     rate: float
-    tokens: int  # real targets
+    tokens: int  # real targets, of all ranks together; of texts with gaps, all that was read
     means: Tensor  # (terms,) the mean of each term
     total: Tensor  # 0-d, the loss: Σ weight · mean
     length: Tensor  # 0-d, of the model's gradient before it was clipped
@@ -59,32 +61,42 @@ class Step:
 
 
 def train(
-    judged: Judged, batches: Source, plan: Plan, optimizer: Optimizer | None = None, start: int = 0, rank: int = 0
+    judged: Judged,
+    batches: Source,
+    plan: Plan,
+    optimizer: Optimizer | None = None,
+    start: int = 0,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Step]:
     """Train from step `start` to `plan.steps`, on the device that the weights are on.
 
-    Batch and noise of a step depend on the plan's seed and the step alone: a run that goes on from saved weights and
-    optimiser is the run that was never interrupted. An update whose gradient is not finite is never made. `rank` is for
-    training on several GPUs: each has noise of its own.
+    Batches and noise of a step depend on the plan's seed and the step alone: a run that goes on from saved weights and
+    optimiser is the run that was never interrupted. An update whose gradient is not finite is never made. Of several
+    `ranks`, which start from the same weights, each reads its share of the batches, and all come to the same weights.
     """
-    like = next(judged.parameters())
+    if plan.compile:
+        compile_blocks(judged.model)
+    like, width = next(judged.parameters()), _width(judged, plan)
     optimizer = optimizer or build_optimizer(judged, plan)
     captured = plan.capture and like.is_cuda and judged.objective.capturable
-    work = _work(judged, plan, rank, captured)
+    work = _work(judged, plan, captured)
     weights = like.new_tensor(list(judged.objective.weights.values()))  # (terms,)
     late, step = Late(like.device), None
     judged.train()
     for n in range(start, plan.steps):
         began = time.perf_counter()
-        numbers = range(n * plan.accumulate, (n + 1) * plan.accumulate)
+        numbers = ranks.numbers(n, plan.accumulate)
         micro = [batches.batch(number) for number in numbers]
-        share = 1 / like.new_tensor(_counts(judged.objective, micro))  # (terms,) what each summand counts
-        sums = torch.stack([work(*each, weights * share) for each in zip(micro, numbers)]).sum(dim=0)
+        *counts, tokens = ranks.sum(_counts(judged.objective, micro))
+        share = 1 / like.new_tensor(counts).clamp(min=1)  # (terms,) what each summand counts
+        sums = torch.stack([work(batch, n, number, weights * share) for batch, number in zip(micro, numbers)]).sum(0)
+        if ranks.several:
+            ranks.add([sums, *_gradients(judged)])
         before = step
         step = Step(
             n=n + 1,
-            rate=rate_at(plan, n),
-            tokens=sum(batch.target_count for batch in micro),
+            rate=rate_at(plan, n, width),
+            tokens=int(tokens),
             means=sums * share,
             total=(weights * sums * share).sum(),
             length=_clip(judged, plan.clip),
@@ -115,13 +127,30 @@ def _diverged(step: Step, plan: Plan) -> Diverged:
 
 
 def _counts(objective: Objective, micro: list[Batch]) -> list[int]:
-    """How many there are of each term in everything that makes up a step; at least one, where there is nothing."""
+    """How many there are of each term in this rank's part of a step; then, how many targets."""
     counts = [objective.count(batch) for batch in micro]
-    return [max(sum(count[term] for count in counts), 1) for term in objective.weights]
+    terms = [sum(count[term] for count in counts) for term in objective.weights]
+    return [*terms, sum(batch.target_count for batch in micro)]
 
 
-def _work(judged: Judged, plan: Plan, rank: int, captured: bool) -> Work:
-    """Forward and backward of one batch, given its number and the factor of each term: the sums of the terms."""
+def _gradients(judged: Judged) -> list[Tensor]:
+    """The gradient of every weight, zero where no batch of this rank has made any: another rank's may have."""
+    weights = [weight for weight in judged.parameters() if weight.requires_grad]
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+    return [weight.grad for weight in weights if weight.grad is not None]
+
+
+def _width(judged: Judged, plan: Plan) -> int:
+    """The width of the model, for the one schedule that depends on it."""
+    width: int | None = getattr(getattr(judged.model, "config", None), "width", None)
+    if width is None and plan.schedule == "noam":
+        raise UserError("plan.schedule=noam: the model has no config.width to go by; use inverse-sqrt.")
+    return width or 1
+
+
+def _work(judged: Judged, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:
+    """Forward and backward of one batch, given its step, its number and the factor of each term: the terms' sums."""
     device = next(judged.parameters()).device
     precision = choose_precision(plan.precision, device)
 
@@ -133,11 +162,11 @@ def _work(judged: Judged, plan: Plan, rank: int, captured: bool) -> Work:
 
     graphs = Graphs(run, list(judged.parameters())) if captured else None
 
-    def work(batch: Batch, number: int, factors: Tensor) -> Tensor:
+    def work(batch: Batch, step: int, number: int, factors: Tensor) -> Tensor:
         batch = batch.to(device)
         chosen = run if graphs is None else graphs.of(batch, factors)  # recording one disturbs the noise: before it
-        seed_noise(plan.seed, rank, number)
-        return chosen(batch, number // plan.accumulate, factors)
+        seed_noise(plan.seed, 0, number)  # the batch's number is enough: no two ranks read the same batch
+        return chosen(batch, step, factors)
 
     return work
 

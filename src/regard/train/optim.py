@@ -20,9 +20,9 @@ def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:
     ]
     match plan.optimizer:
         case "adamw":
-            return AdamW(groups, lr=plan.rate, fused=True)
+            return AdamW(groups, lr=plan.rate, betas=plan.betas, eps=plan.epsilon, fused=True)
         case "adam":
-            return Adam(weights, lr=plan.rate, fused=True)
+            return Adam(weights, lr=plan.rate, betas=plan.betas, eps=plan.epsilon, fused=True)
         case "sgd":
             return SGD(groups, lr=plan.rate, momentum=0.9, fused=True)
 

@@ -1,38 +1,50 @@
 """From a recipe to everything that training needs: corpus, tokenizers, batches, the model with its sizes."""
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from regard.data.batches import FRAMES, Batches, Pair, encode_examples
+from regard.data.batches import Batches, Frame, frame_for
 from regard.data.example import Corpus, Example
+from regard.data.large import Encoded, digest
 from regard.data.shapes import LENGTHS
-from regard.data.tokenizers import SPACE, Tokenizer, train_tokenizer
+from regard.data.spelling import SPACE
+from regard.data.streams import Running, Windows, encode_text, joined, unmarked, window_of
+from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.device import choose_device
 from regard.errors import UserError
 from regard.layers.embedding import start_embedding
-from regard.models import ModelConfig, Seq2Seq
+from regard.models import BertConfig, ModelConfig, Seq2Seq
 from regard.objectives import Judged
 from regard.recipes import Recipe
 from regard.stored import read_tokenizers
 
 UNBOUNDED = 100_000  # tokens of a corpus that sets no limit: every character or phoneme there is
+MASK = "[MASK]"  # how a token that is to be filled in is written
+
+
+class Given(NamedTuple):
+    """A model that exists already, such as a public one: its settings and its tokenizers."""
+
+    config: ModelConfig
+    source_tokenizer: Tokenizer | None
+    target_tokenizer: Tokenizer
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """What a recipe comes to on this machine."""
 
-    recipe: Recipe  # as it was given
+    recipe: Recipe  # as it was given; its model is the one that exists already, where there is one
     config: ModelConfig  # the model's, with the sizes of the tokenizers
-    source_tokenizer: Tokenizer | None  # None for a language model
+    source_tokenizer: Tokenizer | None  # None for a model of one text
     target_tokenizer: Tokenizer  # of a classifier: its labels
     corpus: Corpus
-    batches: Batches  # of the training examples
+    batches: Batches | Windows  # of the training examples
     device: torch.device
     digest: str  # of the training examples, to know them again
 
@@ -48,18 +60,35 @@ class Prepared:
             start_embedding(judged.model.source_embedding, path, _words(self.source_tokenizer))
 
 
-def prepare(recipe: Recipe, folder: Path | None = None) -> Prepared:
-    """Load the corpus and make or, from a saved step, read the tokenizers."""
+def prepare(recipe: Recipe, folder: Path | None = None, given: Given | None = None) -> Prepared:
+    """Load the corpus; learn the tokenizers, read those of a saved step, or take those of a model that is given."""
     device = choose_device(recipe.plan.device)
+    if given:
+        recipe = replace(recipe, model=given.config)  # which refuses a model that the data is not for
     corpus = _normal(recipe.data.load(), recipe.task)
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
-    source, target = _tokenizers(recipe, corpus.train) if folder is None else read_tokenizers(folder)
-    config = _sized(recipe.model, source, target)
-    pairs = encode_examples(corpus.train, source, target)
-    plan = recipe.plan
-    batches = Batches(pairs, plan.batch_tokens, plan.seed, limit=_limit(config, recipe.task), frame=FRAMES[recipe.task])
-    return Prepared(recipe, config, source, target, corpus, batches, device, _digest(pairs))
+    if given:
+        config, source, target = given
+    else:
+        source, target = read_tokenizers(folder) if folder else _tokenizers(recipe, corpus.train)
+        config = _sized(recipe.model, source, target, padded=folder is not None)
+    if isinstance(recipe.data, Running):
+        target = unmarked(target)
+    batches, found = _batches(recipe, corpus.train, config, source, target)
+    return Prepared(recipe, config, source, target, corpus, batches, device, found)
+
+
+def _batches(
+    recipe: Recipe, examples: Sequence[Example], config: ModelConfig, source: Tokenizer | None, target: Tokenizer
+) -> tuple[Batches | Windows, str]:
+    """The batches of the training examples, and what tells these examples from others."""
+    budget, seed = recipe.plan.batch_tokens, recipe.plan.seed
+    if isinstance(recipe.data, Running):
+        text = encode_text(target, joined(examples))
+        return Windows(text, window_of(recipe.data, config.longest), budget, seed), digest(text)
+    pairs, frame = Encoded(examples, source, target), frame_for(recipe.task, source, target)
+    return Batches(pairs, budget, seed, limit=_limit(config, recipe.task, frame), frame=frame), pairs.digest
 
 
 def _tokenizers(recipe: Recipe, examples: Sequence[Example]) -> tuple[Tokenizer | None, Tokenizer]:
@@ -68,14 +97,23 @@ def _tokenizers(recipe: Recipe, examples: Sequence[Example]) -> tuple[Tokenizer 
     most: int = getattr(data, "vocab", UNBOUNDED)
     both: str = getattr(data, "tokens", "")
     source_kind, target_kind = getattr(data, "source_tokens", both), getattr(data, "target_tokens", both)
-    sources, targets = ([example.source for example in examples], [example.target for example in examples])
+    sources, targets = (example.source for example in examples), (example.target for example in examples)
     match recipe.task:
         case "language":
             return None, train_tokenizer(target_kind, targets, most)
+        case "fill":
+            return None, train_tokenizer(target_kind, targets, most, mask=MASK)
         case "classify":
             return train_tokenizer(source_kind, sources, most), train_tokenizer("word", targets, UNBOUNDED)
-        case _:
-            return train_tokenizer(source_kind, sources, most), train_tokenizer(target_kind, targets, most)
+    if not getattr(data, "joint", False):
+        return train_tokenizer(source_kind, sources, most), train_tokenizer(target_kind, targets, most)
+    if source_kind != target_kind:
+        raise UserError(
+            f"data.joint=true: sources are cut into {source_kind} and targets into {target_kind}; "
+            "give data.source_tokens and data.target_tokens the same value."
+        )
+    one = train_tokenizer(target_kind, chain(sources, targets), most)
+    return one, one
 
 
 def _words(tokenizer: Tokenizer) -> list[str]:
@@ -91,26 +129,37 @@ def _words(tokenizer: Tokenizer) -> list[str]:
     return [nothing if piece[:1].isalnum() else piece.removeprefix(SPACE) or nothing for piece in pieces]
 
 
-def _sized(config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> ModelConfig:
-    """The model's settings with every vocabulary that was left at 0 taken from its tokenizer."""
+def _sized(config: ModelConfig, source: Tokenizer | None, target: Tokenizer, padded: bool) -> ModelConfig:
+    """The model's settings with everything that was left open taken from its tokenizers.
+
+    A vocabulary that came with weights may be `padded`: larger than the tokenizer's.
+    """
     sizes: dict[str, Any] = {"target_vocab": target.size, "labels": target.size, "vocab": (source or target).size}
     sizes |= {"source_vocab": source.size} if source else {}
-    for field in fields(config):
-        given = getattr(config, field.name)
-        if field.name in sizes and given not in (0, sizes[field.name]):
-            raise UserError(f"model.{field.name}={given}: the data has {sizes[field.name]}; leave it at 0.")
-    return replace(config, **{field.name: sizes[field.name] for field in fields(config) if field.name in sizes})
+    sizes = {field.name: sizes[field.name] for field in fields(config) if field.name in sizes}
+    for name, size in sizes.items():
+        stated = getattr(config, name)
+        if stated not in (0, size) and not (padded and stated > size):
+            raise UserError(f"model.{name}={stated}: the data has {size}; leave it at 0.")
+        sizes[name] = max(stated, size)
+    if isinstance(config, BertConfig):
+        marks = target.marks
+        special = {marks.pad, marks.begin, marks.end, marks.mask, marks.before, marks.after} - {None}
+        sizes |= {"mask": marks.mask, "specials": tuple(sorted(mark for mark in special if mark is not None))}
+    return replace(config, **sizes)
 
 
-def _limit(config: ModelConfig, task: str) -> int | None:
-    """The longest examples: those whose length, rounded up as batches do, the model can still read."""
+def _limit(config: ModelConfig, task: str, frame: Frame) -> int | None:
+    """The longest examples: those whose length, marks included and rounded up as batches do, the model can read."""
     most = config.longest
     if most is None:
         return None
     if task == "translate" and most < LENGTHS[0]:
-        raise UserError(f"model.capacity={most}: batches are padded to {LENGTHS[0]} tokens; give that or more.")
+        name = "capacity" if hasattr(config, "capacity") else "context"
+        raise UserError(f"model.{name}={most}: batches are padded to {LENGTHS[0]} tokens; give that or more.")
     rounded = max((length for length in LENGTHS if length <= most), default=most)
-    return rounded - 1 if task == "language" else rounded  # there the beginning takes a place
+    source, target = frame.sides(([], []))
+    return rounded - max(len(source), len(target) - frame.shift)  # the places of the marks
 
 
 def _normal(corpus: Corpus, task: str) -> Corpus:
@@ -123,10 +172,3 @@ def _normal(corpus: Corpus, task: str) -> Corpus:
 def one_label(example: Example) -> Example:
     """The example with its class written as one word."""
     return replace(example, target="_".join(example.target.split()))
-
-
-def _digest(pairs: Iterable[Pair]) -> str:
-    found = hashlib.sha256()
-    for pair in pairs:
-        found.update(repr(pair).encode())
-    return found.hexdigest()

@@ -4,11 +4,10 @@
 ...     print(event)
 """
 
-import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -16,32 +15,41 @@ from typing import cast
 import torch
 
 from regard.checkpoint import append_line, mark, marked, resolve
-from regard.data.example import Corpus
 from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
-from regard.recipes import MEASURES, Recipe
+from regard.pretrained import is_public
+from regard.recipes import Recipe
 from regard.stored import load_weights, stored_recipe
-from regard.train.evaluate import LIKELIHOODS, Scores, evaluate
+from regard.train.evaluate import Scores
 from regard.train.events import Evaluated, Event, Finished, Progress, Saved, Started
-from regard.train.folder import Existing, check_folder, check_same, clear, is_run, make_folder, open_run
+from regard.train.folder import Existing, check_batches, check_folder, check_same, clear, is_run, make_folder, open_run
 from regard.train.interrupt import Shield
+from regard.train.judging import at_rest, check_judging, judge, judged
 from regard.train.loop import Step, require_finite, train
+from regard.train.memory import within_memory
 from regard.train.optim import build_optimizer
-from regard.train.prepare import prepare
+from regard.train.parallel import ALONE, Lost, Ranks
+from regard.train.prepare import Given, prepare
 from regard.train.saved import Mark, restore, save
-from regard.verbs.loaded import Loaded
+from regard.verbs.loaded import Loaded, load
 
 
 class Run:
     """Iterating trains, and yields what happens. Everything that can be refused is refused when the run is made.
 
     `existing` says what to do about a run that is already in `out`; without a recipe, resuming takes the stored one.
-    `init` names another run, whose weights and tokenizers this one starts from. Iterating again goes on.
+    `init` names another run, or a public checkpoint, whose weights and tokenizers this one starts from. Iterating again
+    goes on. Of several `ranks` all iterate, and the first alone judges and writes.
     """
 
     def __init__(
-        self, recipe: Recipe | None, out: Path, existing: Existing = "refuse", init: Path | None = None
+        self,
+        recipe: Recipe | None,
+        out: Path,
+        existing: Existing = "refuse",
+        init: Path | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         check_folder(out, existing)
         before = None
@@ -53,73 +61,128 @@ class Run:
             before = resolve(out, ("latest",))
         if recipe is None:
             raise UserError(f"{out}: nothing says what to train there; name a recipe.")
-        self.recipe, self.out, self._existing = recipe, out, existing
+        self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._folder = Path(os.path.abspath(out))  # `out`, wherever one stands later
         if recipe.plan.threads:
             torch.set_num_threads(recipe.plan.threads)
 
-        folder = before or (resolve(init) if init else None)
-        self.prepared = prepare(recipe, folder)
-        _check_judging(recipe, self.prepared.corpus)
-        self.judged = self.prepared.build()
-        self.optimizer = build_optimizer(self.judged, recipe.plan)
-        self.mark = Mark(data=self.prepared.digest)
-        self._saved = -1  # the last step on the disk
-        if before:
-            self.mark = restore(before, self.judged, self.optimizer)
-            self._saved = self.mark.step
-            if self.mark.data != self.prepared.digest:
-                raise UserError(f"{out}: the training data is not what the run was started with; restore it to resume.")
+        public = load(init, "cpu") if init and is_public(init) else None
+        folder = before or (resolve(init) if init and not public else None)
+        self.prepared = prepare(_placed(recipe, ranks), folder, _given(public) if public else None)
+        self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the public one's, to be resumed
+        check_judging(recipe, self.prepared.corpus)
+        with within_memory(recipe.plan, self.prepared.device):
+            self.judged = self.prepared.build()
+            self.optimizer = build_optimizer(self.judged, recipe.plan)
+            self.mark = self._restored(before) if before else self._begun(folder, public)
+        self._saved = self.mark.step if before else -1  # the last step on the disk
+        if not ranks.agree(int(self.mark.data[:12], 16) + self.mark.step):  # and nobody writes before all have looked
+            raise UserError(
+                f"{out}: the ranks do not read the same data and run; put both where all machines see them."
+            )
+        ranks.copy(self.judged.parameters())
+
+    def _restored(self, before: Path) -> Mark:
+        """Where the run stood at its last saved step, which it goes on from."""
+        mark = restore(before, self.judged, self.optimizer)
+        batches = mark.batches or stored_recipe(self.out).plan.accumulate
+        check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, batches)
+        if mark.data != self.prepared.digest:
+            changed = "the training data is not what the run was started with"
+            raise UserError(f"{self.out}: {changed}; restore it to resume.")
+        return replace(mark, batches=batches)
+
+    def _begun(self, folder: Path | None, public: Loaded | None) -> Mark:
+        """The start of a run, with its own weights, those of another run's step, or those of a public checkpoint."""
+        if public:
+            self.judged.model.load_state_dict(public.module.state_dict())
         elif folder:
             load_weights(self.judged.model, folder / "weights.safetensors")
         else:
             self.prepared.start_vectors(self.judged)
+        return Mark(data=self.prepared.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
 
     def __iter__(self) -> Iterator[Event]:
-        """Train to the end. Interrupted or abandoned, it saves the step it has come to."""
-        fresh = self._saved < 0
-        if fresh and self._existing == "overwrite" and is_run(self._folder):
-            clear(self._folder)
-        make_folder(self._folder)
+        """Train to the end. Interrupted, abandoned or out of memory, it saves the step it has come to."""
         self._began = time.perf_counter() - self.mark.seconds
-        shield = Shield()
-        with shield.installed():
+        shield = Shield(patient=self.ranks.several)
+        with within_memory(self.recipe.plan, self.prepared.device), shield.installed():
             try:
-                # The first weights, which may be another run's, come before the recipe: no run is ever without any.
-                first = [self._save()] if fresh else []
-                open_run(self._folder, self.recipe, self.mark.step)
+                first = self._open()
                 yield self._started()
                 yield from first
                 yield from self._train(shield)
-            except (KeyboardInterrupt, GeneratorExit):
+            except (KeyboardInterrupt, GeneratorExit, torch.OutOfMemoryError) as stop:
                 if self.mark.step > self._saved:
                     self._save()
+                if isinstance(stop, KeyboardInterrupt) and self.ranks.first:
+                    with suppress(Lost):  # whoever is gone need not be told
+                        self.ranks.from_first(self._word(stop=True))
                 raise
+            except Lost as error:
+                whole = f"the run is whole at step {self._saved}; go on with --resume"
+                raise Lost(f"{self.out}: {error}; {whole}.") from error
+
+    def _open(self) -> list[Event]:
+        """Make the directory a run. Its first weights come before its recipe: no run is ever without any."""
+        fresh = self._saved < 0
+        if not self.ranks.first:
+            return [self._save()] if fresh else []
+        if fresh and self._existing == "overwrite" and is_run(self._folder):
+            clear(self._folder)
+        make_folder(self._folder)
+        first: list[Event] = [self._save()] if fresh else []
+        open_run(self._folder, self.recipe, self.mark.step)
+        best = self.mark.best_step
+        if best is not None and marked(self._folder, "best") != f"{best:06d}":
+            mark(self._folder, "best", best)  # a kill came between saving it and marking it
+        return first
 
     def _train(self, shield: Shield) -> Iterator[Event]:
         plan = self.recipe.plan
-        if self.mark.best_step is not None and marked(self._folder, "best") != f"{self.mark.best_step:06d}":
-            mark(self._folder, "best", self.mark.best_step)  # a kill came between saving it and marking it
         if self.mark.judged < self.mark.step and self._due():
-            yield from self._look_up()
-        steps = train(self.judged, self.prepared.batches, plan, self.optimizer, start=self.mark.step)
+            yield from self._look_up(shield)
+        steps = train(self.judged, self.prepared.batches, plan, self.optimizer, self.mark.step, self.ranks)
         since: list[Step] = []  # the last report
         began = time.perf_counter()
         while self._over() is None:
             with shield.closed():
                 step = next(steps)
-                self.mark = replace(self.mark, step=step.n, seconds=time.perf_counter() - self._began)
+                # All ranks stop at the same step, by the first one's clock.
+                elapsed = (time.perf_counter() - self._began) * self.ranks.first
+                stop, seconds = self.ranks.sum([shield.asked, elapsed])
+                self.mark = replace(self.mark, step=step.n, seconds=seconds)
+            if stop:
+                self._stop()
             since.append(step)
             if step.n % plan.log == 0 or self._due():
                 yield self._report(since, began)
                 since, began = [], time.perf_counter()
             if self._due():
                 require_finite(step, plan)
-                yield from self._look_up()
+                yield from self._look_up(shield)
                 began = time.perf_counter()
         reason, it = self._over(), self.mark
         assert reason is not None
         yield Finished(it.step, reason, it.best_step, it.best, it.seconds)
+
+    def _stop(self) -> None:
+        """Leave the loop; others than the first rank do so when it has saved."""
+        if not self.ranks.first:
+            self._hear()
+        raise KeyboardInterrupt
+
+    def _word(self, stop: bool = False) -> list[float]:
+        """What the first rank tells the others: whether to stop, and what of its mark decides when the run is over."""
+        return [stop, self.mark.waited, self.mark.seconds]
+
+    def _hear(self) -> None:
+        """Wait for the first rank to judge and save, and take its word."""
+        stop, waited, seconds = self.ranks.from_first(self._word())
+        self.mark = replace(self.mark, judged=self.mark.step, waited=int(waited), seconds=seconds)
+        self._saved = self.mark.step
+        if stop:
+            raise KeyboardInterrupt
 
     def _due(self) -> bool:
         """Whether the step that was reached is one to judge and save."""
@@ -138,64 +201,49 @@ class Run:
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
-    def _look_up(self) -> Iterator[Event]:
-        """Judge the step, note whether it is the best, and save it."""
-        scores = self.evaluate()
-        select, it = self.recipe.plan.select, self.mark
-        value, loss = scores.values.get(select), scores.values["loss"]
-        best = value is not None and math.isfinite(value) and _better(select, (value, loss), (it.best, it.best_loss))
+    def _look_up(self, shield: Shield) -> Iterator[Event]:
+        """Judge the step, note whether it is the best, and save it; the first rank does, the others wait."""
+        if not self.ranks.first:
+            self._hear()
+            return
+        with shield.open():
+            scores = self.evaluate()
         self.mark = replace(
-            it,
-            judged=it.step,
-            best=value if best else it.best,
-            best_loss=loss if best else it.best_loss,
-            best_step=it.step if best else it.best_step,
-            waited=0 if best else it.waited + 1,
-            seconds=time.perf_counter() - self._began,
+            judged(self.mark, self.recipe.plan.select, scores), seconds=time.perf_counter() - self._began
         )
+        it, best = self.mark, self.mark.best_step == self.mark.step
         told = {"step": it.step, "kind": "valid", **scores.values, "notes": scores.notes}
         append_line(self._folder / "metrics.jsonl", told)
         saved = self._save()
         if best:
             mark(self._folder, "best", it.step)
+        self.ranks.from_first(self._word())
         yield Evaluated(it.step, scores.values, scores.notes, best)
         yield saved
 
     def evaluate(self) -> Scores:
-        """The likelihood of all validation examples, and what takes decoding of `plan.samples` of them."""
-        valid, plan = self.prepared.corpus.valid, self.recipe.plan
-        cheap = {"loss", *self.recipe.metrics} & LIKELIHOODS
-        dear = set(self.recipe.metrics) - cheap
-        apart = max(1, len(valid) // max(1, plan.samples))  # from all over the file: it may be sorted
-        some = valid[::apart][: plan.samples]
-        with self._at_rest() as model:
-            scores = evaluate(model, valid, cheap, batch_tokens=plan.batch_tokens)
-            return scores | evaluate(model, some, dear, batch_tokens=plan.batch_tokens) if dear and some else scores
-
-    @contextmanager
-    def _at_rest(self) -> Iterator[Loaded]:
-        """The model as verbs know it, without dropout inside."""
-        it = self.prepared
-        self.judged.eval()
-        try:
-            yield Loaded(
-                path=self.out,
-                step=self.mark.step,
-                recipe=self.recipe,
-                module=cast(Model, self.judged.model),
-                target_tokenizer=it.target_tokenizer,
-                source_tokenizer=it.source_tokenizer,
-                device=it.device,
-                precision=choose_precision(self.recipe.plan.precision, it.device),
-                long="truncate",
-            )
-        finally:
-            self.judged.train()
+        """The measures of the step that was reached, on the validation examples."""
+        it, recipe = self.prepared, self.recipe
+        model = Loaded(
+            path=self.out,
+            step=self.mark.step,
+            recipe=recipe,
+            module=cast(Model, self.judged.model),
+            target_tokenizer_=it.target_tokenizer,
+            source_tokenizer=it.source_tokenizer,
+            device=it.device,
+            precision=choose_precision(recipe.plan.precision, it.device),
+            long="truncate",
+        )
+        with at_rest(self.judged, recipe.plan.compile):
+            return judge(model, it.corpus.valid, recipe)
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def _save(self) -> Saved:
-        path = save(self._folder, self.mark, self.prepared, self.judged, self.optimizer)
+        path = self._folder / "steps" / f"{self.mark.step:06d}"
+        if self.ranks.first:
+            path = save(self._folder, self.mark, self.prepared, self.judged, self.optimizer)
         self._saved = self.mark.step
         return Saved(self.mark.step, path)
 
@@ -212,6 +260,7 @@ class Run:
             dropped=it.batches.dropped,
             shapes=len(it.batches.shapes),
             epoch=len(it.batches),
+            ranks=self.ranks.count,
         )
 
     def _report(self, since: list[Step], began: float) -> Progress:
@@ -228,26 +277,15 @@ class Run:
             tokens_per_second=sum(step.tokens for step in since) / (time.perf_counter() - began),
             seconds=self.mark.seconds,
         )
-        told = {"loss": progress.loss, **progress.terms, "rate": progress.rate, "norm": progress.norm}
-        speed = {"tokens_per_second": round(progress.tokens_per_second), "seconds": round(progress.seconds, 3)}
-        append_line(self._folder / "metrics.jsonl", {"step": last.n, "kind": "train", **told, **speed})
+        if self.ranks.first:
+            append_line(self._folder / "metrics.jsonl", progress.line)
         return progress
 
 
-def _check_judging(recipe: Recipe, corpus: Corpus) -> None:
-    """Refuse what would leave no way to judge a step, before anything is trained."""
-    plan = recipe.plan
-    if not corpus.valid:
-        raise UserError("data: there are no validation examples to judge a step by; set data.valid.")
-    if plan.select not in LIKELIHOODS and not plan.samples:
-        raise UserError(f"plan.samples=0: plan.select={plan.select} takes samples to measure; give 1 or more.")
+def _given(public: Loaded) -> Given:
+    return Given(public.module.config, public.source_tokenizer, public.target_tokenizer)
 
 
-def _better(measure: str, now: tuple[float, float], before: tuple[float | None, float | None]) -> bool:
-    """Whether (measure, loss) is a gain. Few samples often measure the same: then the lower loss decides."""
-    (value, loss), (best, lowest) = now, before
-    if best is None or lowest is None:
-        return True
-    if value == best:
-        return loss < lowest
-    return value < best if MEASURES[measure] else value > best
+def _placed(recipe: Recipe, ranks: Ranks) -> Recipe:
+    """The recipe on this rank's own device."""
+    return replace(recipe, plan=replace(recipe.plan, device=ranks.place(recipe.plan.device)))

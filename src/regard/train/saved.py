@@ -28,6 +28,7 @@ class Mark:
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0  # of training, evaluations included
     data: str = ""  # the digest of the training examples
+    batches: int = 0  # that make one step, on all ranks together; 0: plan.accumulate, before there were ranks
 
 
 def save(run: Path, mark: Mark, prepared: Prepared, judged: Judged, optimizer: Optimizer) -> Path:
@@ -59,7 +60,8 @@ def read_mark(folder: Path) -> Mark:
     """How far the run had come when this step was saved."""
     path = folder / "training/state.json"
     state = read_json(path)
-    if not isinstance(state, dict) or state.keys() != {field.name for field in fields(Mark)}:
+    names = {field.name for field in fields(Mark)}
+    if not isinstance(state, dict) or state.keys() | {"batches"} != names:
         raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
     return Mark(**state)
 

@@ -1,0 +1,70 @@
+"""What a ladder compares. A rung is a name and a recipe; a family that is new to the library is one more line here."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from regard.data.sources import Multi30k
+from regard.errors import UserError, nearest
+from regard.models import Seq2SeqConfig, TransformerConfig
+from regard.recipes import Recipe, find_recipe
+from regard.scores import SCORES
+
+# The settings of a plan that a rung may bring along: how its family learns best. The others are the budget.
+OWN = ("rate", "schedule", "warmup", "optimizer", "betas", "epsilon", "decay", "clip")
+
+
+def rungs(recipe: Recipe) -> dict[str, Recipe]:
+    """Of a recurrent recipe every attention; of a Transformer's recipe every family that translates."""
+    match recipe.model:
+        case Seq2SeqConfig() as model:
+            return {name: replace(recipe, model=rung) for name, rung in attentions(model).items()}
+        case TransformerConfig() as model:
+            return families(recipe, model)
+    raise UserError(f"ladder {recipe.name}: only translation has rungs without attention; try: regard ladder dates")
+
+
+def chosen(found: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
+    """The rungs of these names, in the ladder's order; a name's spaces may be written as dashes."""
+    wanted = {name.strip().replace("-", " "): name for name in names}
+    dashless = {rung.replace("-", " "): rung for rung in found}
+    for name, given in wanted.items():
+        if name not in dashless:
+            raise UserError(f"--rungs {given}: the ladder has no such rung.{nearest(name, found)}")
+    return {rung: found[rung] for name, rung in dashless.items() if name in wanted}
+
+
+def attentions(config: Seq2SeqConfig) -> dict[str, Seq2SeqConfig]:
+    """No attention, every score that one text can ask another with, and Luong's two windows."""
+    decoder = "bahdanau" if config.decoder in ("once", "every") else config.decoder
+    reading = replace(config, decoder=decoder, window="none")
+    scores = [score for score in SCORES if score != "relative"]  # distances within one text
+    return {
+        "no attention": replace(config, decoder="once"),
+        **{score: replace(reading, score=score) for score in scores},
+        **{f"general {window}": replace(reading, score="general", window=window) for window in ("local-m", "local-p")},
+    }
+
+
+def families(recipe: Recipe, model: TransformerConfig) -> dict[str, Recipe]:
+    """No attention (Sutskever et al. 2014), Bahdanau et al. 2015, Luong et al. 2015, and Vaswani et al. 2017, §3.5."""
+    rnn, trained = _recurrent(recipe, model)
+    return {
+        "no attention": replace(trained, model=replace(rnn, decoder="once")),
+        "additive": replace(trained, model=replace(rnn, decoder="bahdanau", score="additive")),
+        "general": replace(trained, model=replace(rnn, decoder="luong", score="general")),
+        "transformer sinusoidal": replace(recipe, model=replace(model, positions="sinusoidal")),
+        "transformer learned": replace(recipe, model=replace(model, positions="learned")),
+    }
+
+
+def _recurrent(recipe: Recipe, model: TransformerConfig) -> tuple[Seq2SeqConfig, Recipe]:
+    """The recurrent network, and how it is trained, of the recipe that has one for such data.
+
+    It reads texts as long as the Transformer does, or the two would not be given the same batches.
+    """
+    known = find_recipe("multi30k-de-en" if isinstance(recipe.data, Multi30k) else "translate")
+    assert isinstance(known.model, Seq2SeqConfig)
+    own: dict[str, Any] = {name: getattr(known.plan, name) for name in OWN}
+    rnn = replace(known.model, embed=min(known.model.embed, model.width), capacity=model.context)
+    return rnn, replace(recipe, plan=replace(recipe.plan, **own))

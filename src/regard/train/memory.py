@@ -1,0 +1,20 @@
+"""A device that is full: which settings to change."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from regard.errors import UserError
+from regard.recipes.plan import Plan
+
+
+@contextmanager
+def within_memory(plan: Plan, device: torch.device) -> Iterator[None]:
+    """Inside, running out of the device's memory is a mistake that a person can mend."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        lower = f"lower plan.batch_tokens ({plan.batch_tokens})"
+        keep = f"raise plan.accumulate ({plan.accumulate}) in proportion to keep the size of a step"
+        raise UserError(f"out of memory on {device}: {lower} and {keep}, or make the model smaller.") from error

@@ -196,8 +196,11 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: damaged or not JSON ({error}). {_CURE}") from error
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Replace a safetensors file in one move. Tensors that share storage are written as copies, others as they are."""
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:
+    """Replace a safetensors file in one move. Tensors that share storage are written as copies, others as they are.
+
+    ``about`` are words for the file's header, which some of its readers insist on.
+    """
     apart: dict[str, Tensor] = {}
     seen = set()
     for name, tensor in tensors.items():
@@ -208,7 +211,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     with replacing(path) as aside:
         aside.touch()
         mode = aside.stat().st_mode
-        save_file(apart, aside)
+        save_file(apart, aside, dict(about or {}) or None)
         aside.chmod(mode)  # safetensors lets only the owner read; who else may is for the umask to say
 
 

@@ -191,7 +191,9 @@ class Past:
 class Segments:
     """The memory of Transformer-XL (Dai et al. 2019, §3.2): the last ``length`` tokens before this segment.
 
-    No gradient goes into it. All tokens of one reading are a segment: each sees the memory and the segment up to itself.
+    No gradient goes into it. All tokens of one reading are a segment: each sees the memory, and the segment up to
+    itself. Where a text is read in several segments, what is seen of it depends on where they end, unless the layers'
+    window is the memory (``windows=(length - 1,)``).
     """
 
     length: int
@@ -236,8 +238,15 @@ class Rolling(Sight):
     length: int = 0
 
     def join(self, past: Memory | None, new: Memory) -> tuple[Memory, Memory | None]:
-        whole = new
         if past is not None:
-            whole = Memory(torch.cat([past.keys, new.keys], -2), torch.cat([past.values, new.values], -2))
-        first = max(whole.keys.shape[-2] - self.length, 0)
-        return whole, Memory(whole.keys[..., first:, :].detach(), whole.values[..., first:, :].detach())
+            new = Memory(_after(past.keys, new.keys), _after(past.values, new.values))
+        return new, Memory(self._last(new.keys), self._last(new.values))
+
+    def _last(self, x: Tensor) -> Tensor:
+        kept = x[..., max(x.shape[-2] - self.length, 0) :, :].detach()
+        # A search steps on from here, and a step is recorded for one layout of what it is given.
+        return kept if torch.is_grad_enabled() else kept.contiguous()
+
+
+def _after(past: Tensor, new: Tensor) -> Tensor:
+    return torch.cat([past.to(new.dtype), new], -2)  # the past may have been made before autocast began

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -13,7 +15,8 @@ from regard.layers.transformer import Shape
 class TokenEmbedding(nn.Module):
     """scale · token + position (+ segment), normed or not (Vaswani et al. 2017, §3.4-3.5; Devlin et al. 2019, §3).
 
-    With ``embed`` the vectors are narrower than the states and are projected to their width (Lan et al. 2020, §3.1).
+    With ``embed`` the vectors have that width and are projected to the width of the states (Lan et al. 2020, §3.1).
+    ``tokens`` may be given where the vectors of tokens are not rows of one table.
     """
 
     def __init__(
@@ -25,14 +28,15 @@ class TokenEmbedding(nn.Module):
         scale: float = 1.0,
         norm: bool = False,
         offset: int = 0,
+        tokens: nn.Module | None = None,
     ) -> None:
         super().__init__()
         width = embed or shape.width
-        self.tokens = nn.Embedding(vocab, width)
+        self.tokens: Any = nn.Embedding(vocab, width) if tokens is None else tokens
         self.positions = _positions(shape, width, offset)
         self.segments = nn.Embedding(segments, width) if segments else None
         self.norm = nn.LayerNorm(width, eps=shape.epsilon) if norm else None
-        self.project = nn.Linear(width, shape.width) if embed and embed != shape.width else None
+        self.project = nn.Linear(embed, shape.width) if embed else None
         self.scale, self.dropout = scale, shape.dropout
 
     def forward(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
@@ -70,9 +74,7 @@ def real_positions(tokens: Tensor, real: Tensor | None) -> Tensor:
     return (real.cumsum(1) - 1).clamp(min=0)
 
 
-def check_length(tokens: Tensor, context: int, setting: str = "context") -> None:
+def check_length(tokens: Tensor, longest: int | None) -> None:
     """Refuse a text that is longer than the model can read."""
-    if tokens.shape[1] > context:
-        raise UserError(f"a text of {tokens.shape[1]} tokens is past the model's limit: model.{setting}={context}")
-
-
+    if longest is not None and tokens.shape[1] > longest:
+        raise UserError(f"a text of {tokens.shape[1]} tokens is past the model's limit: model.context={longest}")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import Memory, MultiHead
+from regard.attention import Attention, Memory, MultiHead
 from regard.errors import UserError, nearest
 from regard.layers.past import Past, Segments, Sight
 from regard.layers.positions import Buckets
@@ -52,13 +52,15 @@ class Shape:
     attention_bias: bool = True  # biases in the projections of attention
     feed_bias: bool = True  # biases in the feed-forward layers
     residual: bool = True  # what a part makes is added to what it was given; false: replaces it
-    score: str = "scaled_dot"  # dot, scaled_dot, general, additive, cosine or location
+    score: str = "scaled_dot"  # dot, scaled_dot, general, additive or cosine
     positions: str = "learned"  # none, sinusoidal, sinusoidal-halves, learned, t5, relative or xl
     furthest: int = 128  # distances that t5 and relative positions tell apart
     buckets: int = 32  # of distances, for t5
-    windows: tuple[int, ...] = ()  # how far layers see to either side, in turn; 0: all the way (0,128: every second one)
+    windows: tuple[
+        int, ...
+    ] = ()  # how far layers see to either side, in turn; 0: all the way (0,128: every second one)
     groups: int = 0  # layers share their weights within this many groups; 0: each has its own
-    context: int = 512  # the most tokens a text may have
+    context: int = 512  # the most tokens a text may have, where positions have a table
     dropout: float = 0.1  # after embeddings, attention and feed-forward layers
     attention_dropout: float = 0.0  # of the weights of attention
     feed_dropout: float = 0.0  # inside the feed-forward layers
@@ -86,13 +88,15 @@ class Shape:
             raise UserError(f"model.groups={self.groups}: must divide model.layers={self.layers}")
         if min(self.windows, default=0) < 0:
             raise UserError(f"model.windows={','.join(map(str, self.windows))}: must be at least 0")
+        if self.score == "location":
+            raise UserError("model.score=location: needs a source whose positions are fixed; a growing past has none")
         if self.positions in ("relative", "xl") and self.score != "scaled_dot":
             raise UserError(f"model.positions={self.positions}: is a score of its own; leave model.score=scaled_dot")
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that the model reads."""
-        return self.context
+        """The most tokens that the model reads; distances, unlike positions, have no table that could end."""
+        return self.context if self.positions in ("learned", "sinusoidal", "sinusoidal-halves") else None
 
     @property
     def head(self) -> int:
@@ -186,6 +190,9 @@ class Stack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(Block(shape, reads_source) for _ in range(shape.groups or shape.layers))
         self.repeats = shape.layers // len(self.blocks)
+        for block in self.blocks:
+            for read in (part for part in block.modules() if isinstance(part, Attention)):
+                read.turns = self.repeats
         self.windows = shape.windows or (0,)
         self.bias = Buckets(shape.heads, shape.buckets, shape.furthest, not causal) if shape.positions == "t5" else None
         self.norm = shape.build_norm() if shape.norm_place == "pre" and shape.last_norm else None
@@ -223,9 +230,11 @@ class Stack(nn.Module):
         return x if self.norm is None else self.norm(x), past.holding(kept)
 
     def remembering_zeros(self, rows: int, length: int, like: Tensor) -> Segments:
-        """The memory of a text that was all zeros."""
-        slot = self._slots(like.new_zeros(1, 1, self.layers[0].feed.up.in_features))
-        return Segments(length, tuple(one.like(rows, length) for one in slot), held=length)
+        """The memory of a text whose states were all zeros: what the layers make of those need not be."""
+        zeros = like.new_zeros(1, 1, self.layers[0].feed.up.in_features)
+        slots = [block.attention.memory(block._before(zeros, block.attention_norm)) for block in self.layers]
+        memories = (Memory(*(x.expand(rows, -1, length, -1) for x in (one.keys, one.values))) for one in slots)
+        return Segments(length, tuple(memories), held=length)
 
     def read_source(self, states: Tensor) -> tuple[Memory, ...]:
         """What every layer's attention to the source will read, projected once."""
@@ -243,18 +252,22 @@ class Stack(nn.Module):
         return [slot] * len(self.layers)
 
 
-def start_weights(model: nn.Module, deviation: float, layers: int) -> None:
-    """First weights: matrices and embeddings normal with this deviation, biases zero; norms stay as they are.
+def start_weights(model: nn.Module, layers: int, deviation: float | None = None) -> None:
+    """First weights: matrices and embeddings normal, biases zero; norms stay as they are.
 
-    What a block adds starts smaller the more layers there are, so that their sum does not outgrow each of them (Radford
-    et al. 2019, §2.3).
+    The deviation is the one given, or, for matrices, that of Glorot & Bengio 2010 (eq. 12). What a block adds starts
+    smaller the more layers there are, so that their sum does not outgrow each of them (Radford et al. 2019, §2.3).
     """
     for part in model.modules():
-        if isinstance(part, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(part.weight, std=deviation)
-        if isinstance(part, nn.Linear) and part.bias is not None:
-            nn.init.zeros_(part.bias)
+        if isinstance(part, nn.Embedding):
+            nn.init.normal_(part.weight, std=deviation or part.embedding_dim**-0.5)
+        if isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=deviation or math.sqrt(2 / (part.in_features + part.out_features)))
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
     for part in model.modules():
+        if isinstance(part, MultiHead) and deviation is None:  # three matrices in one
+            nn.init.normal_(part.qkv.weight, std=math.sqrt(2 / (part.qkv.in_features + part.inner)))
         if isinstance(part, Block):
             for last in (part.attention.out, part.feed.down):
-                nn.init.normal_(last.weight, std=deviation / math.sqrt(2 * layers))
+                last.weight.data.div_(math.sqrt(2 * layers))

@@ -15,17 +15,18 @@ replaced  whether a token was put there by another model                  Clark 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.attention import Attention
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
-from regard.layers.transformer import ACTIVATIONS, Shape, Stack, start_weights
+from regard.layers.transformer import ACTIVATIONS, Block, Shape, Stack, start_weights
 
 OUTPUTS = ("masked", "pooled", "next", "replaced")
 
@@ -37,23 +38,53 @@ class BertConfig(Shape):
     norm_place: str = "post"  # pre: before each part, and after the last block; post: after each sum
     epsilon: float = 1e-12  # added to variances
     vocab: int = 0  # 0: taken from the tokenizer
-    embed: int = 0  # width of the embeddings, where it is not that of the states (factorised); 0: as wide
+    embed: int = 0  # width of the embeddings, which are then projected to that of the states; 0: they have it
     segments: int = 2  # kinds of segments; 0: none
     first_position: int = 0  # the row of the position table that a text starts at
     outputs: tuple[str, ...] = ("masked",)  # what stands above the encoder: masked, pooled, next, replaced
     tied: bool = True  # the masked readout is the token embedding
-    head_activation: str = ""  # of the outputs; empty: as in the feed-forward layers
+    head_activation: str = ""  # of the masked output; empty: as in the feed-forward layers
+    group_blocks: int = 1  # with groups: the blocks of each, which every layer of the group runs one after the other
     mask: int = -1  # the id of the mask token; -1: taken from the tokenizer
     specials: tuple[int, ...] = ()  # ids that are never masked
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for field in ("vocab", "embed", "segments", "first_position"):
+            if (size := getattr(self, field)) < 0:
+                raise UserError(f"model.{field}={size}: must be at least 0")
         for name in self.outputs:
             if name not in OUTPUTS:
                 raise UserError(f"model.outputs={','.join(self.outputs)}: no output {name}.{nearest(name, OUTPUTS)}")
+        if "next" in self.outputs and "pooled" not in self.outputs:
+            raise UserError(f"model.outputs={','.join(self.outputs)}: next is read from pooled; add it")
+        if self.head_activation and self.head_activation not in ACTIVATIONS:
+            known = nearest(self.head_activation, ACTIVATIONS)
+            raise UserError(f"model.head_activation={self.head_activation}: no such activation.{known}")
+        if self.group_blocks < 1 or (self.group_blocks > 1 and not self.groups):
+            raise UserError(f"model.group_blocks={self.group_blocks}: must be at least 1, and 1 without model.groups")
 
     def build(self) -> Bert:
         return Bert(self)
+
+
+class Groups(Stack):
+    """Layers that share their weights, where each group has several blocks (Lan et al. 2020, §3.1)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        blocks = config.groups * config.group_blocks
+        super().__init__(replace(config, layers=blocks, groups=0, group_blocks=1), causal=False)
+        self.repeats, self.group_blocks = config.layers // config.groups, config.group_blocks
+        for part in self.modules():
+            if isinstance(part, Attention):
+                part.turns = self.repeats
+
+    @property
+    def layers(self) -> list[Block]:
+        """The block of every layer, from the bottom up."""
+        blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
+        groups = [blocks[first : first + self.group_blocks] for first in range(0, len(blocks), self.group_blocks)]
+        return [block for group in groups for _ in range(self.repeats) for block in group]
 
 
 class MaskedHead(nn.Module):
@@ -79,7 +110,7 @@ class ReplacedHead(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.width, config.width)
-        self.activation = ACTIVATIONS[config.head_activation or config.activation]
+        self.activation = ACTIVATIONS[config.activation]
         self.out = nn.Linear(config.width, 1)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -97,13 +128,13 @@ class Bert(nn.Module):
         self.embedding = TokenEmbedding(
             config, config.vocab, config.embed, config.segments, norm=True, offset=config.first_position
         )
-        self.stack = Stack(config, causal=False)
+        self.stack = Stack(config, causal=False) if config.group_blocks == 1 else Groups(config)
         width = config.embed or config.width
         self.masked = MaskedHead(config, width) if "masked" in config.outputs else None
         self.replaced = ReplacedHead(config) if "replaced" in config.outputs else None
         self.pooled = nn.Linear(config.width, config.width) if "pooled" in config.outputs else None
         self.next = nn.Linear(config.width, 2) if "next" in config.outputs else None
-        start_weights(self, 0.02, config.layers)
+        start_weights(self, config.layers, 0.02)
 
     def features(
         self,
@@ -113,7 +144,7 @@ class Bert(nn.Module):
         positions: Tensor | None = None,
     ) -> Tensor:
         """The state of every place of a text, (B, T) → (B, T, width). Padding may stand on either side."""
-        check_length(tokens, self.config.context)
+        check_length(tokens, self.config.longest)
         if positions is None:
             positions = real_positions(tokens, real) + self.config.first_position
         return self.stack(self.embedding(tokens, positions, segments), real)
@@ -122,7 +153,9 @@ class Bert(nn.Module):
         """The readout of masked tokens, its product not yet made."""
         if self.masked is None:
             have = ", ".join(self.config.outputs) or "states only"
-            raise UserError(f"this model has no readout of tokens (it has: {have}); load one with a masked-language head")
+            raise UserError(
+                f"this model has no readout of tokens (it has: {have}); load one with a masked-language head"
+            )
         weight = self.embedding.tokens.weight if self.masked.weight is None else self.masked.weight
         return Product(self.masked(features), weight, self.masked.bias)
 

@@ -15,17 +15,22 @@ Transformer-XL     post      xl             a memory of earlier segments; distan
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import sqrt
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
-from regard.errors import UserError
+from regard.errors import UserError, nearest
+from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
 from regard.layers.past import Past, Segments
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length
 from regard.layers.transformer import Shape, Stack, start_weights
+from regard.scores import Score, XLRelative
+
+SOFTMAXES = ("plain", "adaptive")
 
 
 @dataclass(frozen=True)
@@ -35,18 +40,54 @@ class GptConfig(Shape):
     vocab: int = 0  # 0: taken from the tokenizer
     tied: bool = True  # the readout is the token embedding
     scaled: bool = False  # token vectors are multiplied by √width
-    memory: int = 0  # xl: how many tokens before a segment are remembered
+    memory: int = 0  # xl: how many tokens before a segment are remembered; 0: all, as by other models
     memory_zeros: bool = False  # xl: the memory starts full of zeros, which are looked at, instead of empty
+    clamp: int = 0  # xl: distances beyond this one are alike; 0: none are
+    shared_biases: bool = False  # xl: what any query asks of contents and distances is the same in all layers
+    softmax: str = "plain"  # or adaptive: tokens in clusters, from frequent to rare; logits are log-probabilities
+    cutoffs: tuple[int, ...] = ()  # adaptive: the first token of every further cluster
+    divide: int = 1  # adaptive: each cluster's vectors are so many times narrower than those of the one before
+    embed: int = 0  # adaptive: the width of the vectors of the first cluster; 0: that of the states
+    projections: tuple[int, ...] = ()  # adaptive: clusters (0, 1, …) whose readout has a projection of its own
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.memory > 0) != (self.positions == "xl"):
-            raise UserError(f"model.memory={self.memory}: a memory of segments goes with model.positions=xl, only")
+        for field in ("memory", "memory_zeros", "clamp", "shared_biases"):
+            if (value := getattr(self, field)) and self.positions != "xl":
+                raise UserError(f"model.{field}={value}: goes with model.positions=xl, only")
+        if min(self.memory, self.clamp) < 0:
+            raise UserError(f"model.memory={self.memory}, model.clamp={self.clamp}: must be at least 0")
+        if self.memory_zeros and not self.memory:
+            raise UserError("model.memory_zeros=True: there is no memory to be full of them; set model.memory")
+        if self.softmax not in SOFTMAXES:
+            raise UserError(f"model.softmax={self.softmax}: no such softmax.{nearest(self.softmax, SOFTMAXES)}")
+        if self.softmax == "adaptive":
+            self._check_clusters()
+        elif self.cutoffs or self.divide != 1 or self.embed or self.projections:
+            raise UserError("model.cutoffs, divide, embed and projections go with model.softmax=adaptive, only")
+
+    def _check_clusters(self) -> None:
+        ends = (0, *self.cutoffs, *([self.vocab] if self.vocab else []))
+        if any(start >= end for start, end in pairwise(ends)):
+            cutoffs = ",".join(map(str, self.cutoffs))
+            raise UserError(
+                f"model.cutoffs={cutoffs}: must rise, from at least 1 to less than model.vocab={self.vocab}"
+            )
+        if self.divide < 1 or min(self.clusters.widths) < 1:
+            narrowest = f"the last of {len(self.cutoffs) + 1} clusters must be left a width of at least 1"
+            raise UserError(f"model.divide={self.divide}: {narrowest}; change it, or model.embed")
+        if self.projections and not 0 <= min(self.projections) <= max(self.projections) <= len(self.cutoffs):
+            raise UserError(f"model.projections={self.projections}: clusters are numbered 0 to {len(self.cutoffs)}")
 
     @property
-    def longest(self) -> int | None:
-        """The most tokens that the model reads; any number where positions are relative and memory is bounded."""
-        return None if self.positions == "xl" else self.context
+    def clusters(self) -> Clusters:
+        """Of an adaptive softmax, and of the embedding with it."""
+        return Clusters(self.vocab, self.width, self.embed or self.width, self.cutoffs, self.divide)
+
+    def self_score(self) -> Score:
+        if self.positions == "xl":
+            return XLRelative(self.heads, self.head, self.width, self.clamp or None)
+        return super().self_score()
 
     def build(self) -> Gpt:
         return Gpt(self)
@@ -60,10 +101,22 @@ class Gpt(nn.Module):
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = TokenEmbedding(config, config.vocab, scale=sqrt(config.width) if config.scaled else 1.0)
+        adaptive = config.softmax == "adaptive"
+        self.embedding = TokenEmbedding(
+            config,
+            config.vocab,
+            scale=sqrt(config.width) if config.scaled else 1.0,
+            tokens=AdaptiveEmbedding(config.clusters) if adaptive else None,
+        )
         self.stack = Stack(config, causal=True)
-        self.readout_ = None if config.tied else nn.Linear(config.width, config.vocab, bias=False)
-        start_weights(self, 0.02, config.layers)
+        self.readout_: AdaptiveSoftmax | nn.Linear | None = None
+        if adaptive:
+            self.readout_ = AdaptiveSoftmax(config.clusters, config.tied, config.projections)
+        elif not config.tied:
+            self.readout_ = nn.Linear(config.width, config.vocab, bias=False)
+        start_weights(self, config.layers, 0.02)
+        if config.shared_biases:
+            _share_biases(self.stack)
 
     def start(
         self,
@@ -73,30 +126,31 @@ class Gpt(nn.Module):
         capacity: int | None = None,
     ) -> Past | Segments:
         """The state before the first token, with room for ``capacity`` of them. Every decoder starts so."""
-        if self.config.positions != "xl":
+        if not self.config.memory:
             return Past(rows or 1, capacity or self.config.context)
         if not self.config.memory_zeros:
             return Segments(self.config.memory)
-        return self.stack.remembering_zeros(rows or 1, self.config.memory, self.embedding.tokens.weight)
+        return self.stack.remembering_zeros(rows or 1, self.config.memory, next(self.parameters()))
 
     def advance(
         self, tokens: Tensor, state: Past | Segments, real: Tensor | None = None, positions: Tensor | None = None
     ) -> tuple[Tensor, Past | Segments]:
         """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may stand on either side."""
-        if self.config.longest is not None:
-            check_length(tokens, self.config.longest)
+        check_length(tokens, self.config.longest)
         tokens = state.fold(tokens)
         places = state.positions(tokens, real) if positions is None else positions
         features, state = self.stack.advance(self.embedding(tokens, places), state, real)
         return state.unfold(features), state
 
-    def product(self, features: Tensor) -> Product:
-        """The readout, its product not yet made."""
-        weight = self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight
-        return Product(features, weight, None)
+    def product(self, features: Tensor) -> Product | Clustered:
+        """The readout, its products not yet made."""
+        if isinstance(self.readout_, AdaptiveSoftmax):
+            return self.readout_(features, self.embedding.tokens)
+        return Product(features, self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight)
 
     def readout(self, features: Tensor) -> Tensor:
-        return F.linear(*self.product(features))
+        product = self.product(features)
+        return F.linear(*product) if isinstance(product, Product) else product.log_probs()
 
     def step(self, tokens: Tensor, state: Past | Segments) -> tuple[Tensor, Past | Segments]:
         features, state = self.advance(tokens[:, None], state)
@@ -107,3 +161,10 @@ class Gpt(nn.Module):
         rows, length = batch.tokens.shape
         features, _ = self.advance(batch.tokens, self.start(rows=rows, capacity=length))
         return self.readout(features)
+
+
+def _share_biases(stack: Stack) -> None:
+    """Let the first layer's u and v of Dai et al. 2019 be those of all."""
+    first, *others = (block.attention.read.score for block in stack.layers)
+    for score in others:
+        score.content, score.position = first.content, first.position

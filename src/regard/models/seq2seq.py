@@ -27,6 +27,7 @@ from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
+from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import Stepwise, Unrolled
 from regard.models.checks import check_config, check_shared_width
@@ -75,9 +76,9 @@ class Carry:
     """The state of a recurrent decoder. Beams reorder what is a row's own and share the source's memory."""
 
     hidden: Tensor  # (B, layers, parts, width)
+    at: Tensor  # 0-d, tokens read so far: on the device, so that a step can be recorded
     context: Tensor | None = None  # (B, width): the fixed context, or what was attended to in the step before
     memory: Memory | None = None
-    at: int = 0  # tokens read so far
 
     def select(self, rows: Tensor) -> Carry:
         return replace(
@@ -98,7 +99,7 @@ class Plain(nn.Module):
         self.rnn = Recurrent(config.cell, inputs, config.width, config.layers, dropout=config.dropout)
 
     def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
-        return Carry(hidden, context=last if self.every else None)
+        return Carry(hidden, _nothing(hidden), context=last if self.every else None)
 
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         if carry.context is not None:
@@ -119,7 +120,7 @@ class Bahdanau(nn.Module):
         self.out = nn.Linear(2 * config.width + config.embed, config.width)
 
     def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
-        return Carry(hidden, memory=self.attention.memory(states, real))
+        return Carry(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
 
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         assert carry.memory is not None
@@ -146,7 +147,7 @@ class Luong(nn.Module):
         self.out = nn.Linear(2 * config.width, config.width)
 
     def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
-        return Carry(hidden, memory=self.attention.memory(states, real))
+        return Carry(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
 
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         assert carry.memory is not None
@@ -168,7 +169,9 @@ class LuongFeeding(nn.Module):
         self.out = nn.Linear(2 * config.width, config.width)
 
     def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
-        return Carry(hidden, context=torch.zeros_like(last), memory=self.attention.memory(states, real))
+        return Carry(
+            hidden, _nothing(hidden), context=torch.zeros_like(last), memory=self.attention.memory(states, real)
+        )
 
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
         assert carry.memory is not None
@@ -237,8 +240,12 @@ class Seq2Seq(nn.Module):
         """Reads target tokens (B, T) onward from a state: features (B, T, width) and the state after them."""
         return self.decoder.advance(self._drop(self.target_embedding(tokens)), state)
 
+    def product(self, features: Tensor) -> Product:
+        """What the logits are made of, before they are made."""
+        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
+
     def readout(self, features: Tensor) -> Tensor:
-        return self.readout_(self._drop(features))
+        return F.linear(*self.product(features))
 
     def step(self, tokens: Tensor, state: Carry) -> tuple[Tensor, Carry]:
         features, state = self.advance(tokens[:, None], state)
@@ -260,4 +267,9 @@ def _score(config: Seq2SeqConfig) -> Score:
 
 def _positions(carry: Carry, x: Tensor) -> Tensor:
     """Of the T tokens about to be read."""
-    return torch.arange(carry.at, carry.at + x.shape[1], device=x.device)
+    return carry.at + torch.arange(x.shape[1], device=x.device)
+
+
+def _nothing(hidden: Tensor) -> Tensor:
+    """How many tokens have been read before the first."""
+    return torch.zeros((), dtype=torch.long, device=hidden.device)

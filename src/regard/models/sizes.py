@@ -25,14 +25,36 @@ GPT = GptConfig(
 GPT2 = replace(GPT, vocab=50257, norm_place="pre", context=1024)
 GPT3 = replace(GPT2, context=2048, windows=(0, 128))
 
+# Dai et al. 2019, table 1, the large one, as it was published: clusters as in Baevski & Auli 2019, §4.
+XL = GptConfig(
+    vocab=267735,
+    width=1024,
+    heads=16,
+    head_width=64,
+    layers=18,
+    inner=4096,
+    activation="relu",
+    norm_place="post",
+    attention_bias=False,
+    positions="xl",
+    windows=(1599,),
+    feed_dropout=0.1,
+    scaled=True,
+    memory=1600,
+    memory_zeros=True,
+    clamp=1000,
+    softmax="adaptive",
+    cutoffs=(20000, 40000, 200000),
+    divide=4,
+    projections=(0,),
+)
+
 # Devlin et al. 2019, §3; Liu et al. 2019; Lan et al. 2020, table 1; Clark et al. 2020, table 6; Sanh et al. 2019.
 BERT = BertConfig(
     vocab=30522, width=768, heads=12, layers=12, inner=3072, outputs=("masked", "pooled", "next"), attention_dropout=0.1
 )
 ROBERTA = replace(BERT, vocab=50265, segments=1, epsilon=1e-5, first_position=2, outputs=("masked",))
-ALBERT = replace(
-    BERT, vocab=30000, embed=128, groups=1, activation="gelu-tanh", dropout=0.0, attention_dropout=0.0
-)
+ALBERT = replace(BERT, vocab=30000, embed=128, groups=1, activation="gelu-tanh", dropout=0.0, attention_dropout=0.0)
 ELECTRA = replace(BERT, embed=128, width=256, heads=4, inner=1024, outputs=("replaced",))
 
 # Raffel et al. 2020, §3.1.1 (v1.0), and the gated models that came after it (v1.1).
@@ -55,7 +77,7 @@ T5 = TransformerConfig(
     scaled=False,
     readout_scale=512**-0.5,
 )
-T5_V11 = replace(T5, activation="gelu-tanh", gated=True, inner=1024, heads=6, layers=8, shared="none")
+T5_V11 = replace(T5, activation="gelu-tanh", gated=True, inner=1024, heads=6, layers=8, shared="sides")
 
 SIZES: dict[str, TransformerConfig | GptConfig | BertConfig] = {
     "transformer-base": BASE,
@@ -70,20 +92,7 @@ SIZES: dict[str, TransformerConfig | GptConfig | BertConfig] = {
     "gpt2-xl": replace(GPT2, width=1600, heads=25, layers=48, inner=6400),
     "gpt3-small": GPT3,
     "gpt3": replace(GPT3, width=12288, heads=96, layers=96, inner=49152),
-    "transformer-xl": GptConfig(
-        vocab=267735,
-        width=1024,
-        heads=16,
-        head_width=64,
-        layers=18,
-        inner=4096,
-        activation="relu",
-        norm_place="post",
-        attention_bias=False,
-        positions="xl",
-        memory=1600,
-        scaled=True,
-    ),
+    "transformer-xl": XL,
     "bert-base": BERT,
     "bert-large": replace(BERT, width=1024, heads=16, layers=24, inner=4096),
     "distilbert-base": replace(BERT, layers=6, segments=0, outputs=("masked",)),

@@ -73,8 +73,13 @@ class Structured(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         return self.classify(self.attention(*self._reading(batch)))
 
+    def states(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
+        """What the encoder makes of every place of a text, (B, T, width)."""
+        states, _ = self.encoder(self._drop(self.embedding(tokens)), real)
+        return states
+
     def _reading(self, batch: Batch) -> tuple[Tensor, Memory]:
-        states, _ = self.encoder(self._drop(self.embedding(batch.tokens)), batch.real)
+        states = self.states(batch.tokens, batch.real)
         memory = Memory(torch.tanh(self.key(states)), states, batch.real)
         return self.hops.expand(len(states), -1, -1), memory
 

@@ -18,7 +18,7 @@ from regard.layers.tokens import TokenEmbedding, check_length, real_positions
 from regard.layers.transformer import Shape, Stack, start_weights
 from regard.mask import EVERYTHING, Mask
 
-SHARED = ("all", "target", "none")
+SHARED = ("all", "sides", "target", "none")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class TransformerConfig(Shape):
     decoder_layers: int = 0  # 0: as many as the encoder has
     decoder_heads: int = 0  # 0: as many as the encoder has
     decoder_inner: int = 0  # 0: as wide as the encoder's
-    shared: str = "target"  # all: source, target and readout have one embedding; target: the last two; none
+    shared: str = (
+        "target"  # one matrix for: all (source, target, readout), sides (the first two), target (the last two)
+    )
     scaled: bool = True  # token vectors are multiplied by √width
     readout_bias: bool = False  # a bias for every token of the vocabulary
     readout_scale: float = 1.0  # of the last states, before the readout
@@ -43,9 +45,9 @@ class TransformerConfig(Shape):
             raise UserError(f"model.shared={self.shared}: no such choice.{nearest(self.shared, SHARED)}")
         if self.positions == "xl":
             raise UserError("model.positions=xl: is for language models; use relative or t5")
-        if self.shared == "all" and self.source_vocab != self.target_vocab:
+        if self.shared in ("all", "sides") and self.source_vocab != self.target_vocab:
             raise UserError(
-                f"model.shared=all: needs one vocabulary, not {self.source_vocab} and {self.target_vocab} tokens; "
+                f"model.shared={self.shared}: needs one vocabulary, not {self.source_vocab} and {self.target_vocab} tokens; "
                 "set data.joint=true, or model.shared=target"
             )
 
@@ -86,19 +88,21 @@ class Transformer(nn.Module):
         scale = sqrt(config.width) if config.scaled else 1.0
         self.embedding = TokenEmbedding(config, config.target_vocab, scale=scale)
         self.source_embedding = None
-        if config.shared != "all":
+        if config.shared in ("target", "none"):
             self.source_embedding = TokenEmbedding(config, config.source_vocab, scale=scale)
         self.encoder = Stack(config, causal=False)
         self.decoder = Stack(config.decoder, causal=True, reads_source=True)
         self.readout_ = None
-        if config.shared == "none":
+        if config.shared in ("sides", "none"):
             self.readout_ = nn.Linear(config.width, config.target_vocab, bias=False)
         self.readout_bias = nn.Parameter(torch.zeros(config.target_vocab)) if config.readout_bias else None
-        start_weights(self, config.width**-0.5 if config.scaled else 0.02, config.layers)
+        start_weights(self, config.layers)
+        # Logits of order one, whatever scale stands before them: T5's embeddings start with deviation 1.
+        nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_scale)
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts)."""
-        check_length(source, self.config.context)
+        check_length(source, self.config.longest)
         embedding = self.source_embedding or self.embedding
         return self.encoder(embedding(source, real_positions(source, source_real)), source_real)
 
@@ -117,13 +121,13 @@ class Transformer(nn.Module):
         self, tokens: Tensor, state: Telling, real: Tensor | None = None, positions: Tensor | None = None
     ) -> tuple[Tensor, Telling]:
         """Reads target tokens (R, T) onward from a state: features (R, T, width) and the state after them."""
-        check_length(tokens, self.config.context)
+        check_length(tokens, self.config.longest)
         past = state.past
         tokens = past.fold(tokens)
         x = self.embedding(tokens, past.positions(tokens, real) if positions is None else positions)
-        features, past = self.decoder.advance(x, past, real, state.sources, state.mask)
-        assert isinstance(past, Past)
-        return past.unfold(features), replace(state, past=past)
+        features, after = self.decoder.advance(x, past, real, state.sources, state.mask)
+        assert isinstance(after, Past)
+        return after.unfold(features), replace(state, past=after)
 
     def product(self, features: Tensor) -> Product:
         """The readout, its product not yet made."""

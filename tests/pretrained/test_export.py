@@ -1,0 +1,422 @@
+"""Models of ours as other tools open them: the same numbers, the same ids, the same sentences."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from references import CASES, Case, build
+
+import regard
+from regard.checkpoint import load_tensors, mark, save_step, save_tensors, write_json
+from regard.config import to_json
+from regard.data.marks import Marks
+from regard.data.public import read_tokenizers
+from regard.data.sources import Lines, Pairs
+from regard.data.tokenizers import OURS, Tokenizer, train_tokenizer
+from regard.errors import UserError
+from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
+from regard.objectives import MaskedTokens, NextToken, TeacherForcing
+from regard.pretrained.sinusoids import in_halves, own_matrices
+from regard.pretrained.write import write_model
+from regard.recipes import KINDS, Plan, Recipe
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+SIZES = {"width": 12, "heads": 2, "layers": 2, "inner": 20, "context": 64, "dropout": 0.0}
+SOURCES = ["ab ba", "abc cab", "bca", "a b c", "cc"]
+TARGETS = ["xy yx", "xyz zxy", "yzx", "x y z", "zz"]
+LINES = ["abc cab", "bca", "ab ba", "a b c", "cc a b"]
+TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {  # what it goes out as, and its settings
+    "pre": ("pegasus", {"shared": "target"}),
+    "pre-joint": ("pegasus", {"shared": "all"}),
+    "pre-separate": ("pegasus", {"shared": "none", "readout_bias": True, "activation": "gelu"}),
+    "post": ("marian", {"shared": "target", "norm_place": "post"}),
+    "post-joint": ("marian", {"shared": "all", "norm_place": "post", "scaled": False}),
+    "post-sides": ("marian", {"shared": "sides", "norm_place": "post", "decoder_layers": 1, "decoder_heads": 3}),
+    "odd": ("marian", {"width": 15, "heads": 3, "norm_place": "post", "positions": "sinusoidal-halves"}),
+}
+
+
+def lively(module: torch.nn.Module, seed: int = 0, marks: Marks = OURS) -> None:
+    """Weights large enough that a mistake anywhere shows; as if trained, what is never said is not likely either."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+        if getattr(module, "readout_bias", None) is not None:
+            module.readout_bias[list(marks.silent)] -= 30.0
+            module.readout_bias[marks.end] += 2.5
+
+
+def run_of(run: Path, config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> regard.Loaded:
+    """A run whose only step is 7, with room for two more."""
+    objective = {TransformerConfig: TeacherForcing(), GptConfig: NextToken(), BertConfig: MaskedTokens()}[type(config)]
+    data = Lines() if source is None else Pairs()
+    recipe = Recipe("tiny", "a tiny model", data, config, objective, Plan(keep=3), ("exact",))
+    run.mkdir()
+    write_json(run / "recipe.json", to_json(recipe, KINDS))
+    add_step(run, 7, config, source, target)
+    mark(run, "best", 7)
+    return regard.load(run, device="cpu")
+
+
+def add_step(run: Path, step: int, config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> None:
+    module = config.build()
+    lively(module, step, target.marks)
+    files = {
+        "model.json": to_json(config, KINDS),
+        "weights.safetensors": lambda path: save_tensors(path, module.state_dict()),
+        "target.json": target.save,
+        **({"source.json": source.save} if source else {}),
+    }
+    save_step(run, step, files, keep=3)
+
+
+@pytest.fixture
+def translator(tmp_path: Path) -> Callable[..., regard.Loaded]:
+    def make(tokens: str = "char", **settings: Any) -> regard.Loaded:
+        joint = settings.get("shared") in ("all", "sides")
+        texts = [SOURCES + TARGETS] * 2 if joint else [SOURCES, TARGETS[:2] if tokens == "word" else TARGETS]
+        source, target = (train_tokenizer(tokens, lines, 40) for lines in texts)
+        vocab = {"source_vocab": source.size, "target_vocab": target.size}
+        return run_of(tmp_path / "run", TransformerConfig(**{**SIZES, **vocab, **settings}), source, target)
+
+    return make
+
+
+def opened(path: Path, auto: str) -> Any:
+    model, report = getattr(transformers, auto).from_pretrained(path, output_loading_info=True)
+    wrong = {what: found for what, found in report.items() if found}
+    assert not wrong, wrong
+    return model.eval()
+
+
+# -- to transformers --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@torch.no_grad()
+def test_translators(name: str, translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+    kind, settings = TRANSLATORS[name]
+    model = translator("word" if name == "pre" else "char", **settings)
+    done = regard.export(model, tmp_path / "out")
+    assert done.kind == kind
+    theirs = opened(tmp_path / "out", "AutoModelForSeq2SeqLM")
+    source, tokens = torch.tensor([[4, 5, 6, 4], [5, 4, 0, 0]]), torch.tensor([[1, 4, 5], [1, 5, 4]])
+    found = theirs(input_ids=source, attention_mask=(source != 0).long(), decoder_input_ids=tokens).logits
+    vocab = model.module.config.target_vocab
+    expected = model.logits(tokens, source=source, source_real=source != 0)
+    torch.testing.assert_close(found[..., :vocab], expected, atol=1e-4, rtol=0)
+    if vocab < found.shape[-1]:  # what a smaller vocabulary lacks is never said
+        assert found[..., vocab:].max() < -1e8
+
+
+@pytest.mark.parametrize("name", ["pre", "post-joint"])
+def test_their_search_says_the_same(name: str, translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+    model = translator("char", **{**TRANSLATORS[name][1], "readout_bias": True})
+    regard.export(model, tmp_path / "out")
+    cut = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    theirs = opened(tmp_path / "out", "AutoModelForSeq2SeqLM")
+    said = theirs.generate(**cut(LINES, return_tensors="pt", padding=True), max_length=30, do_sample=False)
+    ours = [[1, *one.tokens, 2] for one in regard.translate(model, LINES, limit=29)]
+    assert [row[: len(one)] for row, one in zip(said.tolist(), ours)] == ours
+    assert all(set(row[len(one) :]) <= {0} for row, one in zip(said.tolist(), ours))
+
+
+@pytest.mark.parametrize("tokens", ["char", "word", "bpe"])
+def test_our_tokenizers_give_the_same_ids_there(
+    tokens: str, translator: Callable[..., regard.Loaded], tmp_path: Path
+) -> None:
+    model = translator(tokens)
+    regard.export(model, tmp_path / "out")
+    places = {"": model.source_tokenizer, "target": model.target_tokenizer}
+    for place, ours in places.items():
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", subfolder=place)
+        for text in ["ab ba", "xyz zxy", " a\tb é\n", "", "ä😀 unseen"]:
+            assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text), text
+        assert [theirs.pad_token_id, theirs.bos_token_id, theirs.eos_token_id, theirs.unk_token_id] == [0, 1, 2, 3]
+    assert theirs.decode(ours.encode("xy yx")) == "xy yx"
+
+
+def test_one_tokenizer_is_written_once(translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+    regard.export(translator(shared="all"), tmp_path / "out")
+    assert not (tmp_path / "out" / "target").exists()
+    about = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    marks = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    assert marks.items() <= about.items()
+    assert marks.items() <= json.loads((tmp_path / "out" / "config.json").read_text()).items()
+
+
+@torch.no_grad()
+def test_a_language_model(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer("bpe", SOURCES, 40)
+    model = run_of(tmp_path / "run", GptConfig(**{**SIZES, "vocab": tokenizer.size}), None, tokenizer)
+    assert regard.export(tmp_path / "run", tmp_path / "first").kind == "gpt2"
+    regard.export(model, tmp_path / "out")
+    theirs, tokens = opened(tmp_path / "out", "AutoModelForCausalLM"), torch.tensor([[1, 4, 5, 6]])
+    torch.testing.assert_close(theirs(tokens).logits, model.logits(tokens), atol=1e-4, rtol=0)
+    assert (theirs.generation_config.eos_token_id, theirs.generation_config.suppress_tokens) == (2, [0, 1])
+    with pytest.raises(UserError, match=r"--to ctranslate2 is for translators, and this is made to language"):
+        regard.export(model, tmp_path / "engine", to="ctranslate2")
+    assert not (tmp_path / "engine").exists()
+
+
+@torch.no_grad()
+def test_a_model_that_fills(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer("word", SOURCES, 40, mask="[MASK]")
+    config = BertConfig(**{**SIZES, "vocab": tokenizer.size, "positions": "learned", "mask": 4})
+    model = run_of(tmp_path / "run", config, None, tokenizer)
+    assert regard.export(model, tmp_path / "out").kind == "bert"
+    theirs = opened(tmp_path / "out", "AutoModelForMaskedLM")
+    given = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")("ab [MASK] cc", return_tensors="pt")
+    ours = tokenizer.framed(tokenizer.encode("ab [MASK] cc"))
+    assert given.input_ids.tolist() == [ours]
+    torch.testing.assert_close(theirs(**given).logits, model.logits(torch.tensor([ours])), atol=1e-4, rtol=0)
+
+
+def test_a_public_one_keeps_its_type_ids_and_files(public: Callable[[str], Any], tmp_path: Path) -> None:
+    made = public("xlm-roberta-plain")
+    settings = json.loads((made.path / "config.json").read_text())
+    write_json(made.path / "config.json", {**settings, "id2label": {"0": "mine"}, "torch_dtype": "float16"})
+    regard.export(made.path, tmp_path / "out")
+    about = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (about["model_type"], about["id2label"], about["dtype"]) == ("xlm-roberta", {"0": "mine"}, "float32")
+    assert "torch_dtype" not in about
+    made = public("marian-plain")
+    regard.export(made.path, tmp_path / "marian")
+    speech = [json.loads((path / "generation_config.json").read_text()) for path in (made.path, tmp_path / "marian")]
+    assert speech[0] == speech[1]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@torch.no_grad()
+def test_a_head_that_equals_the_embedding(tied: bool, tmp_path: Path) -> None:
+    """Where the settings say that nothing is tied, the head is a head of its own even if it looks the same."""
+    reference = build(
+        Case("gpt2", "AutoModelForCausalLM", {**CASES["gpt2-plain"].settings, "tie_word_embeddings": tied})
+    )
+    reference.lm_head.weight = torch.nn.Parameter(reference.transformer.wte.weight.clone())
+    reference.save_pretrained(tmp_path / "in")
+    model = regard.load(tmp_path / "in", device="cpu")
+    assert model.module.config.tied is tied
+    regard.export(model, tmp_path / "out")
+    tokens = torch.tensor([[5, 6, 7]])
+    found = opened(tmp_path / "out", "AutoModelForCausalLM")(tokens).logits
+    torch.testing.assert_close(found, reference.eval()(tokens).logits, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_scores_that_are_not_scaled(tmp_path: Path) -> None:
+    reference = build(
+        Case("gpt2", "AutoModelForCausalLM", {**CASES["gpt2-plain"].settings, "scale_attn_weights": False})
+    )
+    reference.save_pretrained(tmp_path / "in")
+    model, tokens = regard.load(tmp_path / "in", device="cpu"), torch.tensor([[5, 6, 7]])
+    expected = reference.eval()(tokens).logits
+    torch.testing.assert_close(model.logits(tokens), expected, atol=1e-4, rtol=0)
+    regard.export(model, tmp_path / "out")
+    found = opened(tmp_path / "out", "AutoModelForCausalLM")(tokens).logits
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_a_run_that_started_from_a_public_one(tmp_path: Path) -> None:
+    """Its files are those that the tokenizer came from; its type is the one it started as."""
+    spm = pytest.importorskip("sentencepiece")
+    folder = tmp_path / "public"
+    folder.mkdir()
+    (tmp_path / "text").write_text("".join(f"{line} and {line[::-1]} again\n" for line in SOURCES * 40))
+    spm.SentencePieceTrainer.train(
+        input=str(tmp_path / "text"), model_prefix=str(folder / "source"), vocab_size=20, minloglevel=3
+    )
+    (folder / "source.model").rename(folder / "source.spm")
+    (folder / "target.spm").write_bytes((folder / "source.spm").read_bytes())
+    (folder / "source.vocab").unlink()
+    pieces = spm.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    names = ["</s>", "<unk>", *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())), "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({name: number for number, name in enumerate(names)}))
+    last = len(names) - 1
+    source, target = read_tokenizers(folder, {"model_type": "marian", "decoder_start_token_id": last})
+    public = {"norm_place": "post", "positions": "sinusoidal-halves", "shared": "all", "readout_bias": True}
+    config = TransformerConfig(**{**SIZES, "source_vocab": len(names), "target_vocab": len(names), **public})
+    model = run_of(tmp_path / "run", config, source, target)
+    done = regard.export(tmp_path / "run", tmp_path / "out")
+    assert done.kind == "marian"
+    for name in ("source.spm", "target.spm", "vocab.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (folder / name).read_bytes()
+    about = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (about["pad_token_id"], about["decoder_start_token_id"], about["eos_token_id"]) == (last, last, 0)
+    again = regard.load(tmp_path / "out", device="cpu")
+    assert again.tokenizer.encode("ab again") == model.tokenizer.encode("ab again")
+    said = [[one.tokens for one in regard.translate(each, LINES, limit=12)] for each in (again, model)]
+    assert said[0] == said[1]
+    engine_says_the_same(model, tmp_path / "engine", pieces)
+
+
+# -- the same network, written otherwise ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{"width": 12}, {"width": 15, "heads": 3, "gated": True, "norm": "rms"}])
+@torch.no_grad()
+def test_the_order_of_the_width_means_nothing(settings: dict[str, Any]) -> None:
+    model = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 11, **settings}).build().eval().double()
+    lively(model)
+    moved = in_halves(model).double()
+    assert moved.config.positions == "sinusoidal-halves"
+    source, tokens = torch.tensor([[4, 5, 6, 7]]), torch.tensor([[1, 4, 10]])
+    found, expected = (each.readout(each.advance(tokens, each.start(source, capacity=3))[0]) for each in (moved, model))
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)  # the sinusoids themselves are single precision
+    with torch.no_grad():  # and it is needed: the same weights in halves are another network
+        plain = TransformerConfig(
+            **{**SIZES, "source_vocab": 9, "target_vocab": 11, **settings, "positions": "sinusoidal-halves"}
+        ).build()
+        plain.load_state_dict(model.state_dict())
+        other = plain.double().eval()
+        wrong = other.readout(other.advance(tokens, other.start(source, capacity=3))[0])
+    assert (wrong - expected).abs().max() > 1e-2
+
+
+def test_matrices_of_their_own() -> None:
+    model = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 6, "shared": "target"}).build()
+    apart = own_matrices(model)
+    assert (apart.config.shared, apart.config.source_vocab, apart.config.target_vocab) == ("none", 9, 9)
+    assert apart.readout_bias is not None
+    assert apart.readout_bias[:6].eq(0).all()
+    assert apart.readout_bias[6:].lt(-1e8).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"score": "additive"}, r"has no model\.score=additive"),
+        ({"gated": True}, r"has no model\.gated=True"),
+        ({"positions": "learned"}, r"model\.positions=learned"),
+        ({"head_width": 5}, r"model\.head_width=5"),
+        ({"windows": (4,)}, r"model\.windows=\(4,\)"),
+    ],
+)
+def test_what_no_public_type_has_is_refused_by_name(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
+    config = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 9, "norm_place": "post", **settings})
+    with pytest.raises(UserError, match=said):
+        write_model(config.build(), tmp_path, {})
+
+
+def test_other_families_are_refused(language: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"model=lstmn: no public type of checkpoint has such a model"):
+        regard.export(language, tmp_path / "out")
+    assert os.listdir(tmp_path) == []
+
+
+# -- the directory ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_there_stays_unless_asked(translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+    model, out = translator(), tmp_path / "out"
+    regard.export(model, out)
+    with pytest.raises(UserError, match=r"out: is there already; give another name, or say --overwrite"):
+        regard.export(model, out)
+    (out / "mine").write_text("")
+    regard.export(model, out, overwrite=True)
+    assert not (out / "mine").exists()
+    with pytest.raises(UserError, match="is no exported model, and is not overwritten"):
+        regard.export(model, model.path, overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["out", "run"]
+    with pytest.raises(UserError, match="--to onnx: no such tool"):
+        regard.export(model, out, to="onnx")
+
+
+def test_a_failure_leaves_what_was_there(translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+    model, out = translator(), tmp_path / "out"
+    regard.export(model, out)
+    before = (out / "model.safetensors").read_bytes()
+    unfit = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 9, "score": "cosine"}).build()
+    with pytest.raises(UserError, match="score=cosine"):
+        regard.export(regard.Loaded(model.path, unfit, model.device, model.target_tokenizer), out, overwrite=True)
+    assert (out / "model.safetensors").read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["out", "run"]
+
+
+def test_the_mean_of_the_newest_steps(
+    translator: Callable[..., regard.Loaded], public: Callable[[str], Any], tmp_path: Path
+) -> None:
+    model = translator(norm_place="post", positions="sinusoidal-halves")
+    for step in (8, 9):
+        add_step(model.path, step, model.module.config, model.source_tokenizer, model.target_tokenizer)
+    steps = [load_tensors(model.path / "steps" / f"00000{n}" / "weights.safetensors") for n in (8, 9)]
+    assert regard.export(model.path, tmp_path / "out", average=2).averaged == 2
+    written = load_tensors(tmp_path / "out" / "model.safetensors")["model.decoder.layers.0.fc1.weight"]
+    name = "decoder.blocks.0.feed.up.weight"
+    torch.testing.assert_close(written, (steps[0][name] + steps[1][name]) / 2)
+    assert not torch.allclose(written, steps[1][name])
+    with pytest.raises(UserError, match=r"--average 2: .* is a public checkpoint"):
+        regard.export(public("gpt2-plain").path, tmp_path / "other", average=2)
+
+
+# -- to ctranslate2 ---------------------------------------------------------------------------------------------------
+
+
+def engine_says_the_same(model: regard.Loaded, folder: Path, pieces: Any = None) -> None:
+    engine = pytest.importorskip("ctranslate2")
+    regard.export(model, folder, to="ctranslate2")
+    names = json.loads(next(folder.glob("[st]*[rd]_vocabulary.json")).read_text()) if pieces else None
+    if pieces is None:
+        cut = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        said = folder / "target" / "tokenizer.json"
+        id_of = tokenizers.Tokenizer.from_file(str(said if said.exists() else folder / "tokenizer.json")).token_to_id
+        given = [cut.encode(line, add_special_tokens=False).tokens for line in LINES]
+    else:
+        id_of, given = names.index, [pieces.encode(line, out_type=str) for line in LINES]
+    translator = engine.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
+    compared = 0
+    for beam, penalty in ((1, 1.0), (4, 0.0), (4, 0.6), (4, 1.0)):
+        search = {"beam_size": beam, "length_penalty": penalty, "patience": 10.0 if beam > 1 else 1.0}
+        limits = {"max_decoding_length": 40, "min_decoding_length": 0}
+        found = translator.translate_batch(given, **search, **limits, return_scores=True)
+        for one, ours in zip(found, regard.translate(model, LINES, beam=beam, penalty=penalty, limit=41)):
+            # At the limit we end a sentence, and the engine breaks it off.
+            if max(len(ours.tokens), len(one.hypotheses[0])) < 40:
+                assert [id_of(name) for name in one.hypotheses[0]] == ours.tokens
+                assert np.isclose(one.scores[0], ours.score, atol=1e-4)
+                compared += 1
+    assert compared >= 8
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"norm_place": "post", "shared": "all", "activation": "silu"},
+        {"positions": "learned", "norm": "rms", "score": "dot", "shared": "none"},
+        {"gated": True, "activation": "gelu-tanh", "attention_bias": False, "decoder_layers": 1, "decoder_heads": 3},
+        {"positions": "none", "shared": "sides", "scaled": False, "last_norm": False, "inner": 8},
+    ],
+    ids=["pre", "post", "learned", "gated", "bare"],
+)
+def test_the_engine_says_the_same(
+    settings: dict[str, Any], translator: Callable[..., regard.Loaded], tmp_path: Path
+) -> None:
+    engine_says_the_same(translator(readout_bias=True, **settings), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"score": "additive"}, r"model\.score=additive: ctranslate2 has only scaled_dot, dot"),
+        ({"positions": "relative"}, r"model\.positions=relative: ctranslate2 has only none"),
+        ({"windows": (4,)}, r"model\.windows=\(4,\)"),
+        ({"head_width": 5}, r"model\.head_width=5"),
+    ],
+)
+def test_what_the_engine_lacks_is_refused_by_name(
+    settings: dict[str, Any], said: str, translator: Callable[..., regard.Loaded], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=said):
+        regard.export(translator(**settings), tmp_path / "out", to="ctranslate2")
+    assert os.listdir(tmp_path) == ["run"]

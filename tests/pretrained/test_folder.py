@@ -1,0 +1,255 @@
+"""Directories that are not what they should be: each is refused by one line that names the file and what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from references import CASES, build
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import regard
+from regard.data.tokenizers import train_tokenizer
+from regard.errors import UserError
+from regard.pretrained.names import Line, to_ours
+
+Tensors = dict[str, Tensor]
+Change = Callable[[Path], None]
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+@pytest.fixture
+def folder(public: Callable[[str], Any], tmp_path: Path) -> Callable[[str], Path]:
+    """A copy of a public checkpoint, to be spoilt."""
+
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(public(name).path, tmp_path / "public"))
+
+    return copy
+
+
+def refused(path: Path, said: str, **how: bool) -> None:
+    with pytest.raises(UserError, match=said) as caught:
+        regard.load(path, device="cpu", **how)
+    assert "\n" not in str(caught.value)
+    assert "public" in str(caught.value)  # the directory is named
+
+
+def settings(path: Path, **changes: Any) -> None:
+    """Changed settings; `...` takes one away."""
+    config = json.loads((path / "config.json").read_text()) | changes
+    (path / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not ...}))
+
+
+def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
+    save_file(change(load_file(path / WEIGHTS)), path / WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("gpt2-plain", {"model_type": "gpt5"}, r"config\.json: model_type=gpt5: no such type is known\. .*gpt2"),
+        ("gpt2-plain", {"model_type": ...}, r"config\.json: model_type=None: no such type is known"),
+        ("gpt2-plain", {"vocab_size": ...}, r"wte\.weight is 29×12, but by config\.json it should be 50257×12"),
+        ("gpt2-plain", {"vocab_size": None}, r"config\.json: vocab_size should be given, found None"),
+        ("gpt2-plain", {"n_layer": "two"}, r"config\.json: n_layer should be a whole number, found 'two'"),
+        ("gpt2-plain", {"n_layer": -1}, r"config\.json: n_layer should be a whole number, found -1"),
+        ("gpt2-plain", {"n_layer": 3}, r"the tensor transformer\.h\.2\.ln_1\.weight is missing"),
+        ("gpt2-plain", {"n_layer": 1}, r"the tensor transformer\.h\.1\.\S+ and 11 more is of no part of this model"),
+        ("gpt2-plain", {"n_head": 5}, r"config\.json: .*heads=5"),
+        ("gpt2-plain", {"n_inner": 20}, r"c_fc\.weight is 48×12, but by config\.json it should be 20×12"),
+        ("gpt2-plain", {"activation_function": "gelu_10"}, r"activation_function=gelu_10: no such activation"),
+        ("gpt2-plain", {"resid_pdrop": 1.5}, r"config\.json: .*dropout=1\.5"),
+        ("gpt2-plain", {"scale_attn_by_inverse_layer_idx": True}, r"scale_attn_by_inverse_layer_idx=True: is not supp"),
+        ("gpt2-plain", {"add_cross_attention": True}, r"add_cross_attention=True: is not supported"),
+        ("gpt2-plain", {"tie_word_embeddings": "no"}, r"tie_word_embeddings should be true or false, found 'no'"),
+        ("gpt2-plain", {"tie_word_embeddings": False}, r"the tensor lm_head\.weight is missing"),
+        ("marian-plain", {"d_model": 16}, r"but by config\.json it should be"),
+        ("marian-plain", {"normalize_before": True}, r"normalize_before=True: is not supported, only False is"),
+        ("marian-plain", {"decoder_vocab_size": "many"}, r"decoder_vocab_size should be a whole number, found 'many'"),
+        ("t5-plain", {"feed_forward_proj": "gated-mish"}, r"feed_forward_proj=gated-mish: is not supported"),
+        ("bert-plain", {"hidden_size": 13}, r"num_attention_heads should be a divisor of hidden_size=13"),
+        ("bert-plain", {"is_decoder": True}, r"is_decoder=True: is not supported"),
+    ],
+)
+def test_wrong_settings(name: str, changes: dict[str, Any], said: str, folder: Callable[[str], Path]) -> None:
+    path = folder(name)
+    settings(path, **changes)
+    refused(path, said)
+
+
+def test_settings_that_are_no_object(folder: Callable[[str], Path]) -> None:
+    path = folder("gpt2-plain")
+    (path / "config.json").write_text("[1, 2]")
+    refused(path, r"config\.json: should be an object of settings")
+    (path / "config.json").write_text("{")
+    refused(path, r"config\.json: damaged or not JSON")
+
+
+QUERY = "model.encoder.layers.0.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda all: {k: v for k, v in all.items() if k != QUERY}, rf"the tensor {QUERY} is missing"),
+        (lambda all: all | {"model.extra": torch.ones(2)}, r"the tensor model\.extra is of no part of this model"),
+        (lambda all: all | {QUERY: torch.ones(9, 12)}, r"k_proj\.weight is 12×12, but \S+q_proj\.weight is 9×12"),
+        (
+            lambda all: all | {QUERY: torch.ones(())},
+            r"q_proj\.weight is a single number, but it should be a vector or a",
+        ),
+        (lambda all: all | {"model.shared.weight": torch.ones(30, 12)}, r"shared\.weight is 30×12, but .* be 29×12"),
+        (lambda all: all | {"final_logits_bias": torch.ones(29)}, r"final_logits_bias is a single number, but"),
+    ],
+    ids=["missing", "leftover", "queries", "scalar", "shape", "row"],
+)
+def test_wrong_tensors(change: Callable[[Tensors], Tensors], said: str, folder: Callable[[str], Path]) -> None:
+    path = folder("marian-plain")
+    weights(path, change)
+    refused(path, said)
+
+
+def test_parts_that_do_not_stack_are_named() -> None:
+    tensors = {"q": torch.ones(2, 2), "k": torch.ones(3, 2), "v": torch.ones(2, 2)}
+    with pytest.raises(UserError, match=r"here: k is 3×2, but q is 2×2"):
+        to_ours([Line(("q", "k", "v"), "qkv")], tensors, "here")
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_weights(folder: Callable[[str], Path]) -> None:
+    path = folder("gpt2-plain")
+    (path / WEIGHTS).unlink()
+    refused(path, r"has no model\.safetensors")
+
+
+@pytest.mark.parametrize("kept", [0, 5, 0.5])
+def test_truncated_weights(kept: float, folder: Callable[[str], Path]) -> None:
+    path = folder("gpt2-plain")
+    data = (path / WEIGHTS).read_bytes()
+    (path / WEIGHTS).write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else kept])
+    refused(path, r"model\.safetensors: damaged or not safetensors")
+
+
+def sharded(path: Path) -> dict[str, Tensor]:
+    """The weights in two files and an index."""
+    tensors = load_file(path / WEIGHTS)
+    (path / WEIGHTS).unlink()
+    places = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(sorted(tensors))}
+    for file in set(places.values()):
+        save_file({name: tensors[name] for name, place in places.items() if place == file}, path / file)
+    (path / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    return tensors
+
+
+def test_shards(folder: Callable[[str], Path], public: Callable[[str], Any]) -> None:
+    path = folder("gpt2-plain")
+    sharded(path)
+    tokens = torch.tensor([[5, 6, 7]])
+    whole = regard.load(public("gpt2-plain").path, device="cpu").logits(tokens)
+    assert torch.equal(regard.load(path, device="cpu").logits(tokens), whole)
+    (path / "model-00002-of-00002.safetensors").unlink()
+    refused(path, r"model-00002-of-00002\.safetensors: no such file")
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ({"weight_map": {"wte.weight": "../elsewhere.safetensors"}}, r"\.\./elsewhere\.safetensors is outside"),
+        ({"weights": {}}, r"index\.json: should have a weight_map"),
+        ([], r"index\.json: should have a weight_map"),
+        ({"weight_map": {"wte.weight": "model-00001-of-00002.safetensors"}}, r"the tensor \S+ is missing"),
+    ],
+    ids=["outside", "no-map", "list", "one-of-two"],
+)
+def test_a_wrong_index(index: Any, said: str, folder: Callable[[str], Path]) -> None:
+    path = folder("gpt2-plain")
+    sharded(path)
+    (path / INDEX).write_text(json.dumps(index))
+    refused(path, said)
+
+
+# -- pickles ----------------------------------------------------------------------------------------------------------
+
+
+class Malicious:
+    """What would run a command if it were unpickled."""
+
+    def __init__(self, sign: Path) -> None:
+        self.sign = sign
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.sign}",)
+
+
+def test_pickled_weights_only_where_they_are_allowed(folder: Callable[[str], Path]) -> None:
+    path = folder("gpt2-plain")
+    tokens = torch.tensor([[5, 6, 7]])
+    expected = regard.load(path, device="cpu").logits(tokens)
+    torch.save(load_file(path / WEIGHTS), path / "pytorch_model.bin")
+    (path / WEIGHTS).unlink()
+    refused(path, r"pytorch_model\.bin: pickled weights can run code .* --allow-pickle")
+    assert torch.equal(regard.load(path, device="cpu", allow_pickle=True).logits(tokens), expected)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_pickle_never_runs(old: bool, folder: Callable[[str], Path], tmp_path: Path) -> None:
+    path, sign = folder("gpt2-plain"), tmp_path / "sign"
+    (path / WEIGHTS).unlink()
+    torch.save({"wte.weight": Malicious(sign)}, path / "pytorch_model.bin", _use_new_zipfile_serialization=not old)
+    refused(path, "--allow-pickle")
+    refused(path, r"pytorch_model\.bin: damaged, or holds more than tensors", allow_pickle=True)
+    assert not sign.exists()
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"wte.weight": 3}])
+def test_a_pickle_of_something_else(content: Any, folder: Callable[[str], Path]) -> None:
+    path = folder("gpt2-plain")
+    (path / WEIGHTS).unlink()
+    torch.save(content, path / "pytorch_model.bin")
+    refused(path, r"pytorch_model\.bin: should hold tensors by name", allow_pickle=True)
+    (path / "pytorch_model.bin").write_bytes(b"not a pickle at all")
+    refused(path, r"pytorch_model\.bin: damaged", allow_pickle=True)
+
+
+# -- tokenizers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_with_more_ids_than_the_vocabulary(folder: Callable[[str], Path]) -> None:
+    path = folder("gpt2-plain")
+    many = train_tokenizer("char", ["abcdefghijklmnopqrstuvwxyz0123456789"], 60)
+    for name, data in many.files().items():
+        (path / name).write_bytes(data)
+    refused(path, r"the tokenizer has 40 ids, but the model's vocabulary 29")
+
+
+def test_a_damaged_tokenizer(folder: Callable[[str], Path]) -> None:
+    path = folder("gpt2-plain")
+    (path / "tokenizer.json").write_text("{}")
+    refused(path, r"tokenizer\.json: damaged, or of another kind of tokenizer")
+
+
+# -- what the settings tie --------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_four_matrices_of_which_one_is_dead() -> None:
+    """Marian with nothing tied saves the embedding that its sides do not share: nothing may be read from it."""
+    from regard.pretrained import PUBLIC
+
+    tensors = build(CASES["marian-untied"]).state_dict()
+    public = PUBLIC["marian"].set_to({"tie_word_embeddings": False})
+    same = {name: torch.ones(29, 12) for name in tensors if name.endswith(("embed_tokens.weight", "shared.weight"))}
+    assert len(same) == 3
+    found = public.normal(tensors | same | {"lm_head.weight": torch.ones(29, 12)})
+    assert "model.shared.weight" not in found
+    assert {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"} <= found.keys()

@@ -18,19 +18,40 @@ from torch.nn import functional as F
 
 from regard.attention import Memory
 from regard.checkpoint import load_tensors, save_tensors
-from regard.data.batches import FRAMES, Batch, Pair, collate
-from regard.data.tokenizers import BOS, EOS
+from regard.data.batches import Batch, Pair, collate, frame_for
+from regard.data.tokenizers import BOS, EOS, train_tokenizer
 from regard.decode import Hypotheses, beam, collect, greedy, stream
+from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
-from regard.models import MODELS, LstmnConfig, Model, ModelConfig, Seq2SeqConfig, StructuredConfig
+from regard.layers.transformer import Block, Shape
+from regard.models import (
+    MODELS,
+    BertConfig,
+    GptConfig,
+    LstmnConfig,
+    Model,
+    ModelConfig,
+    Seq2SeqConfig,
+    StructuredConfig,
+    TransformerConfig,
+)
 from regard.models.seq2seq import DECODERS
 from regard.record import attentions, record
 from regard.scores import SCORES, WINDOWS
 
 VOCAB, LONGEST = 13, 12
+OWN = train_tokenizer("char", ["ab"], VOCAB)  # for its marks
 SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, capacity=LONGEST, radius=2, dropout=0.1)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
+
+SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
+GPT = GptConfig(vocab=VOCAB, **SMALL)
+BERT = BertConfig(vocab=VOCAB, mask=3, specials=(0, 1, 2, 3), **SMALL)
+TRANSFORMER = TransformerConfig(source_vocab=VOCAB, target_vocab=VOCAB, **SMALL)
+T5: dict[str, Any] = {"positions": "t5", "buckets": 6, "norm": "rms", "score": "dot", "attention_bias": False}
+XL: dict[str, Any] = {"positions": "xl", "memory": 2 * LONGEST, "attention_bias": False}
+CLUSTERED: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2, "projections": (0,)}
 
 FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "once": replace(SEQ, decoder="once", cell="lstm", layers=2),
@@ -41,6 +62,12 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "local-p": replace(SEQ, decoder="luong-feeding", score="general", window="local-p"),
     "lstmn": LSTMN,
     "structured": STRUCTURED,
+    "gpt": GPT,
+    "xl": replace(GPT, **XL, norm_place="post"),
+    "xl-adaptive": replace(GPT, **XL, memory_zeros=True, windows=(2 * LONGEST - 1,), norm_place="pre", **CLUSTERED),
+    "bert": BERT,
+    "transformer": TRANSFORMER,
+    "t5": replace(TRANSFORMER, **T5, feed_bias=False, gated=True, shared="all", scaled=False, readout_scale=0.5),
 }
 ATTENTIVE = [decoder for decoder in DECODERS if decoder not in ("once", "every")]
 VARIANTS: dict[str, ModelConfig] = {
@@ -55,9 +82,26 @@ VARIANTS: dict[str, ModelConfig] = {
     },
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score != "location"},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
+    **{f"gpt-{score}": replace(GPT, score=score) for score in SCORES if score not in ("location", "scaled_dot")},
+    "gpt-post": replace(GPT, norm_place="post", activation="relu"),
+    "gpt-sinusoidal": replace(GPT, positions="sinusoidal", scaled=True, tied=False),
+    "gpt-t5": replace(GPT, **T5),
+    "gpt-relative": replace(GPT, positions="relative"),
+    "gpt-banded": replace(GPT, windows=(0, 2)),
+    "gpt-nowhere": replace(GPT, positions="none"),
+    "gpt-adaptive": replace(GPT, **CLUSTERED, tied=False, positions="sinusoidal", scaled=True),
+    "xl-endless": replace(GPT, **XL | {"memory": 0}, clamp=3, shared_biases=True, softmax="adaptive", embed=6),
+    "bert-albert": replace(BERT, layers=4, groups=2, embed=5, segments=0),
+    "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
+    "bert-window": replace(BERT, windows=(1,), norm_place="pre"),
+    "transformer-post": replace(TRANSFORMER, norm_place="post", decoder_layers=1, decoder_heads=4, readout_bias=True),
+    "transformer-learned": replace(TRANSFORMER, positions="learned", shared="none"),
+    "transformer-relative": replace(TRANSFORMER, positions="relative"),
+    "transformer-additive": replace(TRANSFORMER, score="additive", head_width=3),
+    "transformer-cosine": replace(TRANSFORMER, score="cosine"),
 }
 CASES = FAMILIES | VARIANTS
-CAUSAL = {"translate": True, "language": True, "classify": False}
+CAUSAL = {"translate": True, "language": True, "classify": False, "fill": False}
 
 PAIRS: list[Pair] = [
     ([4, 5, 6, 7, 8], [9, 8, 7]),
@@ -89,7 +133,7 @@ def built(config: ModelConfig) -> Any:
 
 
 def framed(model: Model, pairs: list[Pair] = PAIRS) -> Batch:
-    return collate(pairs, FRAMES[model.task])
+    return collate(pairs, frame_for(model.task, OWN, OWN))
 
 
 def begun(model: Any, batch: Batch, capacity: int | None = None) -> Any:
@@ -224,7 +268,10 @@ def opinionated(config: ModelConfig) -> Any:
     """A model with clear preferences: no two hypotheses are as good as each other."""
     model = built(config)
     with torch.no_grad():
-        model.readout_.weight.mul_(8)
+        product = model.product(torch.zeros(1, config.width).double())
+        for part in (product,) if isinstance(product, Product) else (product.frequent, product.others, *product.rare):
+            if part is not None:
+                part.weight.mul_(8)  # of tied ones, the embedding too
     return model
 
 
@@ -258,19 +305,26 @@ def test_a_sentence_of_the_beam_is_as_likely_when_it_is_forced(config: ModelConf
 # Looking
 
 
-def sees_something(config: ModelConfig, batch: Batch, queries: int) -> Tensor:
-    """Which queries of which rows have anything to see, (B, Tq)."""
+def sees_something(config: ModelConfig, name: str, batch: Batch, queries: int) -> Tensor:
+    """Which queries of a module's rows have anything to see, (B, Tq)."""
     at = torch.arange(queries)
+    everywhere = torch.ones(len(batch.tokens), queries, dtype=torch.bool)
     match config:
         case LstmnConfig():
-            return (at > 0).expand(len(batch.tokens), -1)  # the first token has no past
+            return everywhere & (at > 0)  # the first token has no past
         case Seq2SeqConfig(window="local-m"):
             assert batch.source_real is not None
             near = (at[:, None] - torch.arange(batch.source_real.shape[1])).abs() <= config.radius  # (Tq, Tk)
             return (near & batch.source_real[:, None]).any(-1)
+        case GptConfig():
+            return everywhere
+        case TransformerConfig() if name.startswith("decoder") and "cross" not in name:
+            return everywhere
+        case BertConfig(windows=(radius,)):
+            return ((at[:, None] - at).abs() <= radius).logical_and(batch.real[:, None]).any(-1)
         case _:
             read = batch.real if batch.source_real is None else batch.source_real
-            return read.any(1, keepdim=True).expand(-1, queries)
+            return everywhere & read.any(1, keepdim=True)
 
 
 @over(READERS)
@@ -279,10 +333,11 @@ def test_recorded_rows_sum_to_one_or_to_nothing(config: ModelConfig) -> None:
     batch = with_filler(framed(model))
     with record(model) as tape:
         model(batch)
-    assert list(tape) == list(attentions(model))
+    assert {name.partition("[")[0] for name in tape} == set(attentions(model))
     for name in tape:
-        rows = tape[name].sum(-1)
-        something = sees_something(config, batch, rows.shape[1])
+        rows = tape[name].sum(-1)  # (B, [H,] Tq)
+        something = sees_something(config, name, batch, rows.shape[-1])
+        something = something[:, None].expand_as(rows) if rows.dim() == 3 else something
         assert (tape[name] >= 0).all()
         assert (rows[~something] == 0).all()
         if getattr(config, "window", "none") == "local-p":
@@ -294,10 +349,16 @@ def test_recorded_rows_sum_to_one_or_to_nothing(config: ModelConfig) -> None:
 
 @contextmanager
 def watched(model: nn.Module) -> Iterator[dict[str, list[tuple[Memory, Tensor]]]]:
-    """Every read of each attention module: the memory and what came of it."""
-    reads: dict[str, list[tuple[Memory, Tensor]]] = {name: [] for name in attentions(model)}
+    """Every read by the name it has on a tape: the memory and what came of it."""
+    reads: dict[str, list[tuple[Memory, Tensor]]] = {}
+    counts = dict.fromkeys(attentions(model), 0)
+
+    def saw(name: str, turns: int, read: tuple[Memory, Tensor]) -> None:
+        reads.setdefault(name if turns == 1 else f"{name}[{counts[name] % turns}]", []).append(read)
+        counts[name] += 1
+
     hooks = [
-        module.register_forward_hook(lambda _, args, output, name=name: reads[name].append((args[1], output)))
+        module.register_forward_hook(lambda it, args, output, name=name: saw(name, it.turns, (args[1], output)))
         for name, module in attentions(model).items()
     ]
     yield reads
@@ -342,15 +403,23 @@ def test_looking_does_not_change_the_answer_by_a_bit(config: ModelConfig) -> Non
 @over(SOURCE_READERS)
 def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     model = built(config)
-    score, calls = model.decoder.attention.score, []
-    keys = score.keys
-    monkeypatch.setattr(score, "keys", lambda memory: calls.append(memory.shape) or keys(memory), raising=False)
+    blocks = [block for block in model.modules() if isinstance(block, Block) and block.cross is not None]
+    reads = [block.cross.read for block in blocks] or [model.decoder.attention]
+    calls: list[tuple[int, ...]] = []
+    for read in reads:
+        keys = read.score.keys
+
+        def counted(memory: Tensor, keys: Any = keys) -> Tensor:
+            calls.append((memory.shape[0], memory.shape[-2]))
+            return keys(memory)
+
+        monkeypatch.setattr(read.score, "keys", counted, raising=False)
     batch, prompt = framed(model), torch.full((3,), BOS)
     said = collect(stream(model, begun(model, batch), prompt, greedy, limit=5, stop=-1))  # nobody says -1
     assert said.shape == (3, 5)
-    assert calls == [(3, 7, 8)]
+    assert calls == [(3, 7)] * len(reads)
     beam(model, begun(model, batch), prompt, size=4, limit=5, stop=EOS)
-    assert calls == [(3, 7, 8)] * 2
+    assert calls == [(3, 7)] * len(reads) * 2
 
 
 @over({name: c for name, c in SOURCE_READERS.items() if isinstance(c, Seq2SeqConfig) and c.decoder == "luong"})
@@ -377,7 +446,8 @@ def test_a_saved_model_answers_as_before_to_the_bit(config: ModelConfig, tmp_pat
 
 @over(FAMILIES)
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
-    model = replace(config, width=32, embed=16, dropout=0.0).build()
+    narrow = {} if isinstance(config, Shape) else {"embed": 16}
+    model = replace(config, width=32, dropout=0.0, **narrow).build()
     noise = torch.Generator().manual_seed(3)
 
     def draw(length: int) -> list[int]:
@@ -390,6 +460,11 @@ def test_eight_examples_are_memorised(config: ModelConfig) -> None:
         first = torch.zeros_like(batch.real)
         first[:, 0] = True
         targets = batch.targets.masked_fill(first, -100)[batch.real]
+    if isinstance(config, BertConfig):  # a token is taken away, and the rest of the text says which it was
+        hidden = torch.zeros_like(batch.real)
+        hidden[:, 1] = True
+        targets = batch.targets.masked_fill(~hidden, -100)[batch.real]
+        batch = replace(batch, tokens=batch.tokens.masked_fill(hidden, config.mask))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(300):
         loss = F.cross_entropy(judged(model, batch), targets)

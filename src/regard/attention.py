@@ -125,6 +125,7 @@ class Attention(nn.Module):
         self.score = score
         self.dropout = dropout
         self.tap: Tap | None = None  # set by record()
+        self.turns = 1  # how many layers share this module, which then take turns to read with it
 
     def memory(self, states: Tensor, real: Tensor | None = None) -> Memory:
         """Prepares states (B, T, D) to be read: keys are projected here, once, not at every read."""

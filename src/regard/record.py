@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
+from itertools import count
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +22,29 @@ from regard.attention import Attention
 from regard.errors import UserError, nearest
 from regard.scores import at_least_float32
 
+_NUMBERS = count()
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What stands beside the queries and the keys of a read, and which part of a model it is of."""
+
+    rows: Sequence[str]  # who looks
+    columns: Sequence[str]  # what at
+    part: str = ""  # encoder, decoder or cross: a source that looks at itself, a target at its past, or at the source
+    first: int = 0  # the key that the first column is; those before it stand for nothing
+
 
 @dataclass
 class Tape:
-    """What was looked at: for each attention module, by its path in the model, the weights of its reads in order."""
+    """What was looked at: for each attention module, by its path in the model, the weights of its reads in order.
+
+    A module that several layers share has a name for each of them: "path[0]", "path[1]" …
+    """
 
     reads: dict[str, list[Tensor]] = field(default_factory=dict)
-    # Of each item of the batch, where a verb knows them: the captions of its queries, and of its keys.
-    captions: list[tuple[list[str], list[str]]] = field(default_factory=list)
+    # Of each item of the batch, where a verb knows them: the axes of every name.
+    captions: list[dict[str, Axes]] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Tensor:
         """All reads of one module, joined along the query axis: (B, [H,] Tq, Tk), at least float32, on the CPU."""
@@ -60,19 +77,53 @@ class Tap:
     name: str
     heads: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None
-    start: int = 0  # queries read so far: where the next read begins on the tape
+    turns: int = 1  # how many layers share the module; each has a name of its own on the tape: "name[0]", "name[1]" …
+    starts: dict[str, int] = field(default_factory=dict)  # queries read so far: where the next read begins on the tape
+    reads: int = 0
+    ticket: Tensor = field(default_factory=lambda: torch.tensor(next(_NUMBERS)))  # by which compiled code finds the tap
 
     def write(self, weights: Tensor) -> None:
-        """Puts the weights (B, [H,] Tq, Tk) of one read on the tape."""
-        kept, queries = weights.detach(), weights.shape[-2]
+        """Puts the weights (B, [H,] Tq, Tk) of one read on the tape.
+
+        Compiled code goes through an operator that the compiler cannot look into: nothing breaks its graph, and the
+        ticket is data, so that a program compiled for one tape serves the next.
+        """
+        if torch.compiler.is_compiling():
+            torch.ops.regard.write_tape(weights.detach(), self.ticket)
+        else:
+            self.keep(weights.detach())
+
+    def keep(self, kept: Tensor) -> None:
+        """What was asked for of one read, on the CPU."""
+        queries = kept.shape[-2]
+        name = self.name if self.turns == 1 else f"{self.name}[{self.reads % self.turns}]"
+        start = self.starts.get(name, 0)
         if self.heads is not None and kept.dim() > 3:
             if max(self.heads, default=0) >= kept.shape[1]:
                 raise UserError(f"record: heads={list(self.heads)}: {self.name!r} has heads 0 to {kept.shape[1] - 1}")
             kept = kept[:, list(self.heads)]
         if self.rows is not None:
-            kept = kept[..., [row - self.start for row in self.rows if 0 <= row - self.start < queries], :]
-        self.start += queries
-        self.tape.reads.setdefault(self.name, []).append(at_least_float32(kept).cpu())
+            kept = kept[..., [row - start for row in self.rows if 0 <= row - start < queries], :]
+        self.starts[name] = start + queries
+        self.reads += 1
+        self.tape.reads.setdefault(name, []).append(at_least_float32(kept).cpu())
+
+
+_OPEN: dict[int, Tap] = {}  # the taps of the tapes that are recording, by their tickets
+
+
+@cache
+def _operator() -> None:
+    """Makes the operator known to torch, once, when first something is recorded.
+
+    It is said to change the ticket, which it does not: a compiler drops what changes nothing.
+    """
+
+    @torch.library.custom_op("regard::write_tape", mutates_args=("ticket",))
+    def write_tape(weights: Tensor, ticket: Tensor) -> None:
+        _OPEN[int(ticket)].keep(weights)
+
+    write_tape.register_fake(lambda weights, ticket: None)
 
 
 def attentions(model: nn.Module) -> dict[str, Attention]:
@@ -82,27 +133,36 @@ def attentions(model: nn.Module) -> dict[str, Attention]:
 
 @contextmanager
 def record(
-    model: nn.Module, pattern: str = "*", heads: Sequence[int] | None = None, rows: Sequence[int] | None = None
+    model: nn.Module,
+    pattern: str | Sequence[str] = "*",
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
 ) -> Iterator[Tape]:
-    """Records the weights of the attention modules whose path matches ``pattern`` while the block runs.
+    """Records the weights of the attention modules whose path matches ``pattern``, or one of several, in the block.
 
     ``heads`` and ``rows`` limit what is kept. A row is a query's place on the tape, where the reads of a module follow
     one another: the same query is the same row whether a model steps or runs at once. Inside another ``record`` of the
     same module this one takes over until it ends.
     """
     found = attentions(model)
-    chosen = {name: module for name, module in found.items() if fnmatchcase(name, pattern)}
-    if not chosen and pattern != "*":
-        raise UserError(f"record: no attention module matches {pattern!r}.{nearest(pattern, found)}")
+    patterns = [pattern] if isinstance(pattern, str) else pattern
+    for one in patterns:
+        if one != "*" and not any(fnmatchcase(name, one) for name in found):
+            raise UserError(f"record: no attention module matches {one!r}.{nearest(one, found)}")
     tape = Tape()
+    chosen = {name: module for name, module in found.items() if any(fnmatchcase(name, one) for one in patterns)}
     before = {name: module.tap for name, module in chosen.items()}
+    taps = {name: Tap(tape, name, _tuple(heads), _tuple(rows), module.turns) for name, module in chosen.items()}
+    _operator()
+    _OPEN.update({int(tap.ticket): tap for tap in taps.values()})
     for name, module in chosen.items():
-        module.tap = Tap(tape, name, _tuple(heads), _tuple(rows))
+        module.tap = taps[name]
     try:
         yield tape
     finally:
         for name, module in chosen.items():
             module.tap = before[name]
+            del _OPEN[int(taps[name].ticket)]
 
 
 @contextmanager

@@ -1,14 +1,17 @@
 """Beam search: keep the few best beginnings of a sentence, extend each by every token, and keep the best again."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.decode.replay import plain, replayed
 from regard.decode.state import PAD, Decoder, Late, S
 from regard.errors import UserError
 
+CHUNK = 256  # tokens of a vocabulary that are searched together on a GPU
 NEVER = float("-inf")  # the log-probability of what cannot be
 STEEPEST = 10.0  # length penalty: there length is all that counts, and far above it length ** penalty overflows
 
@@ -33,6 +36,10 @@ class Ranked:
     logps: Tensor  # (B, n) of the whole beginning
     parents: Tensor  # (B, n) in 0 .. size - 1: the back-pointers
     tokens: Tensor  # (B, n)
+
+    def clone(self) -> "Ranked":
+        """The same in a place of its own."""
+        return Ranked(self.logps.clone(), self.parents.clone(), self.tokens.clone())
 
     def take(self, ranks: Tensor) -> "Ranked":
         """Those at the given ranks, (B, m)."""
@@ -59,40 +66,84 @@ def beam(
     """
     nbest = size if nbest is None else nbest
     _check(size, limit, stop, penalty, nbest, forbid)
+    turn = Turn(plain(decoder), size, limit, stop, penalty, forbid)
+    take = replayed(decoder, turn, turn)
     sentence = torch.arange(len(prompt), device=prompt.device)
     state = state.select(sentence.repeat_interleave(size))  # R = B * size rows, those of a sentence side by side
-    tokens = prompt.repeat_interleave(size)
     live = torch.full((len(prompt), size), NEVER, device=prompt.device)
     live[:, 0] = 0.0  # the beams of a sentence start alike: one is enough, or each sentence would be found `size` times
-    pool = live.new_full((len(prompt), nbest), NEVER)  # the scores of the best sentences that have ended, best first
-    forbidden = torch.tensor(forbid, dtype=torch.long, device=prompt.device)
+    # The scores of the best sentences that have ended, best first.
+    pool = live.new_full((len(prompt), nbest), NEVER)
+    carry: Carried[S] = prompt.repeat_interleave(size), live, pool, torch.ones((), device=prompt.device), state
     going: list[Ranked] = []  # by step, (B, size): the beginnings in the beam
     ended: list[Ranked] = []  # by step, (B, size): the sentences that ended, NEVER in the other places
     late = Late(prompt.device)
 
     for length in range(1, limit + 1):
-        logits, state = decoder.step(tokens, state)
-        logps = F.log_softmax(logits.float(), dim=-1).index_fill(1, forbidden, NEVER)  # (R, V)
-        ranked = _extend(live, logps if length < limit else _only(stop, logps))
+        carry, (onward, done, over) = take(carry) if length < limit else turn.last(carry)
+        going.append(onward.clone())
+        ended.append(done.clone())
+        if late(over):
+            break
+    return _follow(going, ended, penalty, nbest)
 
+
+# Tokens (R,), log-probabilities of the live beginnings (B, size), the pool (B, nbest), the length 0-d, and the state.
+Carried = tuple[Tensor, Tensor, Tensor, Tensor, S]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One step of the search, a function of what it carries alone: on a GPU it is recorded and replayed whole."""
+
+    decoder: Any
+    size: int
+    limit: int
+    stop: int
+    penalty: float
+    forbid: tuple[int, ...]
+
+    def __call__(self, carry: Carried[S]) -> tuple[Carried[S], tuple[Ranked, Ranked, Tensor]]:
+        tokens, live, _, _, state = carry
+        logits, state = self.decoder.step(tokens, state)
+        logits = logits.float()
+        norm = logits.logsumexp(dim=-1, keepdim=True)
+        for token in self.forbid:
+            logits[:, token] = NEVER
+        # One beginning can fill the beam, which takes `size` tokens, and end: its best size + 1 tokens are enough.
+        best, tokens = _best(logits, min(self.size + 1, logits.shape[1]))  # (R, K)
+        return self._ranked(carry, _extend(live, best - norm, tokens), state)
+
+    def last(self, carry: Carried[S]) -> tuple[Carried[S], tuple[Ranked, Ranked, Tensor]]:
+        """At the limit every sentence must stop: its log-probabilities are as they are, no other token is left."""
+        tokens, live, _, _, state = carry
+        logits, state = self.decoder.step(tokens, state)
+        logps = F.log_softmax(logits.float(), dim=-1)
+        stops = torch.full_like(tokens, self.stop)[:, None].expand(-1, min(self.size + 1, logits.shape[1]))
+        best = torch.full_like(stops, NEVER, dtype=logps.dtype)
+        best[:, 0] = logps[:, self.stop]
+        return self._ranked(carry, _extend(live, best, stops), state)
+
+    def _ranked(self, carry: Carried[S], ranked: Ranked, state: S) -> tuple[Carried[S], tuple[Ranked, Ranked, Tensor]]:
+        """Which beginnings go on, which sentences have ended, and whether that is all."""
+        _, _, pool, length, _ = carry
         # Stop competes with every other token: a sentence ends by taking one of the first `size` ranks. The beam is
         # then filled with the best that go on (False sorts before True, and a stable sort keeps the ranks in order).
-        stops = ranked.tokens == stop
+        stops = ranked.tokens == self.stop
         finals = ranked.logps.masked_fill(~stops, NEVER)
-        ended.append(Ranked(finals[:, :size], ranked.parents[:, :size], ranked.tokens[:, :size]))
-        going.append(ranked.take(stops.sort(dim=1, stable=True).indices[:, :size]))
-        live, tokens = going[-1].logps, going[-1].tokens.flatten()
-        pool = torch.cat([pool, ended[-1].logps / length**penalty], dim=1).topk(nbest, dim=1).values
+        ended = Ranked(finals[:, : self.size], ranked.parents[:, : self.size], ranked.tokens[:, : self.size])
+        going = ranked.take(stops.sort(dim=1, stable=True).indices[:, : self.size])
+        scores = ended.logps / length**self.penalty
+        pool = torch.cat([pool, scores], dim=1).topk(pool.shape[1], dim=1).values
 
         # A beginning can only lose: each token adds a logp <= 0, so whatever it grows into has logp <= live, and, that
         # being negative, the greatest length flatters it most: score <= live / limit ** penalty. Where the best live
         # one does not beat the worst of the pool, no later step can change the pool: a sentence may idle while the rest
         # of the batch goes on, and its answer is the one it would get alone.
-        if late((live[:, 0] / limit**penalty <= pool[:, -1]).all()):
-            break
-        state = state.select((sentence[:, None] * size + going[-1].parents).flatten())
-
-    return _follow(going, ended, penalty, nbest)
+        over = (going.logps[:, 0] / self.limit**self.penalty <= pool[:, -1]).all()
+        sentence = torch.arange(len(pool), device=pool.device)
+        state = state.select((sentence[:, None] * self.size + going.parents).flatten())
+        return (going.tokens.flatten(), going.logps, pool, length + 1, state), (going, ended, over)
 
 
 def check_penalty(penalty: float) -> None:
@@ -101,21 +152,33 @@ def check_penalty(penalty: float) -> None:
         raise UserError(f"the length penalty is {penalty}: give a number from 0 (none) to {STEEPEST:g}.")
 
 
-def _only(token: int, logps: Tensor) -> Tensor:
-    """The same log-probabilities (R, V), not made to sum to one again, with no other token left to choose."""
-    return logps.where(torch.arange(logps.shape[1], device=logps.device) == token, NEVER)
+def _best(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The best of each row (R, V), with their places: topk. A GPU is slow to search a long row; it takes two parts.
+
+    The best `count` are among the `count` chunks with the best maxima.
+    """
+    chunks = logits.shape[1] // CHUNK
+    if not logits.is_cuda or chunks < 4 * count:
+        best, at = logits.topk(count, dim=1)
+        return best, at
+    whole, rest = logits[:, : chunks * CHUNK].unflatten(1, (chunks, CHUNK)), logits[:, chunks * CHUNK :]
+    chosen = whole.amax(2).topk(count, dim=1).indices  # (R, count)
+    some = whole.gather(1, chosen[..., None].expand(-1, -1, CHUNK)).flatten(1)
+    places = (chosen[..., None] * CHUNK + torch.arange(CHUNK, device=logits.device)).flatten(1)
+    tail = torch.arange(chunks * CHUNK, logits.shape[1], device=logits.device).expand(len(logits), -1)
+    best, at = torch.cat([some, rest], 1).topk(count, dim=1)
+    return best, torch.cat([places, tail], 1).gather(1, at)
 
 
-def _extend(live: Tensor, logps: Tensor) -> Ranked:
+def _extend(live: Tensor, best: Tensor, tokens: Tensor) -> Ranked:
     """All extensions of the live beginnings, (B, size), that can matter, ranked; of equals the earlier beam leads.
 
-    One beginning can fill the beam, which takes `size` tokens, and end: its best size + 1 tokens are enough.
+    The best tokens (R, K) of each beginning and their log-probabilities are given.
     """
-    batch, size = live.shape
-    best, tokens = logps.topk(min(size + 1, logps.shape[1]), dim=1)  # (R, K)
+    batch, _ = live.shape
     totals = (live.view(-1, 1) + best).view(batch, -1)  # (B, size * K)
     totals, at = totals.sort(dim=1, descending=True, stable=True)
-    return Ranked(totals, at // best.shape[1], tokens.view(batch, -1).gather(1, at))
+    return Ranked(totals, at // best.shape[1], tokens.reshape(batch, -1).gather(1, at))
 
 
 def _follow(going: list[Ranked], ended: list[Ranked], penalty: float, nbest: int) -> Hypotheses:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.decode.replay import plain, replayed
 from regard.decode.state import PAD, Advancing, Decoder, Late, S
 from regard.errors import UserError
 
@@ -77,15 +78,24 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
         for read in before:
             _, state = decoder.step(read, state)
 
-    done, late = torch.zeros_like(tokens, dtype=torch.bool), Late(tokens.device)
-    for _ in range(limit):
-        logits, state = decoder.step(tokens, state)
+    # Sampling draws from a generator, which a recording would have to know of: there only the model's step is recorded.
+    inner = plain(decoder) if pick is greedy else decoder
+
+    def say(carry: tuple[Tensor, Tensor, S]) -> tuple[tuple[Tensor, Tensor, S], Tensor]:
+        tokens, done, state = carry
+        logits, state = inner.step(tokens, state)
         tokens = pick(logits).masked_fill(done, PAD)
         done = done | (tokens == stop)
-        over = late(done.all())
+        return (tokens, done, state), done.all()
+
+    take = replayed(decoder, ("stream", stop), say) if pick is greedy else say
+    carry, late = (tokens, torch.zeros_like(tokens, dtype=torch.bool), state), Late(tokens.device)
+    for _ in range(limit):
+        carry, ended = take(carry)
+        over = late(ended)
         if over and late.behind:  # over since the step before: these tokens are all PAD
             return
-        yield tokens
+        yield carry[0].clone()  # the next step may write where this one did
         if over:
             return
 

@@ -1,0 +1,181 @@
+"""Decoding speed of GPT-2 and of the Transformer against their peers, side by side: tokens a second.
+
+Every side runs in this one process with random weights and says a fixed number of tokens (nobody may stop early).
+
+    python benchmarks/decoding.py                       # a GPU: bf16, GPT-2 124M and Transformer-base
+    python benchmarks/decoding.py --work translate      # a CPU: float32, vocabulary 8k, against HF and CTranslate2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.decode import Captured, beam, collect, greedy, stream
+from regard.models import SIZES
+from regard.train.compiled import compile_blocks
+
+CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if CUDA else "cpu")
+DTYPE = torch.bfloat16 if CUDA else torch.float32
+NEVER = -1  # a token that nobody says
+
+
+def timed(run: Callable[[], int], times: int) -> float:
+    """Tokens a second, the best of some runs after one that warms up."""
+    run()
+    found = []
+    for _ in range(times):
+        if CUDA:
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        tokens = run()
+        if CUDA:
+            torch.cuda.synchronize()
+        found.append(tokens / (time.perf_counter() - began))
+    return statistics.median(found) if CUDA else max(found)
+
+
+@torch.no_grad()
+def language(rows: int, length: int, compile: bool) -> Callable[[], int]:
+    """GPT-2, greedy, after a prompt of 8 tokens."""
+    model = SIZES["gpt2"].build().to(DEVICE, DTYPE).eval()
+    if compile:
+        compile_blocks(model)
+    decoder: Any = Captured(model) if CUDA else model
+    prompt = torch.randint(0, 50000, (rows, 8), device=DEVICE)
+
+    def run() -> int:
+        with torch.no_grad():
+            state = model.start(rows=rows, capacity=8 + length)
+            said = collect(stream(decoder, state, prompt, greedy, length, NEVER))
+        return said.numel()
+
+    return run
+
+
+def hf_language(rows: int, length: int, cache: str | None) -> Callable[[], int]:
+    import transformers as peer
+
+    model = peer.GPT2LMHeadModel(peer.GPT2Config(bos_token_id=0, eos_token_id=0)).to(DEVICE, DTYPE).eval()
+    prompt = torch.randint(0, 50000, (rows, 8), device=DEVICE)
+    given: dict[str, Any] = {"do_sample": False, "min_new_tokens": length, "max_new_tokens": length, "pad_token_id": 0}
+    if cache:
+        given["cache_implementation"] = cache
+
+    def run() -> int:
+        with torch.no_grad():
+            return model.generate(prompt, attention_mask=torch.ones_like(prompt), **given)[:, 8:].numel()
+
+    return run
+
+
+def translator(vocab: int) -> Any:
+    config = replace(SIZES["marian-base"], source_vocab=vocab, target_vocab=vocab)
+    torch.manual_seed(1)
+    return config.build().to(DEVICE, DTYPE).eval()
+
+
+def translation(model: Any, rows: int, source: int, length: int, size: int, compile: bool) -> Callable[[], int]:
+    if compile:
+        compile_blocks(model)
+    decoder: Any = Captured(model) if CUDA else model
+    read = torch.randint(5, 7000, (rows, source), device=DEVICE)
+    first = torch.ones(rows, dtype=torch.long, device=DEVICE)
+
+    def run() -> int:
+        with torch.no_grad():
+            state = model.start(read, None, rows, length)
+            if size == 1:
+                return collect(stream(decoder, state, first, greedy, length, NEVER)).numel()
+            found = beam(decoder, state, first, size, length, 2, penalty=1.0, nbest=1)
+            return rows * length if found.tokens.numel() else 0
+
+    return run
+
+
+def hf_translation(folder: Path, rows: int, source: int, length: int, size: int) -> Callable[[], int]:
+    import transformers as peer
+
+    model = peer.MarianMTModel.from_pretrained(folder).to(DEVICE, DTYPE).eval()
+    read = torch.randint(5, 7000, (rows, source), device=DEVICE)
+    given = {"do_sample": False, "num_beams": size, "min_new_tokens": length, "max_new_tokens": length}
+
+    def run() -> int:
+        with torch.no_grad():
+            model.generate(read, attention_mask=torch.ones_like(read), **given)
+        return rows * length
+
+    return run
+
+
+def ct2_translation(folder: Path, vocab: int, rows: int, source: int, length: int, size: int) -> Callable[[], int]:
+    import ctranslate2
+
+    model = ctranslate2.Translator(str(folder), device=DEVICE.type, compute_type="float32", intra_threads=2)
+    read = [[f"{token}" for token in torch.randint(5, 7000, (source,)).tolist()] for _ in range(rows)]
+
+    def run() -> int:
+        found = model.translate_batch(
+            read, beam_size=size, min_decoding_length=length, max_decoding_length=length, max_batch_size=rows
+        )
+        return sum(len(one.hypotheses[0]) for one in found)
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", nargs="*", default=["gpt2", "translate"] if CUDA else ["translate"])
+    parser.add_argument("--sides", nargs="*", default=["ours", "ours-compiled", "hf", "hf-static", "ctranslate2"])
+    parser.add_argument("--rows", type=int, nargs="*", help="batch sizes")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    results = []
+
+    def report(work: str, side: str, make: Callable[[], Callable[[], int]]) -> None:
+        if side not in given.sides:
+            return
+        torch._dynamo.reset()
+        speed = timed(make(), given.times)
+        results.append({"work": work, "side": side, "tokens_per_second": speed})
+        if not given.json:
+            print(f"{work:36} {side:16} {speed:12,.0f} tokens/s", flush=True)
+
+    if "gpt2" in given.work:
+        for rows in given.rows or (1, 64):
+            work = f"gpt2 greedy, batch {rows}"
+            report(work, "ours", lambda rows=rows: language(rows, 128, compile=False))
+            report(work, "ours-compiled", lambda rows=rows: language(rows, 128, compile=True))
+            report(work, "hf", lambda rows=rows: hf_language(rows, 128, None))
+            report(work, "hf-static", lambda rows=rows: hf_language(rows, 128, "static"))
+    if "translate" in given.work:
+        from regard.pretrained import write_model
+
+        rows, source, length, vocab, sizes = (64, 32, 64, 37000, (1, 4)) if CUDA else (32, 32, 32, 8000, (1, 5))
+        model = translator(vocab)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_model(model.float(), folder, {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1})
+            model = model.to(DTYPE)
+            for size in sizes:
+                work = f"translate, batch {rows}, beam {size}"
+                report(work, "ours", lambda size=size: translation(model, rows, source, length, size, False))
+                report(work, "hf", lambda size=size: hf_translation(folder, rows, source, length, size))
+                report(work, "ours-compiled", lambda size=size: translation(model, rows, source, length, size, True))
+    if given.json:
+        print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

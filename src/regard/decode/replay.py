@@ -1,0 +1,211 @@
+"""CUDA graphs for decoding: the hundreds of small kernels of one step, launched as one.
+
+A step of a search is bound by the CPU that launches its kernels. Its state has static shapes (a cache is preallocated),
+so a step is recorded once for each shape and replayed from then on. What the step carries lives in buffers that never
+move: the recording ends by writing the new state where it found the old one, and the next step has nothing to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.layers.product import Product
+
+C = TypeVar("C")  # what is carried from one step to the next: tensors in dataclasses and tuples
+O = TypeVar("O")  # what a step puts out  # noqa: E741
+
+TILE = 64  # rows of a readout come in multiples of this
+KEPT = 4  # recordings of different shapes; each holds a cache of its own
+WARMUPS = 2  # runs before the recording, in which kernels are chosen and compiled
+
+
+@dataclass(frozen=True, eq=False)
+class Recording(Generic[C, O]):
+    """A graph, and the buffers that it reads from and writes to."""
+
+    graph: torch.cuda.CUDAGraph
+    carry: C
+    output: O
+    places: list[Tensor]  # the tensors of the carry
+
+    def fits(self, found: list[Tensor]) -> bool:
+        """Whether a carry with these tensors is of the recorded shape; most are the recording's own."""
+        return len(found) == len(self.places) and all(
+            value is place or (value.shape == place.shape and value.dtype == place.dtype)
+            for value, place in zip(found, self.places)
+        )
+
+
+class Replayed(Generic[C, O]):
+    """A step (carry → carry, output), on a GPU recorded at its second call with each shape.
+
+    What is put out is overwritten by the next call. On a CPU the step is simply called.
+    """
+
+    def __init__(self, step: Callable[[C], tuple[C, O]]) -> None:
+        self._step = step
+        self._recordings: dict[object, Recording[C, O]] = {}
+        self._latest: Recording[C, O] | None = None
+        self._steady: dict[object, bool] = {}  # by shape: whether a step carries on what it was given
+
+    def __call__(self, carry: C) -> tuple[C, O]:
+        found = list(tensors(carry))
+        if not found[0].is_cuda:
+            return self._step(carry)
+        recording = self._latest
+        if recording is None or not recording.fits(found):
+            key = outline(carry)
+            if not self._steady.get(key, False):  # the first time, or one that changes the shape of what it carries
+                after, said = self._step(carry)
+                self._steady[key] = outline(after) == key
+                return after, said
+            recording = self._latest = self._recording(key, carry)
+        for place, value in zip(recording.places, found):
+            if place is not value:
+                place.copy_(value)
+        recording.graph.replay()
+        return recording.carry, recording.output
+
+    def _recording(self, key: object, carry: C) -> Recording[C, O]:
+        if key not in self._recordings:
+            with torch.cuda.device(next(tensors(carry)).device):
+                self._recordings[key] = self._record(carry)
+            if len(self._recordings) > KEPT:
+                del self._recordings[next(iter(self._recordings))]  # the oldest, with the memory of its buffers
+        return self._recordings[key]
+
+    def _record(self, carry: C) -> Recording[C, O]:
+        """A step consumes what it is given, so its buffers may be kept; a tensor that stands in two places may not."""
+        seen: set[int] = set()
+
+        def own(tensor: Tensor) -> Tensor:
+            alone = tensor.data_ptr() not in seen and tensor.is_contiguous()
+            seen.add(tensor.data_ptr())
+            return tensor if alone else tensor.clone()
+
+        fixed = with_tensors(carry, map(own, tensors(carry)))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARMUPS):
+                self._step(fixed)  # what it writes into a cache, the recorded step will write again
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            after, output = self._step(fixed)
+            for place, value in zip(tensors(fixed), tensors(after)):
+                if place.data_ptr() != value.data_ptr():
+                    place.copy_(value)
+        return Recording(graph, fixed, output, list(tensors(fixed)))
+
+
+class Captured:
+    """A decoder whose steps are recorded: to searches the same as the decoder itself.
+
+    It may be used for many searches, one after the other; those of one shape share a recording. A search that can be
+    recorded whole, with its choice of the next token, asks for that by ``replayed``.
+    """
+
+    def __init__(self, decoder: Any) -> None:
+        self.plain = Padded(decoder)
+        self._recorded: dict[object, Replayed[Any, Any]] = {}
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        def take(carry: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], Tensor]:
+            logits, after = self.plain.step(*carry)
+            return (carry[0], after), logits
+
+        (_, state), logits = self.replayed("step", take)((tokens, state))
+        return logits, state
+
+    def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
+        """Reads many tokens at once, of whatever number: not recorded."""
+        found: tuple[Tensor, Any] = self.plain.decoder.advance(tokens, state, *given)
+        return found
+
+    def replayed(self, key: object, step: Callable[[C], tuple[C, O]]) -> Replayed[C, O]:
+        """The recordings of a step that this key is for."""
+        return self._recorded.setdefault(key, Replayed(step))
+
+
+class Padded:
+    """A decoder whose last product has as many rows as tiles want.
+
+    A vocabulary of 50257 would keep it off a GPU's fast kernels; so the readout's weights are kept once more, with rows
+    of nothing behind them, whose logits nobody sees.
+    """
+
+    def __init__(self, decoder: Any) -> None:
+        self.decoder = decoder
+        self._weights: tuple[Tensor, Tensor | None] | None = None
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        weight = next(self.decoder.parameters())
+        if not weight.is_cuda or weight.dtype == torch.float32 or not hasattr(self.decoder, "product"):
+            stepped: tuple[Tensor, Any] = self.decoder.step(tokens, state)
+            return stepped
+        features, state = self.decoder.advance(tokens[:, None], state)
+        product = self.decoder.product(features[:, 0])
+        if not isinstance(product, Product) or len(product.weight) % TILE == 0:
+            return self.decoder.readout(features[:, 0]), state
+        if self._weights is None:
+            more = -len(product.weight) % TILE
+            bias = None if product.bias is None else F.pad(product.bias, (0, more))
+            self._weights = F.pad(product.weight, (0, 0, 0, more)), bias
+        return F.linear(product.x, *self._weights)[:, : len(product.weight)], state
+
+
+def plain(decoder: Any) -> Any:
+    """The decoder itself, for a step that is recorded as a whole."""
+    return decoder.plain if isinstance(decoder, Captured) else decoder
+
+
+def replayed(decoder: Any, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
+    """The step, recorded where the decoder is one whose steps are."""
+    return decoder.replayed(key, step) if isinstance(decoder, Captured) else step
+
+
+def tensors(tree: Any) -> Iterator[Tensor]:
+    """Every tensor of a tree of dataclasses, tuples and lists, in order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for part in tree:
+            yield from tensors(part)
+    else:
+        for name in _names(tree):
+            yield from tensors(getattr(tree, name))
+
+
+def with_tensors(tree: C, values: Iterator[Tensor]) -> C:
+    """The same tree with other tensors in the places of its own."""
+    built: Any = tree
+    if isinstance(tree, Tensor):
+        built = next(values)
+    elif isinstance(tree, (tuple, list)):
+        built = type(tree)(with_tensors(part, values) for part in tree)
+    elif names := _names(tree):
+        built = replace(tree, **{name: with_tensors(getattr(tree, name), values) for name in names})  # type: ignore[type-var]
+    return built
+
+
+def outline(tree: Any) -> object:
+    """What must be the same for a recording to serve: shapes, types, and whatever is no tensor."""
+    if isinstance(tree, Tensor):
+        return tree.shape, tree.dtype, tree.device
+    if isinstance(tree, (tuple, list)):
+        return tuple(map(outline, tree))
+    if names := _names(tree):
+        return type(tree), tuple(outline(getattr(tree, name)) for name in names)
+    return tree
+
+
+def _names(tree: Any) -> tuple[str, ...]:
+    """The fields of a dataclass; nothing of anything else."""
+    return tuple(getattr(type(tree), "__dataclass_fields__", ()))

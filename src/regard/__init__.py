@@ -17,13 +17,38 @@ if TYPE_CHECKING:
     from regard.decode import Hypotheses, Sampler, beam, greedy, stream
     from regard.errors import UserError
     from regard.mask import CAUSAL, EVERYTHING, Mask
-    from regard.models import MODELS
+    from regard.models import MODELS, SIZES
     from regard.recipes import RECIPES, Plan, Recipe
     from regard.record import Tape, record
-    from regard.scores import SCORES, Additive, Cosine, Dot, General, Location, ScaledDot, Score
+    from regard.scores import (
+        SCORES,
+        Additive,
+        Cosine,
+        Dot,
+        General,
+        Location,
+        Relative,
+        ScaledDot,
+        Score,
+        XLRelative,
+    )
     from regard.train import train
     from regard.train.run import Run
-    from regard.verbs import Loaded, align, classify, load, look, score, translate, view
+    from regard.verbs import (
+        Loaded,
+        align,
+        classify,
+        embed,
+        export,
+        fill,
+        generate,
+        load,
+        look,
+        score,
+        speak,
+        translate,
+        view,
+    )
     from regard.view import AttentionView
 
 SHELVES = {
@@ -34,13 +59,18 @@ SHELVES = {
     "regard.decode": ("Hypotheses", "Sampler", "beam", "greedy", "stream"),
     "regard.errors": ("UserError",),
     "regard.mask": ("CAUSAL", "EVERYTHING", "Mask"),
-    "regard.models": ("MODELS",),
+    "regard.models": ("MODELS", "SIZES"),
     "regard.recipes": ("RECIPES", "Plan", "Recipe"),
     "regard.record": ("Tape", "record"),
-    "regard.scores": ("SCORES", "Additive", "Cosine", "Dot", "General", "Location", "ScaledDot", "Score"),
+    "regard.scores": (
+        *("SCORES", "Additive", "Cosine", "Dot", "General", "Location", "Relative", "ScaledDot", "Score", "XLRelative"),
+    ),
     "regard.train": ("train",),
     "regard.train.run": ("Run",),
-    "regard.verbs": ("Loaded", "align", "classify", "load", "look", "score", "translate", "view"),
+    "regard.verbs": (
+        *("Loaded", "align", "classify", "embed", "export", "fill", "generate"),
+        *("load", "look", "score", "speak", "translate", "view"),
+    ),
     "regard.view": ("AttentionView",),
 }
 HOMES = {name: home for home, names in SHELVES.items() for name in names}
@@ -51,6 +81,7 @@ __all__ = [
     "MODELS",
     "RECIPES",
     "SCORES",
+    "SIZES",
     "Additive",
     "Attention",
     "AttentionView",
@@ -68,6 +99,7 @@ __all__ = [
     "MultiHead",
     "Plan",
     "Recipe",
+    "Relative",
     "Run",
     "Sampler",
     "ScaledDot",
@@ -75,11 +107,16 @@ __all__ = [
     "Tape",
     "Tokenizer",
     "UserError",
+    "XLRelative",
     "aer",
     "align",
     "attend",
     "beam",
     "classify",
+    "embed",
+    "export",
+    "fill",
+    "generate",
     "greedy",
     "load",
     "look",
@@ -87,6 +124,7 @@ __all__ = [
     "record",
     "score",
     "scores",
+    "speak",
     "stream",
     "train",
     "train_tokenizer",

@@ -68,6 +68,58 @@ def test_a_wrong_choice_says_what_there_is(layer, head, said):
         two_layers().matrix(layer, head)
 
 
+def three_parts() -> AttentionView:
+    """Two rows that look at three columns, at their past, and the columns at themselves."""
+    said, read = ["a", "b"], ["x", "y", "z"]
+    axes = {"encoder": (read, read), "decoder": (said, ["<bos>", "a"]), "cross": (said, read)}
+    layers = [
+        Layer(f"{part}.{at}", soft(4, len(q), len(k), 3 * at), q, k, part, at)
+        for part, (q, k) in axes.items()
+        for at in range(3)
+    ]
+    return AttentionView("t", said, read, layers, [Frame(piece, [], np.zeros(2)) for piece in said])
+
+
+def test_parts_have_axes_of_their_own():
+    view = three_parts()
+    assert list(view.parts) == ["cross", "encoder", "decoder"]
+    encoder, decoder = view.matrix(part="encoder"), view.matrix(1, 2, "decoder")
+    assert (list(encoder.rows), list(encoder.columns)) == (["x", "y", "z"], ["x", "y", "z"])
+    assert encoder.label == "encoder · mean of 3 layers, all heads"
+    assert (list(decoder.columns), decoder.label) == (["<bos>", "a"], "decoder · layer 1 · head 2")
+    np.testing.assert_array_equal(decoder.weights, view.layers[4].weights[2])
+    cross = view.matrix()  # where nothing is asked for: the layer that aligns
+    assert (cross.label, list(cross.columns)) == ("cross · layer 1 · mean of 4 heads", ["x", "y", "z"])
+    np.testing.assert_allclose(cross.weights, view.layers[7].weights.mean(0), rtol=1e-6)
+    with pytest.raises(UserError, match=r'part=crss.*Did you mean "cross"'):
+        view.matrix(part="crss")
+    with pytest.raises(UserError, match=r"layer=3: there are layers 0 to 2"):
+        view.matrix(3, part="encoder")
+    with pytest.raises(ValueError, match=r'layer "m": is of another shape'):
+        AttentionView(
+            "t", ["a"], ["x"], [Layer("l", np.ones((1, 1, 1))), Layer("m", np.ones((1, 1, 2)), ["a"], ["x"] * 2)]
+        )
+
+
+def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
+    view = three_parts()
+    head = view.only("decoder", 2, 3)
+    assert [(layer.name, layer.numbers) for layer in head.layers] == [("decoder.2", [3])]
+    assert head.matrix().label == "decoder · layer 2 · head 3"
+    assert head.frames is not None
+    assert view.only("encoder").frames is None  # nothing is said there
+    assert len(view.only("encoder").layers) == 3
+    assert view.only(layer="encoder.1").layers[0].number == 1
+    assert view.only() is view
+    with pytest.raises(UserError, match="has head 3"):
+        head.only(head=0)
+    with np.load(view.save(tmp_path / "view.npz"), allow_pickle=False) as found:
+        assert found["encoder.rows"].tolist() == ["x", "y", "z"]
+        assert found["decoder.columns"].tolist() == ["<bos>", "a"]
+        assert found["columns"].tolist() == ["x", "y", "z"]
+        assert "cross.rows" not in found.files
+
+
 @pytest.mark.parametrize(
     ("top", "ceiling"),
     [

@@ -63,6 +63,40 @@ def test_what_is_not_a_number_is_told_and_not_drawn():
     assert (cell.find(f"{SVG}title").text, cell.get("fill-opacity")) == ("a ← x: nan", "0")
 
 
+def lines(picture: str) -> dict[str, float]:
+    """How strong each line is, by what it tells."""
+    paths = (path for path in ET.fromstring(picture).iter(f"{SVG}path") if path.find(f"{SVG}title") is not None)
+    return {path.find(f"{SVG}title").text: float(path.get("stroke-opacity")) for path in paths}
+
+
+def test_lines_join_who_looks_to_what_is_looked_at():
+    one = np.array([[[0.9, 0.1], [0.01, 0.99]]])
+    assert lines(AttentionView("t", ["a", "b"], ["x", "y"], [Layer("l", one)]).lines()) == {
+        "a ← x: 0.9": 0.9,
+        "a ← y: 0.1": 0.1,
+        "b ← y: 0.99": 0.99,  # what is too faint to be seen is not drawn
+    }
+    picture = AttentionView("t", ["a", "b"], ["x", "y"], [Layer("l", np.concatenate([one, one]))]).lines()
+    assert len(lines(picture)) == 6
+    assert "head 1, b ← y: 0.99" in lines(picture)
+    assert all(f'class="line s{head}"' in picture for head in (0, 1))
+    assert len(lines(AttentionView("t", ["a"], ["x"], []).lines())) == 0
+
+
+def test_lines_of_long_texts_are_the_strongest():
+    names = [str(at) for at in range(100)]
+    weights = np.random.default_rng(0).random((1, 100, 100))
+    drawn = lines(AttentionView("", names, names, [Layer("l", weights)]).lines())
+    assert len(drawn) == 4000
+    assert min(drawn.values()) > 0.55
+
+
+def test_large_pictures_leave_out_what_cannot_be_seen():
+    names = [str(at) for at in range(150)]
+    weights = np.where(np.eye(150) > 0, 0.9, 1e-3)[None]
+    assert len(cells(AttentionView("", names, names, [Layer("l", weights)]).svg())) == 150
+
+
 def test_a_curve_has_its_lines_points_and_ticks():
     picture = curve_svg(
         "loss", "step", "nats", [Line("a & b", [0, 100, 200], [3.0, 2.0, 1.0]), Line("c", [0, 200], [1, 4])]

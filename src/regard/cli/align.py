@@ -18,6 +18,10 @@ def align(
     method: Annotated[
         str, typer.Option(help="argmax: each target's best source; mutual: pairs that agree.")
     ] = "argmax",
+    layer: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of several that look at the source, from 0; else the last but one."),
+    ] = None,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
@@ -27,22 +31,29 @@ def align(
     """Align given pairs by the attention of a translator that is made to say each target.
 
     Each line is source<TAB>target; each answer is in Pharaoh format, source-target, counted from 0. Sub-words are
-    merged to words. A blank line is answered by a blank line.
+    merged to words. A blank line is answered by a blank line. Of a Transformer one layer is read, the mean of its
+    heads: the last but one unless --layer says otherwise; which one goes to standard error.
 
     \b
     Examples:
       regard align runs/translate < pairs.tsv > pairs.pharaoh
       regard align runs/dates --json dates.tsv
+      regard align runs/translate --layer 2 < pairs.tsv
     """
     from regard import verbs
     from regard.alignment import pharaoh
+    from regard.verbs.parts import aligning, source_reads
 
     model = verbs.load(run, device, precision, long)
     model.expect("align", "translate")
+    layers, read = source_reads(model.module), aligning(model, layer)
+    if len(layers) > 1 and read is not None:
+        place = f"layer {layers.index(read)} of 0 to {len(layers) - 1}"
+        print(f"aligned by {place} ({read}), the mean of its heads", file=sys.stderr)
     for first, lines in chunks(file):
         there = {number: pair(line, number) for number, line in enumerate(lines, first) if line.strip()}
         model.read([line.partition("\t")[0] for line in lines], first)  # refuses a line by its number in the file
-        found = dict(zip(there, verbs.align(model, list(there.values()), unit, method, batch_tokens)))
+        found = dict(zip(there, verbs.align(model, list(there.values()), unit, method, batch_tokens, layer)))
         for number in range(first, first + len(lines)):
             one = found.get(number)
             if json:

@@ -13,8 +13,12 @@ import typer
 
 from regard.cli.align import align
 from regard.cli.classify import classify
+from regard.cli.embed import embed
 from regard.cli.eval import evaluate
 from regard.cli.explain import explain
+from regard.cli.export import export
+from regard.cli.fill import fill
+from regard.cli.generate import generate
 from regard.cli.ladder import ladder
 from regard.cli.look import look
 from regard.cli.score import score
@@ -28,7 +32,16 @@ ClickError = typer.BadParameter.__mro__[2]  # typer carries a click of its own o
 
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Learn": {"show": show, "train": train, "eval": evaluate, "ladder": ladder},
-    "Use": {"translate": translate, "score": score, "align": align, "classify": classify},
+    "Use": {
+        "translate": translate,
+        "generate": generate,
+        "fill": fill,
+        "embed": embed,
+        "classify": classify,
+        "score": score,
+        "align": align,
+        "export": export,
+    },
     "Look": {"look": look, "explain": explain},
 }
 

@@ -12,18 +12,22 @@ from rich.console import Group
 from regard import verbs
 from regard.cli.figures import duration, title, told
 from regard.cli.lines import program
+from regard.cli.samples import OPENING, Sample, excerpts, gapped, samples
 from regard.cli.tables import grid
 from regard.config import tree
 from regard.data.example import Example
+from regard.recipes import Recipe
 from regard.train.evaluate import Scores, evaluate
 from regard.train.events import Finished
 from regard.train.run import Run
 from regard.verbs import Loaded
+from regard.verbs.filling import mask_of
 from regard.view import AttentionView
 from regard.view import report as page
 from regard.view.files import write
 
 SHOWN = 3  # examples
+LADDERS = ("dates", "sounds", "multi30k")  # recipes whose model the ladder holds against others
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,10 @@ class Outcome:
 
     name: str
     path: Path
+    recipe: Recipe
     model: Loaded
     part: str  # test, or valid where there is no test set
-    examples: list[Example]
+    examples: Sequence[Example]
     scores: Scores
     finished: Finished
 
@@ -54,30 +59,47 @@ def judge(name: str, run: Run, finished: Finished) -> Outcome:
     corpus = run.prepared.corpus
     part, examples = ("test", corpus.test) if corpus.test else ("valid", corpus.valid)
     model = verbs.load(run.out, run.recipe.plan.device, long="truncate")
-    scores = evaluate(model, examples, ("loss", *model.recipe.metrics))
-    return Outcome(name, run.out, model, part, examples, scores, finished)
+    scores = evaluate(model, examples, ("loss", *run.recipe.metrics))
+    return Outcome(name, run.out, run.recipe, model, part, examples, scores, finished)
 
 
 def views(outcome: Outcome) -> list[AttentionView]:
     """The first few examples as the model sees them."""
-    texts = [example.source or example.target for example in outcome.examples[:SHOWN]]
-    return [verbs.look(outcome.model, text) for text in texts]
+    return [verbs.look(outcome.model, text) for text in _texts(outcome)]
+
+
+def said(outcome: Outcome) -> list[Sample]:
+    """What the model makes of the first few examples, where its attention does not show that already."""
+    return samples(outcome.model, _texts(outcome), outcome.recipe.plan.seed)
+
+
+def sample_table(found: Sequence[Sample]) -> Group:
+    """What was given, and what was said."""
+    return grid("What it says", ["given", "said"], [list(sample) for sample in found], justify="left")
+
+
+def _texts(outcome: Outcome) -> list[str]:
+    return excerpts(outcome.model, outcome.examples, SHOWN)
 
 
 def next_commands(outcome: Outcome) -> list[str]:
     """What to try with a run that has just ended."""
-    run, recipe = shlex.quote(str(outcome.path)), outcome.model.recipe.name
-    text = shlex.quote(outcome.examples[0].source or outcome.examples[0].target)
-    me = program()
-    look = f"{me} look {run} {text} -o look.html"
+    run, recipe, me = shlex.quote(str(outcome.path)), outcome.recipe.name, program()
+    (whole,) = excerpts(outcome.model, outcome.examples, 1) or [""]
+    text = shlex.quote(whole)
+    look, judge = f"{me} look {run} {text} -o look.html", f"{me} eval {run}"
     match outcome.model.module.task:
         case "translate":
-            last = f"{me} ladder {recipe}" if recipe in ("dates", "sounds") else f"{me} eval {run} --beam 5"
+            last = f"{me} ladder {recipe}" if recipe in LADDERS else f"{judge} --beam 5"
             return [look, f"echo {text} | {me} translate {run} --beam 5 --nbest 3", last]
         case "language":
-            return [look, f"echo {text} | {me} score {run}", f"{me} eval {run}"]
+            opening = shlex.quote(" ".join(whole.split()[:OPENING]))
+            return [look, f"{me} generate {run} {opening} --temperature 0.8", f"echo {text} | {me} score {run}", judge]
+        case "fill":
+            gap = shlex.quote(gapped(whole, mask_of(outcome.model)))
+            return [look, f"{me} fill {run} {gap}", judge]
         case _:
-            return [look, f"echo {text} | {me} classify {run}", f"{me} eval {run}"]
+            return [look, f"echo {text} | {me} classify {run}", judge]
 
 
 def score_table(outcomes: Sequence[Outcome]) -> Group:
@@ -95,15 +117,16 @@ def _rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
     return [*rows, ["training", *(duration(one.finished.seconds) for one in outcomes)]]
 
 
-def write_report(outcomes: Sequence[Outcome], seen: Sequence[AttentionView]) -> Path:
-    """report.html of the first run: the scores, the curves of metrics.jsonl, alignments, every setting."""
+def write_report(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], told: Sequence[Sample]) -> Path:
+    """report.html of the first run: the scores, what it says, where it looks, the curves of metrics.jsonl, settings."""
     first = outcomes[0]
-    recipe, notes = first.model.recipe, first.scores.notes
+    recipe, notes = first.recipe, first.scores.notes
     settings = [[setting.name, _told(setting.value), setting.comment] for setting in tree(recipe)]
     columns = [f"on {first.part}", *(outcome.name for outcome in outcomes)]
     sections: list[page.Section] = [
         page.Text(f"{recipe.title}. The best step, by {recipe.plan.select}, is step {first.model.step}."),
         page.Table("Scores", columns, _rows(outcomes), note="; ".join(f"{name}: {notes[name]}" for name in notes)),
+        *([page.Table("What it says", ["given", "said"], told)] if told else []),
         page.Gallery("Where it looks", seen),
         *curves({outcome.name: outcome.path for outcome in outcomes}, ("loss", *recipe.metrics)),
         page.Table("Settings", ["setting", "value", "what it is"], settings),

@@ -10,17 +10,23 @@ from rich.console import Console, Group
 from regard.cli import options
 from regard.cli.figures import figure, title, told
 from regard.cli.lines import say
+from regard.cli.opening import opened
 from regard.cli.tables import grid
 from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from regard.data.example import Example
+    from regard.data.sources import Labelled, Lines, Pairs
+    from regard.data.streams import Book
     from regard.objectives import Exposure
     from regard.train.evaluate import Scores
     from regard.verbs import Loaded
 
 GROUPS = 8  # of sources by their length
 SPLITS = ("test", "valid", "train")
+PUBLIC = {"translate": ("bleu", "chrf")}  # what to measure of a public checkpoint, by its task, beside the loss
 
 
 def evaluate(
@@ -41,6 +47,8 @@ def evaluate(
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     batch_tokens: options.BatchTokens = 8192,
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
@@ -55,13 +63,13 @@ def evaluate(
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
     """
-    from regard import verbs
     from regard.train.evaluate import evaluate as measure
     from regard.train.evaluate import truncated
 
-    model = verbs.load(run, device, precision, long="truncate")
+    model = opened(run, device, precision, "truncate", download, allow_pickle)
     name, examples = _examples(model, data, split)
-    metrics = ("loss", "perplexity", *model.recipe.metrics)
+    own = model.recipe.metrics if model.recipe else PUBLIC.get(model.module.task, ())
+    metrics = ("loss", "perplexity", *own)
     scores = measure(model, examples, metrics, beam, penalty, batch_tokens)
     lengths = {
         span: measure(model, some, metrics, beam, penalty, batch_tokens).values
@@ -85,24 +93,34 @@ def evaluate(
         console.print("", _by_position(exposure))
 
 
-def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[str, list[Example]]":
+def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[str, Sequence[Example]]":
     """What to measure on, and what it is called."""
-    from regard.data.sources import Labelled, Lines, Pairs
-
     if data is not None:
-        kind = {"translate": Pairs, "language": Lines, "classify": Labelled}[model.module.task]
-        return data, kind(train=data, valid=data).load().train
+        return data, _own(model)(train=data, valid=data).load().train
     if split is not None and split not in SPLITS:
         raise UserError(f"--split {split}: no such part.{nearest(split, SPLITS)}")
+    if model.recipe is None:
+        raise UserError(f"{model.path}: a public checkpoint comes without data; give --data FILE.")
     corpus = model.recipe.data.load()
     name = split or ("test" if corpus.test else "valid")
-    examples: list[Example] = getattr(corpus, name)
+    examples: Sequence[Example] = getattr(corpus, name)
     if not examples:
         raise UserError(f"--split {name}: {model.recipe.name} has no such examples; give --data FILE.")
     return name, examples
 
 
-def _by_length(model: "Loaded", examples: "list[Example]") -> "dict[str, list[Example]]":
+def _own(model: "Loaded") -> "type[Pairs | Lines | Book | Labelled]":
+    """How a file of a person's own is read for a model: running text by one that was trained on such."""
+    from regard.data.sources import Labelled, Lines, Pairs
+    from regard.data.streams import Book, Running
+
+    if model.recipe and isinstance(model.recipe.data, Running):
+        return Book
+    kinds: dict[str, type[Pairs | Lines | Labelled]] = {"translate": Pairs, "classify": Labelled}
+    return kinds.get(model.module.task, Lines)
+
+
+def _by_length(model: "Loaded", examples: "Sequence[Example]") -> "dict[str, list[Example]]":
     """The examples in groups of about the same number, from short to long, each called by its lengths."""
     tokenizer = model.source_tokenizer or model.target_tokenizer
     lengths = [len(tokens) for tokens in tokenizer.encode_batch([each.source or each.target for each in examples])]
@@ -115,21 +133,17 @@ def _by_length(model: "Loaded", examples: "list[Example]") -> "dict[str, list[Ex
     return {span: [examples[row] for row in rows] for span, rows in spans.items()}
 
 
-def _exposure(model: "Loaded", examples: "list[Example]", batch_tokens: int) -> "Exposure":
-    from regard.data.batches import FRAMES, collate, encode_examples
-    from regard.models import Structured
+def _exposure(model: "Loaded", examples: "Sequence[Example]", batch_tokens: int) -> "Exposure":
+    from regard.data.batches import collate
     from regard.objectives import exposure
     from regard.objectives.judged import Speaker
-    from regard.verbs.forced import grouped
+    from regard.train.evaluate import encoded
+    from regard.verbs.forced import frame_of, grouped
 
-    if isinstance(model.module, Structured):
-        raise UserError("--free-running: a classifier says nothing, so there is nothing that it could go on from.")
-    most = model.longest
-    pairs = [
-        (source[:most], target[: most and most - 1])
-        for source, target in encode_examples(examples, model.source_tokenizer, model.target_tokenizer)
-    ]
-    frame = FRAMES[model.module.task]
+    if model.module.task not in ("translate", "language"):
+        kind = {"classify": "a classifier"}.get(model.module.task, "a model that reads both ways")
+        raise UserError(f"--free-running: {kind} says nothing, so there is nothing that it could go on from.")
+    pairs, frame = encoded(model, examples), frame_of(model)
     groups = grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens)
     batches = (collate([pairs[row] for row in rows], frame).to(model.device) for rows in groups)
     with model.autocast():

@@ -1,7 +1,7 @@
-"""`regard look`: the attention of one sentence, in the terminal or as a file."""
+"""`regard look`: the attention of one text, in the terminal or as a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,41 +9,87 @@ from regard.cli import options
 from regard.cli.lines import say
 from regard.errors import UserError
 
+if TYPE_CHECKING:
+    from regard.view import AttentionView
+
 
 def look(
     run: options.Run,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to read.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (steps, hover), .svg or .npz.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")] = None,
     target: Annotated[str | None, typer.Option(help="Make the model say this instead of its own answer.")] = None,
     beam: options.Beam = 1,
+    part: Annotated[
+        str | None, typer.Option(help="encoder (source at source), decoder (target at its past) or cross.")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(min=0, help="One layer of the part, from 0; else the mean.")] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="One head of the layer, from 0; else the mean.")] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="In .svg: two columns joined by lines.")] = False,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     long: options.Long = "error",
 ) -> None:
-    """Show where a model looks: each row is a piece that it says, each column a piece that it reads.
+    """Show where a model looks: each row is a piece that looks, each column a piece that is looked at.
 
-    The HTML is one file that opens offline: exact numbers on hover, and the arrow keys step through decoding (state,
-    weights, context, the five likeliest pieces).
+    Of a model with many layers and heads the terminal shows a mean, of cross-attention where there is any; --part,
+    --layer and --head choose. The HTML is one file that opens offline with all of them, as matrices and as lines:
+    exact numbers on hover, and the arrow keys step through decoding (state, weights, context, the likeliest pieces).
 
     \b
     Examples:
       regard look runs/dates "3 février 2021"
       regard look runs/dates "3 février 2021" -o look.html
       regard look runs/dates "3 février 2021" --target 2021-02-03 -o look.svg
+      regard look runs/translate "Wir sehen das Meer." --part cross --layer 4 --head 0
     """
     from rich.console import Console
 
     from regard import verbs
 
-    view = verbs.look(verbs.load(run, device, precision, long), text, target, beam)
+    if lines and (out is None or out.suffix.lower() != ".svg"):
+        raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
+    model = verbs.load(run, device, precision, long)
+    view = verbs.look(model, text, target, beam, part, layer)
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
+    if head is not None and view.layers:
+        view = view.only(head=head)
     if json:
-        layers = {layer.name: layer.weights for layer in view.layers}
-        say({"title": view.title, "rows": view.rows, "columns": view.columns, "layers": layers})
+        say(_object(view))
     elif out is None:
         Console().print(view.text())
+        if choices := _choices(view):
+            Console(stderr=True).print(choices, style="dim", highlight=False, markup=False)
     if out is not None:
-        view.save(out)
+        if lines:
+            from regard.view.files import write
+
+            write(out, view.lines())
+        else:
+            view.save(out)
         Console(stderr=True).print(f"wrote {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _choices(view: "AttentionView") -> str:
+    """What else there is to be seen, where there is more than the one matrix shown."""
+    if len(view.layers) < 2 and all(layer.heads == 1 for layer in view.layers):
+        return ""
+    parts = [
+        f"{part or 'in all'}: {len(layers)} {'layer' if len(layers) == 1 else 'layers'} of {layers[0].heads} heads"
+        for part, layers in view.parts.items()
+    ]
+    return f"{' · '.join(parts)}; choose with --part, --layer, --head, or see all with -o look.html"
+
+
+def _object(view: "AttentionView") -> dict[str, Any]:
+    """The weights by module, and the axes of every part."""
+    axes = {part or "all": {"rows": first.rows, "columns": first.columns} for part, (first, *_) in view.parts.items()}
+    return {
+        "title": view.title,
+        "rows": view.rows,
+        "columns": view.columns,
+        "layers": {layer.name: layer.weights for layer in view.layers},
+        "parts": {layer.name: layer.part for layer in view.layers},
+        "axes": axes,
+    }

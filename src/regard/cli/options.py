@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
-Run = Annotated[Path, typer.Argument(metavar="DIR", help="A run, such as runs/dates, or one of its steps.")]
+Run = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", help="A run, such as runs/dates, or one of its steps; a public checkpoint; or hf:OWNER/NAME."
+    ),
+]
 File = Annotated[str, typer.Argument(metavar="[FILE]", help="A text file, UTF-8; - or nothing: standard input.")]
 Settings = Annotated[
     list[str] | None, typer.Argument(metavar="[SETTING=VALUE]...", help="Changes to the recipe: plan.steps=400.")
@@ -17,7 +22,14 @@ MaybePrecision = Annotated[str | None, typer.Option(help="auto, float32 or bf16:
 MaybeBatchTokens = Annotated[int | None, typer.Option(min=2, help="Padded tokens of a batch: plan.batch_tokens.")]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Padded tokens of a batch: less needs less memory.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
-Long = Annotated[str, typer.Option(help="A text past the model's limit: error or truncate.")]
+Long = Annotated[
+    str,
+    typer.Option(help="A text past the model's limit: error, truncate (its beginning is kept) or window (its end)."),
+]
+Download = Annotated[bool, typer.Option("--download", help="Fetch hf:OWNER/NAME where it is not on this machine.")]
+AllowPickle = Annotated[
+    bool, typer.Option("--allow-pickle", help="Read pickled weights where a checkpoint has no others: tensors only.")
+]
 Seed = Annotated[int | None, typer.Option(help="Of everything random: plan.seed.")]
 Penalty = Annotated[float, typer.Option(help="Score = logp / length^penalty, from 0 to 10: 0 favours short answers.")]
 Beam = Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 decodes greedily.")]

@@ -1,14 +1,28 @@
 """`regard score`: how likely a model finds given sentences."""
 
+import math
 import sys
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.cells import cell_len
 
 from regard.cli import options
 from regard.cli.lines import chunks, pair, say
+
+if TYPE_CHECKING:
+    from regard.verbs import Scored
 
 
 def score(
     run: options.Run,
     file: options.File = "-",
+    tokens: Annotated[
+        bool,
+        typer.Option("--tokens", "-v", help="The chain rule, a line for each token: p, ln p, and their sum so far."),
+    ] = False,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
@@ -18,13 +32,15 @@ def score(
     """The log-probability of each line: in total, per token, and as a perplexity.
 
     A translator wants source<TAB>target, a language model a line of text. Each answer is total, tab, perplexity, tab,
-    the pieces with their natural logarithms; the end of the sentence is the last of them. A blank line is answered by
-    a blank line. The perplexity of everything goes to standard error.
+    the pieces with their natural logarithms; the end of the sentence is the last of them. With --tokens each has a line
+    of its own, and the product of their probabilities builds up. A blank line is answered by a blank line. The
+    perplexity of everything goes to standard error.
 
     \b
     Examples:
       printf '3 February 2021\\t2021-02-03\\n' | regard score runs/dates
       regard score runs/dates --json pairs.tsv > scores.jsonl
+      echo "To be, or not to be" | regard score runs/shakespeare --tokens
     """
     from regard import verbs
     from regard.metrics import perplexity
@@ -46,6 +62,8 @@ def score(
                 say({"line": number} | ({} if one is None else vars(one)))
             elif one is None:
                 say("")
+            elif tokens:
+                say("\n".join(_chain(one)))
             else:
                 pieces = " ".join(f"{piece} {logp:.4f}" for piece, logp in zip(one.pieces, one.logps))
                 say(f"{one.total:.4f}\t{one.perplexity:.4f}\t{pieces}")
@@ -54,3 +72,14 @@ def score(
         count += sum(len(one.pieces) for one in scored.values())
     if count:
         print(f"{count} tokens, perplexity {perplexity(total, count):.4f}", file=sys.stderr)
+
+
+def _chain(one: "Scored") -> Iterator[str]:
+    """p(text) = Π p(piece | the pieces before it): the factors, and what has become of their product so far."""
+    wide = max(map(cell_len, [*one.pieces, "piece"]))
+    yield f"{'piece':<{wide}}  {'p(piece | before)':>17}  {'ln p':>10}  {'sum':>11}"
+    for piece, logp, total in zip(one.pieces, one.logps, accumulate(map(float, one.logps))):
+        pad = " " * (wide - cell_len(piece))
+        yield f"{piece}{pad}  {math.exp(logp):>17.6g}  {logp:>10.4f}  {total:>11.4f}"
+    yield f"ln p(text) = {one.total:.4f}, perplexity {one.perplexity:.4f} over {len(one.pieces)} tokens"
+    yield ""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 TASKS = {
     "translate": "Translate: a text in, a text out",
     "language": "Language: which token comes next",
+    "fill": "Fill: which token is missing",
     "classify": "Classify: a text in, a label out",
 }
 EXAMPLES = 5
@@ -93,8 +94,10 @@ def _schedule(console: Console, recipe: "Recipe") -> None:
     from regard.train.schedule import rate_at
 
     plan, width = recipe.plan, max(20, min(console.width - 14, 100))
-    rates = [rate_at(plan, round(at * (plan.steps - 1) / (width - 1))) for at in range(width)]
-    console.print(f"rate by step: {plan.schedule} after {plan.warmup} steps of warm-up, highest {plan.rate:g}")
+    steps = [round(at * (plan.steps - 1) / (width - 1)) for at in range(width)]
+    rates = [rate_at(plan, step, recipe.model.width) for step in steps]
+    highest = max(rate_at(plan, step, recipe.model.width) for step in {*steps, min(plan.warmup, plan.steps) - 1})
+    console.print(f"rate by step: {plan.schedule} after {plan.warmup} steps of warm-up, highest {highest:.3g}")
     for line in bars(rates, height=10):
         console.print(line, highlight=False, style="blue")
     console.print(f"0{plan.steps:>{width - 1}}", style="dim", highlight=False)

@@ -1,5 +1,9 @@
 """What a person does with a trained model."""
 
+from regard.verbs.embedding import Embedded, embed
+from regard.verbs.exporting import Exported, export
+from regard.verbs.filling import Filled, Guess, fill
+from regard.verbs.generating import Generated, Piece, generate, speak
 from regard.verbs.judged import Aligned, Scored, align, aligned, score
 from regard.verbs.labelling import Classified, classify
 from regard.verbs.loaded import Loaded, load
@@ -9,15 +13,26 @@ from regard.verbs.search import Translation, translate
 __all__ = [
     "Aligned",
     "Classified",
+    "Embedded",
+    "Exported",
+    "Filled",
+    "Generated",
+    "Guess",
     "Loaded",
+    "Piece",
     "Scored",
     "Translation",
     "align",
     "aligned",
     "classify",
+    "embed",
+    "export",
+    "fill",
+    "generate",
     "load",
     "look",
     "score",
+    "speak",
     "translate",
     "view",
 ]

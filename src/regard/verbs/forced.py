@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batches import FRAMES, Pair, collate
+from regard.data.batches import Frame, LanguageFrame, Pair, collate, frame_for
 from regard.errors import UserError
-from regard.record import Tape, record
+from regard.models import Transformer
+from regard.record import record, silenced
 from regard.verbs.loaded import Loaded
+from regard.verbs.parts import aligning, marks_of, path_of
 
 Floats = NDArray[np.floating[Any]]
 
@@ -26,8 +28,15 @@ ROUND = 16  # lengths that round up to the same multiple of this may share a bat
 class Forced:
     """What a model makes of one pair of source and target."""
 
-    logps: Floats  # (T + 1,) of each target token and of the end
+    logps: Floats  # (T + 1,) of each target token and of the end; fewer where the vocabulary has no begin or no end
     weights: Floats | None  # (T + 1, Ts) where it looked before each of them; None without attention to a source
+
+
+def frame_of(model: Loaded) -> Frame:
+    """How pairs become batches for this model."""
+    if model.module.task == "language":
+        return LanguageFrame(marks_of(model))
+    return frame_for(model.module.task, model.source_tokenizer, model.target_tokenizer)
 
 
 def listed(texts: Sequence[object]) -> None:
@@ -36,11 +45,43 @@ def listed(texts: Sequence[object]) -> None:
         raise UserError(f"{texts!r:.60}: this is one text; pass a list of them, such as [{texts!r:.60}].")
 
 
-def forced(model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS) -> list[Forced]:
-    """Teacher forcing over the pairs, in any number of batches; the answers in the order of the pairs."""
+def forced(
+    model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS, layer: int | None = None
+) -> list[Forced]:
+    """Teacher forcing over the pairs, in any number of batches; the answers in the order of the pairs.
+
+    Weights are the mean of a layer's heads: of the one that aligns best, unless one is named (`parts.aligning`).
+    """
+    return _in_batches(model, pairs, batch_tokens, aligning(model, layer))
+
+
+def told(model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS) -> list[Floats]:
+    """The same without a look at anything: the log-probabilities alone."""
+    return [one.logps for one in _in_batches(model, pairs, batch_tokens, None)]
+
+
+def spoken(model: Loaded, tokens: list[int], place: str) -> list[int]:
+    """The tokens of a target that is to be said, cut as `model.long` says where the model's positions end."""
+    most = target_limit(model)
+    if most is None or len(tokens) < most:  # its end is said, too
+        return tokens
+    if model.long == "error":
+        raise UserError(
+            f"{place}: a target of {len(tokens)} tokens, but the model says at most {most - 1}; "
+            "shorten it, or say --long truncate"
+        )
+    return tokens[: most - 1]
+
+
+def target_limit(model: Loaded) -> int | None:
+    """The most tokens of a target, its end included; None where any number will do, as for recurrent decoders."""
+    return model.module.config.longest if isinstance(model.module, Transformer) else None
+
+
+def _in_batches(model: Loaded, pairs: Sequence[Pair], batch_tokens: int, name: str | None) -> list[Forced]:
     answers: dict[int, Forced] = {}
     for rows in grouped([max(len(source), len(target) + 1) for source, target in pairs], batch_tokens):
-        answers |= zip(rows, _force(model, [pairs[row] for row in rows]))
+        answers |= zip(rows, _force(model, [pairs[row] for row in rows], name))
     return [answers[row] for row in range(len(pairs))]
 
 
@@ -61,23 +102,23 @@ def rounded(length: int) -> int:
 
 
 @torch.no_grad()
-def _force(model: Loaded, pairs: Sequence[Pair]) -> Iterator[Forced]:
-    """One batch. Weights are recorded on a tape of our own; one of the caller's is not written to."""
-    batch = collate(pairs, FRAMES[model.module.task]).to(model.device)
-    with record(model.module) as tape, model.autocast():
+def _force(model: Loaded, pairs: Sequence[Pair], name: str | None) -> Iterator[Forced]:
+    """One batch. The read of that name is recorded on a tape of our own; one of the caller's is not written to."""
+    frame = frame_of(model)
+    batch = collate(pairs, frame).to(model.device)
+    path = () if name is None else (path_of(name),)
+    with silenced(model.module), record(model.module, path) as tape, model.autocast():
         logits = model.module(batch)  # (B, T, V)
     logps = F.log_softmax(logits.float(), dim=-1).gather(2, batch.targets[..., None])[..., 0].cpu().numpy()
-    looked = source_weights(tape, batch.source)
-    for row, (source, target) in enumerate(pairs):
-        length = len(target) + 1
-        weights = None if looked is None else looked[row, :length, : len(source)]
+    looked = None if name is None else _mean(tape[name])
+    first = 0 if model.source_tokenizer is None else model.source_tokenizer.marks.before is not None
+    for row, pair in enumerate(pairs):
+        length = len(frame.sides(pair)[1]) - frame.shift
+        # Of the source only the text: looks at the marks around it are of no use to an alignment.
+        weights = None if looked is None else looked[row, :length, first : first + len(pair[0])]
         yield Forced(logps[row, :length], weights)
 
 
-def source_weights(tape: Tape, source: Tensor | None) -> Floats | None:
-    """The mean over all heads of all modules that read the source: (B, Tq, Ts)."""
-    if source is None:
-        return None
-    reads = [tape[name] for name in tape if tape[name].shape[-1] == source.shape[1]]
-    tables = [read.mean(dim=1) if read.dim() == 4 else read for read in reads]  # (B, [H,] Tq, Ts) → (B, Tq, Ts)
-    return torch.stack(tables).mean(dim=0).numpy() if tables else None
+def _mean(read: Tensor) -> Floats:
+    """Of all heads: (B, [H,] Tq, Ts) → (B, Tq, Ts)"""
+    return (read.mean(dim=1) if read.dim() == 4 else read).numpy()

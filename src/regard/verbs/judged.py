@@ -7,8 +7,9 @@ from regard.alignment import Link, links_from, merge
 from regard.data.batches import Pair
 from regard.errors import UserError, nearest
 from regard.metrics import perplexity
-from regard.verbs.forced import BATCH_TOKENS, Floats, forced, listed
+from regard.verbs.forced import BATCH_TOKENS, Floats, forced, listed, spoken, told
 from regard.verbs.loaded import Loaded
+from regard.verbs.parts import marks_of
 from regard.verbs.replay import replay
 
 UNITS = ("auto", "word", "piece")
@@ -41,10 +42,10 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     pairs = _encoded(model, texts)
     replay(model, pairs, batch_tokens)
     answers = []
-    for (source, target), look in zip(pairs, forced(model, pairs, batch_tokens)):
-        total = float(look.logps.sum())
-        pieces = model.captions(source, target)[1]
-        answers.append(Scored(pieces, look.logps, total, perplexity(total, len(pieces))))
+    for (_, target), logps in zip(pairs, told(model, pairs, batch_tokens)):
+        total = float(logps.sum())
+        pieces = model.target_tokenizer.pieces(marks_of(model).told(target)[1:])
+        answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces))))
     return answers
 
 
@@ -54,16 +55,18 @@ def align(
     unit: str = "auto",
     method: str = "argmax",
     batch_tokens: int = BATCH_TOKENS,
+    layer: int | None = None,
 ) -> list[Aligned]:
     """The alignment of given pairs, read off the attention while the model is made to say each target.
 
     `unit` is what is linked: "word" (pieces are merged), "piece", or "auto": pieces where the model reads characters,
-    else words. `method` is how links are read off weights: "argmax" or "mutual".
+    else words. `method` is how links are read off weights: "argmax" or "mutual". Of several layers that look at the
+    source, the last but one is read, or the one whose number is given; of several heads, the mean.
     """
     model.expect("align", "translate")
     encoded = _encoded(model, pairs)
     replay(model, encoded, batch_tokens)
-    looks = forced(model, encoded, batch_tokens)
+    looks = forced(model, encoded, batch_tokens, layer)
     return [aligned(model, pair, look.weights, unit, method) for pair, look in zip(encoded, looks)]
 
 
@@ -96,4 +99,7 @@ def _encoded(model: Loaded, texts: Sequence[Text]) -> list[Pair]:
     if speaks:
         return [([], line) for line in model.read([text for text in texts if isinstance(text, str)])]
     sources, targets = zip(*texts) if texts else ((), ())
-    return list(zip(model.read(sources), model.target_tokenizer.encode_batch([text.strip() for text in targets])))
+    said = model.target_tokenizer.encode_batch([text.strip() for text in targets])
+    return list(
+        zip(model.read(sources), (spoken(model, tokens, f"text {number}") for number, tokens in enumerate(said, 1)))
+    )

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.data.batches import collate, label_frame
+from regard.data.batches import collate
 from regard.data.tokenizers import SPECIALS
 from regard.record import silenced
-from regard.verbs.forced import BATCH_TOKENS, grouped, listed
+from regard.verbs.forced import BATCH_TOKENS, frame_of, grouped, listed
 from regard.verbs.loaded import Loaded
 from regard.verbs.replay import replay
 
@@ -32,7 +32,7 @@ def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKE
     answers: dict[int, Classified] = {}
     with silenced(model.module), model.autocast():
         for rows in grouped([len(tokens) for tokens, _ in pairs], batch_tokens):
-            batch = collate([pairs[row] for row in rows], label_frame).to(model.device)
+            batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)
             chances = model.module(batch).float().softmax(dim=-1)  # (B, C)
             answers |= {row: _told(model, likely) for row, likely in zip(rows, chances.tolist())}
     return [answers[row] for row in range(len(texts))]

@@ -1,47 +1,108 @@
 """A trained model with everything that goes with it, ready to be used."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from regard.checkpoint import read_json, resolve
 from regard.config import from_json
-from regard.data.tokenizers import EOS, Tokenizer
+from regard.data.public import read_tokenizers as public_tokenizers
+from regard.data.streams import Running, unmarked
+from regard.data.tokenizers import Tokenizer, check_vocab
+from regard.decode import Captured
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
 from regard.models import Model
+from regard.pretrained import is_public, read_model, read_settings
 from regard.recipes import KINDS, Recipe
 from regard.stored import load_weights, read_tokenizers, stored_recipe
+from regard.verbs.numbers import features, logits
 
-VERBS = {"translate": "translate", "language": "score", "classify": "classify"}  # what to do with a model, by its task
-LONG = ("error", "truncate")
+# What to do with a model, and what to call it, by its task.
+VERBS = {"translate": "translate", "language": "generate", "classify": "classify", "fill": "fill"}
+KINDS_OF = {
+    "translate": "a translator",
+    "language": "a language model",
+    "classify": "a classifier",
+    "fill": "a model that reads both ways",
+}
+LONG = ("error", "truncate", "window")
 PRECISIONS = ("float32", "bf16")
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A model, its tokenizers and its recipe, as one step of a run left them."""
+    """A model and its tokenizers, as one step of a run left them or as a public checkpoint has them."""
 
-    path: Path  # what was asked for: a run, or a step of one
-    step: int
-    recipe: Recipe
+    path: Path  # what was asked for: a run, a step of one, or a directory of a public checkpoint
     module: Model  # on the device, in evaluation mode
-    target_tokenizer: Tokenizer  # of a classifier: its labels
-    source_tokenizer: Tokenizer | None  # None for a language model
     device: torch.device
+    target_tokenizer_: Tokenizer | None = None  # of a classifier: its labels; None where a checkpoint came without
+    source_tokenizer: Tokenizer | None = None  # None for a language model
+    recipe: Recipe | None = None  # None for a public checkpoint
+    step: int = 0
+    public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint
     precision: str = "float32"
-    long: str = "error"  # what becomes of a text past the model's limit: error or truncate
+    long: str = "error"  # what becomes of a text past the model's limit: error, truncate or window (its end is kept)
+
+    @property
+    def target_tokenizer(self) -> Tokenizer:
+        """Of what the model says, or of the only text there is."""
+        if self.target_tokenizer_ is None:
+            raise UserError(f"{self.path}: has no tokenizer; put its tokenizer.json there to use the model on text.")
+        return self.target_tokenizer_
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of what the model reads."""
+        return self.source_tokenizer or self.target_tokenizer
+
+    @torch.no_grad()
+    def states(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        source: Tensor | None = None,
+        source_real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The states (B, T, width) of the last layer at tokens (B, T); no gradient.
+
+        True in `real` means "not padding", which may stand on either side. Positions, rows of the model's own table,
+        are counted over the real tokens where none are given.
+        """
+        given = (tokens, real, source, source_real, segments, positions)
+        with self.autocast():
+            return features(self.module, *(None if one is None else one.to(self.device) for one in given))  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def logits(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        source: Tensor | None = None,
+        source_real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The logits (B, T, V) at tokens (B, T), of what comes next or of what stands there; see `states`."""
+        states = self.states(tokens, real, source, source_real, segments, positions)
+        with self.autocast():
+            return logits(self.module, tokens.to(self.device), None if real is None else real.to(self.device), states)
 
     def expect(self, verb: str, *tasks: str) -> None:
         """Refuse a verb that is for models of other tasks, and say which one to use."""
         if self.module.task not in tasks:
-            kind = {"translate": "a translator", "language": "a language model", "classify": "a classifier"}
             cure = f"use: regard {VERBS[self.module.task]} {shlex.quote(str(self.path))}"
-            raise UserError(f"{self.path}: this is {kind[self.module.task]}, which cannot {verb}; {cure}")
+            raise UserError(f"{self.path}: this is {KINDS_OF[self.module.task]}, which cannot {verb}; {cure}")
 
     @property
     def longest(self) -> int | None:
@@ -51,37 +112,60 @@ class Loaded:
     def read(self, texts: Sequence[str], first: int = 1) -> list[list[int]]:
         """The tokens of texts that the model reads: sources, or the lines of a language model.
 
-        One past the limit is cut, or refused by its number; `first` is the number of the first text.
+        One past the limit is cut (at its end, or with a window at its beginning) or refused by its number; `first` is
+        the number of the first text.
         """
-        tokens = (self.source_tokenizer or self.target_tokenizer).encode_batch([text.strip() for text in texts])
-        most = self.longest
-        if most is not None and self.module.task == "language":
-            most -= 1  # the beginning takes a place
-        for number, found in enumerate(tokens, first):
-            if most is not None and len(found) > most and self.long == "error":
-                raise UserError(
-                    f"line {number}: {len(found)} tokens, but the model reads at most {most}; "
-                    "shorten it, or cut such lines with --long truncate"
-                )
-        return [found[:most] for found in tokens]
+        tokens = self.tokenizer.encode_batch([text.strip() for text in texts])
+        return [self.fitted(found, f"line {number}") for number, found in enumerate(tokens, first)]
+
+    def fitted(self, tokens: list[int], place: str) -> list[int]:
+        """Tokens that leave room for the marks around them, as `long` says."""
+        marks = self.tokenizer.marks
+        around = (marks.begin is not None) if self.module.task == "language" else len(marks.framed([]))
+        most = None if self.longest is None else self.longest - around
+        if most is None or len(tokens) <= most:
+            return tokens
+        if self.long == "error":
+            raise UserError(
+                f"{place}: {len(tokens)} tokens, but the model reads at most {most}; "
+                "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)"
+            )
+        return tokens[:most] if self.long == "truncate" else tokens[-most:]
 
     def captions(self, source: list[int], target: list[int]) -> tuple[list[str], list[str]]:
         """What to write beside the columns (the source) and the rows (the target and its end) of an alignment."""
         columns = self.source_tokenizer.pieces(source) if self.source_tokenizer else []
-        return columns, self.target_tokenizer.pieces([*target, EOS])
+        end = self.target_tokenizer.marks.end
+        return columns, self.target_tokenizer.pieces([*target, *([] if end is None else [end])])
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The precision of the model's matrix products."""
-        return autocast(self.precision, self.device)
+        """The precision of the model's matrix products; weights that are half already need no help."""
+        half = next(self.module.parameters()).dtype == torch.bfloat16
+        return autocast("float32" if half else self.precision, self.device)
+
+    @cached_property
+    def decoder(self) -> Any:
+        """The model as a search should use it: on a GPU, its steps are recorded and replayed."""
+        return Captured(self.module) if self.device.type == "cuda" else self.module
 
 
-def load(path: str | Path, device: str = "auto", precision: str = "float32", long: str = "error") -> Loaded:
-    """The best step of a run, or else its latest; or the step whose directory is named."""
+def load(
+    path: str | Path, device: str = "auto", precision: str = "float32", long: str = "error", allow_pickle: bool = False
+) -> Loaded:
+    """A trained model: the best step of a run, or else its latest; the step whose directory is named; or a directory
+    of a public checkpoint (config.json, safetensors, tokenizer files)."""
     for name, value, known in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in known:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
-    place = choose_device(device)
-    folder = resolve(Path(path))
+    place, path = choose_device(device), Path(path)
+    found = _public(path, allow_pickle) if is_public(path) else _trained(path)
+    module = found.module.to(place, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
+    return replace(found, module=module, device=place, precision=precision, long=long)
+
+
+def _trained(path: Path) -> Loaded:
+    """What a run has made."""
+    folder = resolve(path)
     if not folder.name.isdecimal():
         raise UserError(
             f"{path}: a step outside its run, which holds the recipe; name the run, or a step in its steps/."
@@ -89,15 +173,23 @@ def load(path: str | Path, device: str = "auto", precision: str = "float32", lon
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     module = from_json(read_json(folder / "model.json"), KINDS).build()
     load_weights(module, folder / "weights.safetensors")
-    source, target = read_tokenizers(folder)
-    return Loaded(
-        path=Path(path),
-        step=int(folder.name),
-        recipe=stored_recipe(run),
-        module=module.to(place).eval(),
-        target_tokenizer=target,
-        source_tokenizer=source,
-        device=place,
-        precision=precision,
-        long=long,
-    )
+    (source, target), recipe = read_tokenizers(folder), stored_recipe(run)
+    if isinstance(recipe.data, Running):  # whose begin and end the model has never met
+        target = unmarked(target)
+    return Loaded(path, module, torch.device("cpu"), target, source, recipe, int(folder.name))
+
+
+def _public(path: Path, allow_pickle: bool) -> Loaded:
+    """What somebody else has made. Numbers can be had without a tokenizer, if its files are not there."""
+    settings = read_settings(path)
+    module = read_model(path, settings, allow_pickle)
+    source, target = public_tokenizers(path, settings) if _has_tokenizer(path) else (None, None)
+    for tokenizer, vocab in ((source, "source_vocab"), (target, "target_vocab")):
+        if tokenizer is not None:
+            check_vocab(tokenizer, getattr(module.config, vocab, 0) or getattr(module.config, "vocab", 0), path)
+    return Loaded(path, module, torch.device("cpu"), target, source, public=settings)
+
+
+def _has_tokenizer(path: Path) -> bool:
+    files = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
+    return any((path / file).is_file() for file in files)

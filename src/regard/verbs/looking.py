@@ -1,5 +1,6 @@
-"""Look: the attention of one sentence as a picture, with the decoding steps that did the looking."""
+"""Look: the attention of one text as a picture, with the decoding steps that did the looking."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,15 +9,15 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import collate, label_frame
-from regard.data.tokenizers import BOS, PAD
-from regard.errors import UserError
-from regard.models import Structured
+from regard.data.batches import Pair, collate
+from regard.errors import UserError, nearest
+from regard.models import Bert, Gpt, Structured, Transformer
 from regard.models.seq2seq import Carry
 from regard.objectives.judged import Speaker
-from regard.record import Tape, attentions, record, silenced
+from regard.record import Axes, Tape, attentions, record, silenced
+from regard.verbs.forced import frame_of, spoken
 from regard.verbs.loaded import Loaded
-from regard.verbs.replay import captions
+from regard.verbs.parts import axes, marks_of, parts, path_of
 from regard.verbs.search import translate
 from regard.view.parts import Floats, Frame, Layer
 from regard.view.view import AttentionView
@@ -30,7 +31,7 @@ def view(
     """One item of the batch that a tape recorded, ready to be looked at or saved.
 
     `rows` and `columns` name the queries and the keys. By default they are what the verb that ran wrote on the tape
-    about this item, or else numbers.
+    about this item, for each part of the model its own, or else numbers.
     """
     if not len(tape):
         raise UserError("the tape is empty; run a model that has attention inside `with record(model) as tape`.")
@@ -38,71 +39,146 @@ def view(
     first = next(iter(reads.values()))
     if not 0 <= item < len(first):
         raise UserError(f"item={item}: the tape holds a batch of {len(first)}; choose 0 to {len(first) - 1}.")
-    queries, keys = tape.captions[item] if item < len(tape.captions) else (None, None)
-    rows = rows or queries or [str(number) for number in range(first.shape[-2])]
-    columns = columns or keys or [str(number) for number in range(first.shape[-1])]
-    layers = []
+    known = tape.captions[item] if item < len(tape.captions) else _numbered(reads)
+    several = Counter(axes.part for axes in known.values())
+    layers: list[Layer] = []
     for name, read in reads.items():
         weights = read[item] if read.dim() == 4 else read[item : item + 1]  # (H, Tq, Tk)
-        layers.append(Layer(name or "attention", weights[:, : len(rows), : len(columns)].numpy()))
-    return AttentionView(title, rows, columns, layers)
+        own = replace(known[name], rows=rows or known[name].rows, columns=columns or known[name].columns)
+        there = weights[:, : len(own.rows), own.first : own.first + len(own.columns)]  # the rest is padding
+        number = sum(layer.part == own.part for layer in layers) if several[own.part] > 1 else None
+        layers.append(Layer(name or "attention", there.numpy(), own.rows, own.columns, own.part, number))
+    main = next((layer for layer in layers if layer.part == "cross"), layers[0])
+    return AttentionView(title, main.rows or (), main.columns or (), layers)
 
 
-def look(model: Loaded, text: str, target: str | None = None, beam: int = 1) -> AttentionView:
-    """Where a model looks while it reads or translates a text.
+def _numbered(reads: dict[str, Tensor]) -> dict[str, Axes]:
+    """Axes of reads that nobody has named; those of one shape are taken for one part of the model."""
+    shapes = {name: (read.shape[-2], read.shape[-1]) for name, read in reads.items()}
+    alike = len(set(shapes.values())) == 1
+    return {
+        name: Axes([str(at) for at in range(q)], [str(at) for at in range(k)], "" if alike else f"{q} × {k}")
+        for name, (q, k) in shapes.items()
+    }
 
-    A translator says its own best target, or the one given, and shows every step. A language model says the text and
-    looks at its own past. A classifier takes several looks at the text at once. Nothing goes to a tape of the caller's:
-    the answer holds all that was seen.
+
+def look(
+    model: Loaded,
+    text: str,
+    target: str | None = None,
+    beam: int = 1,
+    part: str | None = None,
+    layer: int | None = None,
+) -> AttentionView:
+    """Where a model looks while it reads, says or translates a text.
+
+    A translator says its own best target, or the one given, and shows every step; so does a language model, which says
+    the text and looks at its own past. A model that reads both ways looks at all of the text, a classifier several
+    times at once. `part` (encoder, decoder or cross) and `layer` (from 0; of cross, where nothing is said of parts)
+    limit what is recorded. Nothing goes to a tape of the caller's: the answer holds all that was seen.
     """
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
+    paths = _paths(model, part, layer)
     (tokens,) = model.read([text])
     if isinstance(model.module, Structured):
-        return _hops(model, tokens, text)
-    if model.source_tokenizer is None:
-        return _steps(model, [], tokens, text)
-    if target is None:
+        seen = _reading(model, (tokens, [0]), text, paths)  # a label stands there, whichever
+    elif isinstance(model.module, Bert):
+        seen = _reading(model, ([], tokens), text, paths)
+    elif model.source_tokenizer is None:
+        seen = _saying(model, ([], tokens), text, paths)
+    elif target is None:
         with silenced(model.module):
             (best, *_) = translate(model, [text], beam=beam, align=False)
-        return _steps(model, tokens, best.tokens, f"{text} → {best.text}")
-    return _steps(model, tokens, model.target_tokenizer.encode(target.strip()), f"{text} → {target}")
+        seen = _saying(model, (tokens, best.tokens), f"{text} → {best.text}", paths)
+    else:
+        said = spoken(model, model.target_tokenizer.encode(target.strip()), "--target")
+        seen = _saying(model, (tokens, said), f"{text} → {target}", paths)
+    return seen.only(part, layer) if seen.layers else seen
+
+
+def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
+    """The modules to record for what is asked. Where layers share a module, all of its part are."""
+    found = parts(model.module)
+    there = list(dict.fromkeys(found.values()))
+    if part is not None and part not in there:
+        have = nearest(part, there) if there else " It has no attention."
+        raise UserError(f"part={part}: no such part of {model.path}.{have}")
+    if part is None and layer is not None:
+        part = "cross" if "cross" in there else next(iter(there), None)
+    paths = [path for path, each in found.items() if part in (None, each)]
+    shared = any(attentions(model.module)[path].turns > 1 for path in paths)
+    if layer is not None and paths and not shared and not 0 <= layer < len(paths):
+        raise UserError(f"layer={layer}: {part} has layers 0 to {len(paths) - 1}.")
+    return paths
 
 
 @torch.no_grad()
-def _steps(model: Loaded, source: list[int], target: list[int], title: str) -> AttentionView:
-    """The model is made to say the target, token by token."""
-    module = cast(Speaker, model.module)
-    frames = []
-    rows, columns = captions(model, (source, target))
-    with record(model.module) as tape, _listening(model.module) as contexts, model.autocast():
-        state = module.start(torch.tensor([source], device=model.device), capacity=len(target) + 1)
-        for token, piece in zip([BOS, *target], rows):
+def _reading(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> AttentionView:
+    """A text that is read whole, at once."""
+    with silenced(model.module), record(model.module, paths) as tape, model.autocast():
+        batch = collate([pair], frame_of(model)).to(model.device)
+        if isinstance(model.module, Bert):
+            model.module.features(batch.tokens)  # a checkpoint may have no readout
+        else:
+            model.module(batch)
+    return _seen(model, tape, pair, title)
+
+
+@torch.no_grad()
+def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> AttentionView:
+    """The model is made to say the target of a pair: a Transformer at once, others token by token."""
+    module, told = cast(Speaker, model.module), marks_of(model).told(pair[1])
+    if len(told) < 2:
+        raise UserError(f"{title!r}: one token, and the model knows no begin to say it after; give a longer text.")
+    source = torch.tensor([model.source_tokenizer.framed(pair[0]) if model.source_tokenizer else []])
+    tokens = torch.tensor([told[:-1]], device=model.device)
+    stride = len(told) if isinstance(model.module, Gpt | Transformer) else 1
+    pieces, frames = iter(model.target_tokenizer.pieces(told[1:])), list[Frame]()
+    with (
+        silenced(model.module),
+        record(model.module, paths) as tape,
+        _listening(model.module) as contexts,
+        model.autocast(),
+    ):
+        state = module.start(source.to(model.device), capacity=len(told) - 1)
+        for some in tokens.split(stride, dim=1):
             contexts.clear()
-            features, state = module.advance(torch.tensor([[token]], device=model.device), state)
-            carried = state.hidden[0, -1, 0] if isinstance(state, Carry) else features[0, 0]
-            logits = module.readout(features)[0, 0].float()
-            context = contexts[-1] if contexts else None
-            frames.append(Frame(piece, _top(model, logits), carried.float().cpu().numpy(), context))
+            features, state = module.advance(some, state)
+            logits = module.readout(features)[0].float()  # (T, V)
+            carried = state.hidden[0, -1] if isinstance(state, Carry) else features[0]  # (T, W)
+            for at, (scores, carry) in enumerate(zip(logits, carried.float().cpu())):
+                context = contexts[-1][at] if contexts else None
+                frames.append(Frame(next(pieces), _top(model, scores), carry.numpy(), context))
+    return replace(_seen(model, tape, pair, title), frames=frames)
+
+
+def _seen(model: Loaded, tape: Tape, pair: Pair, title: str) -> AttentionView:
+    """What a tape of one pair holds, under its captions."""
+    known, part_of = axes(model, pair), parts(model.module)
     if not len(tape):
-        return AttentionView(title, rows, columns, [], frames)
-    return replace(view(tape, rows, columns, title), frames=frames)
+        here = known.get("cross") or next(iter(known.values()))
+        return AttentionView(title, here.rows, here.columns, [])
+    tape.captions = [{name: known[part_of[path_of(name)]] for name in tape}]
+    return view(tape, title=title)
 
 
 def _top(model: Loaded, logits: Tensor) -> list[tuple[str, float, float]]:
     """The likeliest next pieces: piece, logit, probability."""
-    best, tokens = logits.topk(min(TOP, len(logits)))
+    spelt = logits[: model.target_tokenizer.size]  # a vocabulary may be padded to a round number
+    best, tokens = spelt.topk(min(TOP, len(spelt)))
     chances = logits.softmax(0)[tokens]
     return list(zip(model.target_tokenizer.pieces(tokens.tolist()), best.tolist(), chances.tolist()))
 
 
 @contextmanager
 def _listening(module: nn.Module) -> Iterator[list[Floats]]:
-    """What the attention modules read while the block runs, the last position of each read."""
+    """What the attention modules read while the block runs: (Tq, width) each, heads side by side."""
     heard: list[Floats] = []
 
     def hear(_module: nn.Module, _inputs: object, context: Tensor) -> None:
-        heard.append(context[0].flatten(0, -2)[-1].float().cpu().numpy())
+        read = context[0].transpose(0, 1).flatten(1) if context.dim() == 4 else context[0]  # (H, Tq, D) → (Tq, H·D)
+        heard.append(read.float().cpu().numpy())
 
     hooks = [attention.register_forward_hook(hear) for attention in attentions(module).values()]
     try:
@@ -110,12 +186,3 @@ def _listening(module: nn.Module) -> Iterator[list[Floats]]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@torch.no_grad()
-def _hops(model: Loaded, tokens: list[int], title: str) -> AttentionView:
-    """The looks of structured self-attention, one row each."""
-    pair = tokens, [PAD]  # a label stands there, whichever
-    with record(model.module) as tape, model.autocast():
-        model.module(collate([pair], label_frame).to(model.device))
-    return view(tape, *captions(model, pair), title)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.data.batches import FRAMES, Pair, collate
-from regard.data.tokenizers import BOS
+from regard.data.batches import Pair, collate
 from regard.errors import UserError
-from regard.models import Structured
 from regard.record import attentions
+from regard.verbs.forced import frame_of
 from regard.verbs.loaded import Loaded
+from regard.verbs.parts import axes, kept, parts, path_of
 
 
 @torch.no_grad()
@@ -22,7 +22,7 @@ def replay(model: Loaded, pairs: Sequence[Pair], batch_tokens: int) -> None:
     taps = [module.tap for module in attentions(model.module).values() if module.tap is not None]
     if not taps or not pairs:
         return
-    tape, kept = taps[0].tape, taps[0].rows
+    tape, rows = taps[0].tape, taps[0].rows
     if len(tape):
         raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
     size = len(pairs) * max(max(len(source), len(target) + 1) for source, target in pairs)
@@ -32,24 +32,9 @@ def replay(model: Loaded, pairs: Sequence[Pair], batch_tokens: int) -> None:
             f"batch_tokens={batch_tokens:,}; pass fewer lines at a time, or raise it."
         )
     with model.autocast():
-        model.module(collate(pairs, FRAMES[model.module.task]).to(model.device))
-    tape.captions = [captions(model, pair) for pair in pairs]
-    if kept is not None:
-        most = max(len(queries) for queries, _ in tape.captions)
-        rows = [row for row in kept if 0 <= row < most]
-        tape.captions = [
-            ([queries[row] if row < len(queries) else "" for row in rows], keys) for queries, keys in tape.captions
-        ]
-
-
-def captions(model: Loaded, pair: Pair) -> tuple[list[str], list[str]]:
-    """What to write beside the queries and the keys of a pair: who looks, and what at."""
-    source, target = pair
-    if isinstance(model.module, Structured):
-        assert model.source_tokenizer is not None
-        looks = [f"look {number}" for number in range(1, model.module.config.hops + 1)]
-        return looks, model.source_tokenizer.pieces(source)
-    columns, rows = model.captions(source, target)
-    if model.source_tokenizer is None:  # a language model looks at what it has read
-        columns = model.target_tokenizer.pieces([BOS, *target])
-    return rows, columns
+        model.module(collate(pairs, frame_of(model)).to(model.device))
+    items = [axes(model, pair) for pair in pairs]
+    most = {part: max(len(item[part].rows) for item in items) for part in items[0]}
+    part_of = parts(model.module)
+    named = {name: part_of[path_of(name)] for name in tape}
+    tape.captions = [{name: kept(item[part], rows, most[part]) for name, part in named.items()} for item in items]

@@ -2,25 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batches import Ragged
-from regard.data.tokenizers import BOS, EOS, PAD
+from regard.data.marks import Marks
+from regard.data.ragged import Ragged
 from regard.decode import beam as beam_search
 from regard.decode import check_penalty, collect, stream
 from regard.errors import UserError
-from regard.models import Seq2Seq
-from regard.models.seq2seq import Carry
 from regard.record import silenced
-from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, listed, rounded
+from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, listed, rounded, target_limit
 from regard.verbs.loaded import Loaded
 from regard.verbs.replay import replay
-
-SILENT = (PAD, BOS)  # what no sentence contains
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +44,9 @@ class Search:
     beam: int = 1
     nbest: int = 1
     penalty: float = 1.0
-    limit: int | None = None  # tokens of a target, its end included; None: twice the source, and some
+    limit: int | None = (
+        None  # tokens of a target, its end included, as far as the model's positions go; None: 2 × source + some
+    )
 
     def __post_init__(self) -> None:
         if self.beam < 1:
@@ -122,40 +122,48 @@ def _told(model: Loaded, one: Found, source: list[int], look: Forced | None) -> 
 
 def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Iterator[Found]:
     """The best targets of one batch of lines."""
-    width = max(map(len, sources.values()))
-    padded = Ragged(list(sources.values())).padded(np.arange(len(sources)), width)
+    assert model.source_tokenizer is not None
+    marks, framed = model.target_tokenizer.marks, [model.source_tokenizer.framed(ids) for ids in sources.values()]
+    assert marks.begin is not None, "a translator says sentences"
+    assert marks.end is not None
+    padded = Ragged(framed).padded(np.arange(len(framed)), max(map(len, framed)))
     source, real = (torch.from_numpy(array).to(model.device) for array in (padded.ids, padded.real))
-    prompt = torch.full((len(sources),), BOS, device=model.device)
-    limit = search.limit or 2 * rounded(width) + 20
-    module = model.module
-    assert isinstance(module, Seq2Seq)
-    state = module.start(source, real)
+    prompt = torch.full((len(framed),), marks.begin, device=model.device)
+    limit = search.limit or 2 * rounded(max(map(len, sources.values()))) + 20
+    limit = min(limit, target_limit(model) or limit)
+    module: Any = model.module  # any translator: `start` and `step` are the same for all
+    state = module.start(source, real, len(framed), limit)
     if search.beam == 1:
-        tokens, logps = _greedy(module, state, prompt, limit)
+        tokens, logps = _greedy(module, state, prompt, limit, marks)
         tokens, logps = tokens[:, None], logps[:, None]  # (B, 1, T), (B, 1)
+        found = torch.ones_like(logps, dtype=torch.bool)
     else:
-        best = beam_search(module, state, prompt, search.beam, limit, EOS, search.penalty, search.nbest, forbid=SILENT)
-        tokens, logps = best.tokens, best.logps
-    for line, rows, totals in zip(sources, tokens.tolist(), logps.tolist()):
-        for row, logp in zip(rows, totals):
-            if row[0] != PAD:  # a vocabulary may have too few sentences to offer
-                said = row[: row.index(EOS)]
-                yield Found(line, said, logp / (len(said) + 1) ** search.penalty, logp)
+        best = beam_search(
+            module, state, prompt, search.beam, limit, marks.end, search.penalty, search.nbest, forbid=marks.silent
+        )
+        tokens, logps, found = best.tokens, best.logps, best.lengths > 0  # few words make few sentences
+    for line, rows, totals, there in zip(sources, tokens.tolist(), logps.tolist(), found.tolist()):
+        for row, logp in compress(zip(rows, totals), there):
+            said = row[: row.index(marks.end)]
+            yield Found(line, said, logp / (len(said) + 1) ** search.penalty, logp)
 
 
-def _greedy(module: Seq2Seq, state: Carry, prompt: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+def _greedy(module: Any, state: Any, prompt: Tensor, limit: int, marks: Marks) -> tuple[Tensor, Tensor]:
     """The likeliest token at every step, and the end at the limit: tokens (B, T), their log-probability (B,)."""
-    silent = torch.tensor(SILENT, device=prompt.device)
+    assert marks.end is not None
+    end, silent = marks.end, torch.tensor(marks.silent, dtype=torch.long, device=prompt.device)
     chosen: list[Tensor] = []
 
     def pick(logits: Tensor) -> Tensor:
         logps = F.log_softmax(logits.float(), dim=-1).index_fill(1, silent, float("-inf"))
         best, tokens = logps.max(dim=1)
         if len(chosen) + 1 >= limit:
-            best, tokens = logps[:, EOS], torch.full_like(tokens, EOS)
+            best, tokens = logps[:, end], torch.full_like(tokens, end)
         chosen.append(best)
         return tokens
 
-    tokens = collect(stream(module, state, prompt, pick, limit, EOS))
+    tokens = collect(stream(module, state, prompt, pick, limit, end))
     logps = torch.stack(chosen[: tokens.shape[1]], dim=1)
-    return tokens, logps.masked_fill(tokens == PAD, 0.0).sum(dim=1)
+    ends = tokens == end
+    over = ends.cumsum(dim=1) - ends.long() > 0  # behind the first end, whatever id a row that is done goes on saying
+    return tokens, logps.masked_fill(over, 0.0).sum(dim=1)

@@ -54,13 +54,17 @@ class Axis:
         return [tick for tick in found if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
 
 
-def curve_svg(title: str, x_label: str, y_label: str, lines: Sequence[Line], log_y: bool = False) -> str:
-    """Every line in one frame. Points that are not finite (or not positive, where y is logarithmic) break the line."""
-    drawn = [[(x, y) if _fits(x, y, log_y) else None for x, y in zip(line.xs, line.ys)] for line in lines]
+def curve_svg(
+    title: str, x_label: str, y_label: str, lines: Sequence[Line], log_y: bool = False, log_x: bool = False
+) -> str:
+    """Every line in one frame. Points that are not finite (or not positive, on a logarithmic axis) break the line."""
+    drawn = [
+        [(x, y) if _fits(x, log_x) and _fits(y, log_y) else None for x, y in zip(line.xs, line.ys)] for line in lines
+    ]
     points = [point for line in drawn for point in line if point]
     legend, rows = _legend([line.name for line in lines], 52 if title else 28)
     top = (44 if title else 20) + 20 * rows
-    x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, False)
+    x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, log_x)
     y_axis = _axis([y for _, y in points], HEIGHT - BOTTOM, top + 8, log_y)
 
     body = [f'<text class="heading" x="20" y="30">{escape(title)}</text>\n'] if title else []
@@ -72,8 +76,8 @@ def curve_svg(title: str, x_label: str, y_label: str, lines: Sequence[Line], log
     return frame(WIDTH, HEIGHT, title or f"{y_label} against {x_label}", "".join(body))
 
 
-def _fits(x: float, y: float, log_y: bool) -> bool:
-    return math.isfinite(x) and math.isfinite(y) and (y > 0 or not log_y)
+def _fits(value: float, log: bool) -> bool:
+    return math.isfinite(value) and (value > 0 or not log)
 
 
 def _step(rough: float) -> float:

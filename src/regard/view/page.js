@@ -2,8 +2,11 @@
 // The page's behaviour. All text goes in through textContent, so no piece can become markup.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { rows, columns, choices, frames } = data;
-  const at = { choice: 0, step: 0, row: 0, column: 0 };
+  const { parts, frames } = data;
+  const MEAN = -1; // in the place of a layer: all of them
+  const COLOURS = 8, FAINTEST = 0.04, MOST_LINES = 4000;
+  const at = { part: 0, layer: 0, heads: new Set(), lines: false, step: 0, row: 0, column: 0, near: null };
+  let rows = [], columns = [], shown = { tables: [], hues: [], weights: [], ceiling: 1 };
   const $ = (id) => document.getElementById(id);
   const told = (value) => (value === null ? "not finite" : String(value));
   const share = (value, ceiling) => Math.min(1, Math.max(0, (value || 0) / ceiling));
@@ -37,12 +40,183 @@
   document.addEventListener("focusin", (event) => tip(event.target.closest("[data-tip]")));
   document.addEventListener("focusout", () => tip(null));
 
+  // ---- what is chosen: a part, a layer of it or all, heads of the layer
+  const part = () => parts[at.part];
+  const stepped = () => frames.length > 0 && part().steps;
+
+  function tables(layer) { // one for each head; long texts have theirs packed, two bytes a weight
+    if (typeof layer.weights === "string") {
+      const bytes = atob(layer.weights), down = part().rows.length, across = part().columns.length;
+      const weight = (k) => Number(((bytes.charCodeAt(2 * k) + 256 * bytes.charCodeAt(2 * k + 1)) / 65535).toPrecision(4));
+      layer.weights = layer.heads.map((_, h) => Array.from({ length: down }, (_, i) =>
+        Array.from({ length: across }, (_, j) => weight((h * down + i) * across + j))));
+    }
+    return layer.weights;
+  }
+
+  function mean(some) {
+    if (some.length === 1) return some[0];
+    const each = (i, j) => some.reduce((sum, table) => sum + (table[i][j] || 0), 0) / some.length;
+    return rows.map((_, i) => columns.map((_, j) => Number(each(i, j).toPrecision(6))));
+  }
+
+  function ceilingOf(some) { // the least of 1, 0.5, 0.2, 0.1 … that covers every weight
+    let top = 0;
+    for (const table of some) for (const row of table) for (const w of row) if (w > top) top = w;
+    if (!(top > 1e-6 && top <= 0.5)) return Math.max(1, top);
+    const decade = 10 ** Math.floor(Math.log10(top));
+    return Number([1, 2, 5, 10].map((step) => step * decade).find((v) => v >= top * (1 - 1e-6)).toPrecision(9));
+  }
+
+  function choose() {
+    ({ rows, columns } = part());
+    at.row = Math.min(at.row, Math.max(0, rows.length - 1));
+    at.column = Math.min(at.column, Math.max(0, columns.length - 1));
+    const chosen = at.layer === MEAN ? part().layers : [part().layers[at.layer]];
+    const all = chosen.flatMap((layer) => tables(layer));
+    const heads = [...at.heads].sort((a, b) => a - b);
+    const picked = at.layer === MEAN || !heads.length ? all : heads.map((h) => all[h]);
+    const weights = mean(picked);
+    const apart = at.layer !== MEAN && picked.length > 1; // heads are drawn each in its colour
+    const drawn = apart ? picked : [weights];
+    const hues = apart ? (heads.length ? heads : all.map((_, h) => h)) : [heads.length === 1 ? heads[0] : 0];
+    shown = { tables: drawn, hues, weights, ceiling: ceilingOf([weights]), bound: ceilingOf(drawn) };
+    $("label").textContent = labelOf(chosen, heads);
+    controls(chosen[0]);
+    draw();
+  }
+
+  function labelOf(chosen, heads) {
+    const own = chosen[0].heads;
+    if (at.layer === MEAN) return `${part().name ? `${part().name} · ` : ""}mean of ${chosen.length} layers, all heads`;
+    if (own.length === 1) return chosen[0].label;
+    const some = heads.length === 1 ? `head ${own[heads[0]]}` : `mean of ${heads.length || own.length} heads`;
+    return `${chosen[0].label} · ${at.lines ? some.replace("mean of ", "") : some}`;
+  }
+
+  function press(button, on) {
+    button.setAttribute("aria-pressed", on);
+    return button;
+  }
+
+  function button(text, pressed, act, properties = {}) {
+    const made = press(make("button", { type: "button", ...properties }, text), pressed);
+    made.addEventListener("click", act);
+    return made;
+  }
+
+  function controls(layer) {
+    $("parts").hidden = parts.length < 2;
+    $("parts").replaceChildren(...parts.map((p, i) => button(p.name || "all", i === at.part, () => goPart(i))));
+    const layers = part().layers;
+    $("layers").hidden = layers.length < 2;
+    const options = layers.map((l, i) => make("option", { value: i }, l.number === null ? l.label : String(l.number)));
+    $("layer").replaceChildren(make("option", { value: MEAN }, "mean of all"), ...options);
+    $("layer").value = at.layer;
+    for (const view of document.querySelectorAll("[data-view]")) press(view, (view.dataset.view === "lines") === at.lines);
+    $("heads").hidden = at.layer === MEAN || layer.heads.length < 2;
+    const chips = layer.heads.map((number, h) => button(String(number), at.heads.has(h), (event) => pick(h, event.shiftKey),
+      { "--hue": `var(--h${h % COLOURS})`, title: "Shift adds or takes away" }));
+    const every = button("all", !at.heads.size, () => pick(null, false));
+    $("heads").replaceChildren(make("span", {}, "Heads"), every, ...chips);
+  }
+
+  function pick(head, more) {
+    if (!more || head === null) at.heads = new Set(head === null ? [] : [head]);
+    else if (!at.heads.delete(head)) at.heads.add(head);
+    choose();
+  }
+
+  function goPart(to) {
+    at.part = (to + parts.length) % parts.length;
+    const { layers } = part();
+    if (at.layer !== MEAN || layers.length < 2) at.layer = Math.min(Math.max(at.layer, 0), layers.length - 1);
+    at.heads = new Set([...at.heads].filter((h) => at.layer !== MEAN && h < layers[at.layer].heads.length));
+    choose();
+  }
+
+  function goLayer(to) {
+    const count = part().layers.length;
+    if (count < 2) return;
+    at.layer = to > count - 1 ? MEAN : to < MEAN ? count - 1 : to;
+    choose();
+  }
+
+  function goHead(by) {
+    if (at.layer === MEAN) return;
+    const count = part().layers[at.layer].heads.length;
+    if (count < 2) return;
+    const now = at.heads.size === 1 ? [...at.heads][0] : by > 0 ? -1 : count;
+    const next = now + by;
+    pick(next < 0 || next >= count ? null : next, false);
+  }
+
+  function draw() {
+    table.hidden = at.lines;
+    $("lines").toggleAttribute("hidden", !at.lines);
+    drawMatrix();
+    $("ceiling").textContent = String(at.lines ? shown.bound : shown.ceiling);
+    for (const id of ["stepper", "steps"]) if ($(id)) $(id).hidden = !stepped();
+    document.querySelector("main").className = stepped() ? "wide" : "lone";
+    if (stepped()) show(at.step);
+    else drawLines();
+  }
+
+  // ---- the lines: who looks on the left, what at on the right
+  function drawLines() {
+    if (!at.lines) return;
+    const drawing = (tag, properties, ...children) => {
+      const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
+      element.append(...children);
+      return element;
+    };
+    const count = Math.max(rows.length, columns.length), pitch = count > 60 ? 17 : 24;
+    const widest = (names) => Math.min(200, 16 + 8 * Math.max(1, ...names.map((name) => [...name].length)));
+    const room = stepped() ? $("stage").clientWidth - 8 : 800; // where lines end is where the names begin
+    const left = widest(rows), right = left + Math.max(180, Math.min(460, room - left - widest(columns)));
+    const several = shown.tables.length, y = (i) => 8 + (i + 0.5) * pitch;
+    const beside = (h) => (several > 1 ? (h / (several - 1) - 0.5) * Math.min(9, 2.4 * several) : 0); // heads side by side
+    const found = [];
+    shown.tables.forEach((weights, h) => weights.forEach((row, i) => row.forEach((w, j) => {
+      const strength = share(w, shown.bound);
+      if (strength >= FAINTEST) found.push({ strength, w, h, i, j });
+    })));
+    found.sort((a, b) => a.strength - b.strength); // what matters lies on top
+    const focus = at.near || (stepped() ? { side: "row", index: at.step } : null);
+    const lit = ({ i, j }) => !focus || (focus.side === "row" ? i : j) === focus.index;
+    const lines = found.slice(-MOST_LINES).map((one) => drawing("line", {
+      x1: left, x2: right, y1: y(one.i) + beside(one.h), y2: y(one.j) + beside(one.h), stroke: `var(--h${shown.hues[one.h] % COLOURS})`,
+      "stroke-opacity": (one.strength * (lit(one) ? 1 : at.near ? 0.04 : 0.22)).toFixed(3),
+      "data-tip": `${apart(rows[one.i])} ← ${apart(columns[one.j])}  ${told(one.w)}`,
+    }));
+    const names = (pieces, side, x, kind) => pieces.map((name, index) => drawing("text", {
+      x, y: y(index) + 4, class: `${kind}${focus && focus.side === side && focus.index === index ? " now" : ""}`,
+      "data-side": side, "data-index": index,
+    }, name));
+    const width = right + widest(columns);
+    $("lines").setAttribute("width", width);
+    $("lines").setAttribute("height", count * pitch + 16);
+    $("lines").replaceChildren(...lines, ...names(rows, "row", left - 9, "end"), ...names(columns, "column", right + 9, ""));
+  }
+  $("lines").addEventListener("mouseover", ({ target }) => {
+    const side = target.dataset.side;
+    if (!side && !at.near) return;
+    at.near = side ? { side, index: Number(target.dataset.index) } : null;
+    drawLines();
+  });
+  $("lines").addEventListener("mouseleave", () => { at.near = null; drawLines(); });
+  $("lines").addEventListener("click", ({ target }) => {
+    if (stepped() && target.dataset.side === "row") show(Number(target.dataset.index));
+  });
+
   // ---- the matrix
   const table = $("matrix");
   const cell = (row, column) => table.tBodies[0].rows[row].cells[column + 1];
 
   function drawMatrix() {
-    const { weights, ceiling } = choices[at.choice];
+    if (at.lines) return;
+    const { weights, ceiling } = shown;
     const tall = columns.some((name) => [...name].length > 2);
     const head = make("tr", { role: "row" }, make("td", { role: "presentation", style: "all:unset" }));
     for (const name of columns) {
@@ -59,14 +233,14 @@
       body.append(line);
     });
     table.replaceChildren(make("thead", {}, head), body);
-    const room = frames.length ? table.parentNode.clientWidth - 80 : 800;
+    const room = stepped() ? Math.max(300, table.parentNode.clientWidth - 80) : 800;
     table.style.setProperty("--side", `${Math.max(14, Math.min(36, Math.floor(room / columns.length) - 1))}px`);
     enter(at.row, at.column);
-    $("ceiling").textContent = String(ceiling);
   }
 
   function enter(row, column) { // the one cell that Tab reaches
     if (!rows.length || !columns.length) return;
+    if (at.lines) { [at.row, at.column] = [row, column]; return; }
     cell(at.row, at.column).tabIndex = -1;
     [at.row, at.column] = [row, column];
     cell(row, column).tabIndex = 0;
@@ -75,7 +249,7 @@
   function move(row, column) {
     enter(Math.max(0, Math.min(rows.length - 1, row)), Math.max(0, Math.min(columns.length - 1, column)));
     cell(at.row, at.column).focus();
-    if (frames.length) show(at.row);
+    if (stepped()) show(at.row);
   }
 
   // ---- one decoding step
@@ -100,7 +274,7 @@
       return make("li", { class: j === hot ? "hot" : "", "data-tip": text, "aria-label": text },
         room, make("span", { class: "name", dir: "auto" }, name));
     }));
-    [...table.tHead.rows[0].cells].forEach((head, j) => head.classList.toggle("hot", j - 1 === hot));
+    if (!at.lines) [...table.tHead.rows[0].cells].forEach((head, j) => head.classList.toggle("hot", j - 1 === hot));
     return hot;
   }
 
@@ -116,11 +290,12 @@
 
   function show(step) {
     at.step = Math.max(0, Math.min(frames.length - 1, step));
-    const frame = frames[at.step], { weights, ceiling } = choices[at.choice];
+    const frame = frames[at.step], { weights, ceiling } = shown;
     $("count").textContent = `Step ${at.step + 1} of ${frames.length}`;
     $("output").replaceChildren(...frames.slice(0, at.step + 1).map((f, i) =>
       make("li", { dir: "auto", ...(i === at.step ? { "aria-current": "step" } : {}) }, f.token)));
-    [...table.tBodies[0].rows].forEach((row, i) => row.setAttribute("aria-selected", i === at.step));
+    if (at.lines) drawLines();
+    else [...table.tBodies[0].rows].forEach((row, i) => row.setAttribute("aria-selected", i === at.step));
     strip("state", frame.state);
     $("read").hidden = frame.context === null;
     if (frame.context) strip("context", frame.context);
@@ -147,19 +322,25 @@
     ArrowUp: () => [at.row - 1, at.column], ArrowDown: () => [at.row + 1, at.column],
     Home: () => [at.row, 0], End: () => [at.row, columns.length - 1],
   };
+  const choices = {
+    v: () => { at.lines = !at.lines; choose(); }, p: () => goPart(at.part + 1), P: () => goPart(at.part - 1),
+    l: () => goLayer(at.layer + 1), L: () => goLayer(at.layer - 1), h: () => goHead(1), H: () => goHead(-1),
+  };
   document.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey || event.target.closest("select")) return;
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("select")) return;
     const inside = event.target.closest("#matrix td");
-    if (inside && event.key === "Escape") inside.blur();
+    if (event.key in choices) choices[event.key]();
+    else if (event.shiftKey) return;
+    else if (inside && event.key === "Escape") inside.blur();
     else if (inside && event.key in moves) move(...moves[event.key]());
-    else if (!inside && frames.length && event.key in steps) show(steps[event.key]());
+    else if (!inside && stepped() && event.key in steps) show(steps[event.key]());
     else return;
     event.preventDefault();
   });
   table.addEventListener("focusin", ({ target }) => enter(target.parentNode.sectionRowIndex, target.cellIndex - 1));
   table.addEventListener("mousedown", (event) => {
     const row = event.target.closest("tbody tr");
-    if (!row || !frames.length) return;
+    if (!row || !stepped()) return;
     event.preventDefault(); // a click picks the step and leaves the arrow keys to the steps
     show(row.sectionRowIndex);
   });
@@ -167,14 +348,12 @@
   for (const button of document.querySelectorAll("[data-go]")) {
     button.addEventListener("click", () => show(steps[goes[button.dataset.go]]()));
   }
-  if ($("choice")) {
-    $("choice").addEventListener("change", (event) => {
-      at.choice = Number(event.target.value);
-      drawMatrix();
-      if (frames.length) show(at.step);
-    });
+  $("layer").addEventListener("change", (event) => { at.heads.clear(); goLayer(Number(event.target.value)); });
+  for (const view of document.querySelectorAll("[data-view]")) {
+    view.addEventListener("click", () => { at.lines = view.dataset.view === "lines"; choose(); });
   }
 
-  drawMatrix();
-  if (frames.length) show(0);
+  const count = part().layers.length;
+  at.layer = count < 2 ? 0 : part().name === "cross" ? count - 2 : MEAN; // the last but one aligns best
+  choose();
 })();

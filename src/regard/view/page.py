@@ -1,19 +1,30 @@
-"""One HTML file, no network: the matrix with exact numbers, and decoding step by step under the arrow keys."""
+"""One HTML file, no network: every layer and head as a matrix or as lines, and decoding step by step."""
 
-import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from regard.view.files import asset
-from regard.view.labels import escape, number, visible
-from regard.view.parts import Frame, Matrix
+from regard.view.labels import escape
+from regard.view.parts import Frame, Layer, Matrix
+from regard.view.payload import Parts, Payload
 from regard.view.svg import matrix_svg
 
 # The page may run its own inline style and script and load nothing at all, from anywhere.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
+CONTROLS = """
+<div class="controls">
+  <div class="group" id="parts" role="group" aria-label="Part" hidden></div>
+  <label class="choice" id="layers" hidden>Layer <select id="layer"></select></label>
+  <div class="group" id="views" role="group" aria-label="View">
+    <button type="button" data-view="matrix" title="Matrix (v)">Matrix</button>
+    <button type="button" data-view="lines" title="Lines (v)">Lines</button>
+  </div>
+  <div class="heads" id="heads" role="group" aria-label="Heads: a click shows one, with Shift one more" hidden></div>
+</div>
+"""
+
 STEPPER = """
-<nav class="stepper" aria-label="Decoding steps">
+<nav class="stepper" id="stepper" aria-label="Decoding steps">
   <div class="buttons">
     <button type="button" data-go="first" aria-label="First step" title="First step (Home)">⇤</button>
     <button type="button" data-go="back" aria-label="Previous step" title="Previous step (←)">←</button>
@@ -27,13 +38,13 @@ STEPPER = """
 """
 
 STEPS = """
-<div class="card steps">
+<div class="card steps" id="steps">
   <section>
-    <h2><b>1</b> State <small>what the decoder carries after this step</small></h2>
+    <h2><b>1</b> State <small>of the last layer after this step</small></h2>
     <div id="state"></div>
   </section>
   <section>
-    <h2><b>2</b> Weights <small>how much it looks at each piece of the source</small></h2>
+    <h2><b>2</b> Weights <small>how much it looks at each piece</small></h2>
     <ol id="bars" class="bars"></ol>
   </section>
   <section id="read">
@@ -63,51 +74,34 @@ def document(title: str, body: str, script: str = "") -> str:
     )
 
 
-def page(matrices: Sequence[Matrix], frames: Sequence[Frame] | None) -> str:
-    """The first matrix shown, the others to be chosen; the steps, where there are any, beside it."""
-    first = matrices[0]
-    options = "".join(f'<option value="{at}">{escape(matrix.label)}</option>' for at, matrix in enumerate(matrices))
-    choice = f'<label class="choice">Layer and head <select id="choice">{options}</select></label>'
-    hint = "<kbd>Tab</kbd> enters the matrix, the arrow keys move from cell to cell"
+def page(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> str:
+    """Every part, layer and head, one at a time, and `first` where no script runs; the steps, where there are any."""
+    parts = parts or {"": [Layer(first.label, first.weights[None], first.rows, first.columns)]}
+    payload = Payload.fitted(parts)
+    keys = ["<kbd>v</kbd> matrix or lines"]
+    keys += ["<kbd>p</kbd> next part"] * (len(parts) > 1)
+    keys += ["<kbd>l</kbd> <kbd>L</kbd> the next layer, the one before"] * any(len(layers) > 1 for layers in parts.values())
+    keys += ["<kbd>h</kbd> <kbd>H</kbd> the next head, the one before"] * any(
+        layer.heads > 1 for layers in payload.parts.values() for layer in layers
+    )
+    keys += ["<kbd>Tab</kbd> enters the matrix, the arrow keys move from cell to cell"]
     if frames:
-        hint = f"<kbd>←</kbd> <kbd>→</kbd> step, <kbd>Home</kbd> <kbd>End</kbd> jump · {hint}, <kbd>Esc</kbd> leaves it"
+        keys = ["<kbd>←</kbd> <kbd>→</kbd> step, <kbd>Home</kbd> <kbd>End</kbd> jump", *keys]
+        keys[-1] += ", <kbd>Esc</kbd> leaves it"
+    note = f'<p class="quiet">{escape(payload.note)}</p>' if payload.note else ""
     body = f"""<main class="{"wide" if frames else "lone"}">
-<header><h1 dir="auto">{escape(first.title)}</h1>
-{choice if len(matrices) > 1 else f'<p class="quiet">{escape(first.label)}</p>'}</header>
-{STEPPER if frames else ""}<div class="columns">
-<div class="card look"><h2>Attention <small>each row looks at the columns</small></h2>
-<div class="scroll"><table id="matrix" role="grid" aria-label="Attention weights"></table></div>
+<header><h1 dir="auto">{escape(first.title)}</h1></header>
+{CONTROLS}{note}{STEPPER if frames else ""}<div class="columns">
+<div class="card look">
+<h2><span id="label">{escape(first.label)}</span> <small>each row looks at the columns</small></h2>
+<div class="scroll" id="stage"><table id="matrix" role="grid" aria-label="Attention weights"></table>
+<svg id="lines" hidden role="img" aria-label="Attention as lines"></svg></div>
 <p class="key" aria-hidden="true">0 <i></i> <span id="ceiling"></span></p>
 <noscript>{matrix_svg(first)}</noscript></div>
 {STEPS if frames else ""}</div>
-<footer><p>{hint}</p></footer>
+<footer><p>{" · ".join(keys)}</p></footer>
 <div id="tip" role="tooltip" hidden></div>
 </main>"""
-    data = f'<script type="application/json" id="data">{_json(matrices, frames)}</script>\n'
+    told = payload.json(frames or (), first.rows)
+    data = f'<script type="application/json" id="data">{told}</script>\n'
     return document(first.title, body, f"{data}<script>\n{asset('page.js')}</script>\n")
-
-
-def _json(matrices: Sequence[Matrix], frames: Sequence[Frame] | None) -> str:
-    """Everything the page shows. "<" never occurs in it, so that no text can end the script element."""
-    data = {
-        "rows": [visible(piece) for piece in matrices[0].rows],
-        "columns": [visible(piece) for piece in matrices[0].columns],
-        "choices": [
-            {"ceiling": matrix.ceiling, "weights": [_rounded(row) for row in matrix.weights]} for matrix in matrices
-        ],
-        "frames": [
-            {
-                "token": visible(frame.token),
-                "top": [[visible(piece), *_rounded((logit, chance))] for piece, logit, chance in frame.top],
-                "state": _rounded(frame.state),
-                "context": None if frame.context is None else _rounded(frame.context),
-            }
-            for frame in frames or ()
-        ],
-    }
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _rounded(values: Iterable[float]) -> list[float | None]:
-    """Six significant digits; JSON has no NaN, so what is not finite is null."""
-    return [float(number(value)) if math.isfinite(value) else None for value in values]

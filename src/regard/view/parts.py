@@ -1,10 +1,12 @@
 """What is looked at: recorded weights, decoding steps, and the one matrix that a picture draws."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+
+from regard.errors import UserError
 
 Floats = NDArray[np.float32]
 
@@ -15,6 +17,11 @@ class Layer:
 
     name: str
     weights: Floats  # (H, Tq, Tk)
+    rows: Sequence[str] | None = None  # its queries and its keys; None: those of the view
+    columns: Sequence[str] | None = None
+    part: str = ""  # encoder, decoder or cross, in a model that has several kinds of attention
+    number: int | None = None  # among the layers of its part, from the bottom up; None: it is the only one
+    kept: Sequence[int] | None = None  # the numbers of its heads, where some were left out
 
     def __post_init__(self) -> None:
         weights = np.asarray(self.weights, dtype=np.float32)
@@ -22,11 +29,30 @@ class Layer:
             raise ValueError(
                 f'layer "{self.name}": weights must be (heads, rows, columns), not of shape {weights.shape}'
             )
+        if self.kept is not None and len(self.kept) != len(weights):
+            raise ValueError(f'layer "{self.name}": {len(self.kept)} numbers for {len(weights)} heads')
         object.__setattr__(self, "weights", weights)
 
     @property
     def heads(self) -> int:
         return int(self.weights.shape[0])
+
+    @property
+    def numbers(self) -> list[int]:
+        """What its heads are called."""
+        return list(range(self.heads) if self.kept is None else self.kept)
+
+    @property
+    def label(self) -> str:
+        """What a person calls it."""
+        return self.name if self.number is None else f"{self.part} · layer {self.number}".removeprefix(" · ")
+
+    def only(self, head: int) -> "Layer":
+        """One of its heads."""
+        if head not in self.numbers:
+            there = f"heads {self.numbers[0]} to {self.numbers[-1]}" if self.heads > 1 else f"head {self.numbers[0]}"
+            raise UserError(f'head={head}: "{self.label}" has {there}.')
+        return replace(self, weights=self.weights[[self.numbers.index(head)]], kept=(head,))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from regard.view.curve import Line, curve_svg
+from regard.view.heat import Heat, heat_svg
 from regard.view.labels import escape
 from regard.view.page import document
 from regard.view.svg import matrix_svg
 from regard.view.view import AttentionView
 
-__all__ = ["Curve", "Gallery", "Line", "Pre", "Table", "Text", "curve_svg", "report"]
+__all__ = ["Curve", "Gallery", "Heat", "Heats", "Line", "Pre", "Table", "Text", "curve_svg", "report"]
 
 Cell = str | int | float | None
 # 12, -3.5, 1,234, 2e-4, and what may follow: a spread, a unit
@@ -94,9 +95,10 @@ class Curve:
     y_label: str
     lines: Sequence[Line]
     log_y: bool = False
+    log_x: bool = False
 
     def html(self) -> str:
-        return _card(self.title, curve_svg("", self.x_label, self.y_label, self.lines, self.log_y))
+        return _card(self.title, curve_svg("", self.x_label, self.y_label, self.lines, self.log_y, self.log_x))
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,23 @@ class Gallery:
         return _card(self.title, f'<div class="gallery">{pictures}</div>')
 
 
-Section = Text | Pre | Table | Curve | Gallery
+@dataclass(frozen=True)
+class Heats:
+    """Tables of numbers as colours, side by side, each under its title."""
+
+    title: str
+    heats: Sequence[Heat]
+    note: str = ""
+
+    def html(self) -> str:
+        pictures = "".join(
+            f"<figure><figcaption>{escape(heat.title)}</figcaption>\n{heat_svg(heat)}</figure>\n" for heat in self.heats
+        )
+        note = f'<p class="quiet">{escape(self.note)}</p>' if self.note else ""
+        return _card(self.title, f'<div class="gallery">{pictures}</div>{note}')
+
+
+Section = Text | Pre | Table | Curve | Gallery | Heats
 
 
 def report(title: str, sections: Sequence[Section]) -> str:

@@ -11,6 +11,8 @@ from regard.view.parts import Matrix
 MARGIN = 20
 LETTER = 7.4  # pixels that one terminal cell of a 12 px label takes, a little generous
 LONGEST = 24  # cells of a label
+EVERY = 10_000  # cells that are all drawn; of larger matrices only those that can be seen
+FAINTEST = 0.02  # of the ceiling
 SLANT = 0.7072  # cos 45°
 
 
@@ -36,15 +38,15 @@ def matrix_svg(matrix: Matrix) -> str:
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
     top = round(MARGIN + (24 if matrix.title else 0) + 18 + (reach + 22 if slanted else 30))
     across, down = side * len(columns), side * len(rows)
-    heading = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(matrix.label) * 6.6)
+    named = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(matrix.label) * 6.6)
     overhang = max(
         0.0, max((at * side + cell_len(n) * LETTER * SLANT for at, n in enumerate(columns)), default=0) - across
     )
-    width = round(max(left + across + (overhang if slanted else 0), heading, left + 150)) + MARGIN
+    width = round(max(left + across + (overhang if slanted else 0), named, left + 150)) + MARGIN
     height = round(top + down + 50)
 
     body = [
-        *_heading(matrix),
+        *heading(matrix.title, matrix.label),
         f'<rect class="slot" x="{left:g}" y="{top:g}" width="{across}" height="{down}" rx="3"/>\n',
     ]
     for at, name in enumerate(columns):
@@ -59,17 +61,20 @@ def matrix_svg(matrix: Matrix) -> str:
     return frame(width, height, matrix.title or matrix.label, "".join(body))
 
 
-def _heading(matrix: Matrix) -> Iterator[str]:
+def heading(title: str, label: str) -> Iterator[str]:
+    """The words above a picture: what it is of, and which layer and head."""
     y = MARGIN + 12
-    if matrix.title:
-        yield f'<text class="heading" x="{MARGIN}" y="{y}">{escape(matrix.title)}</text>\n'
+    if title:
+        yield f'<text class="heading" x="{MARGIN}" y="{y}">{escape(title)}</text>\n'
         y += 22
-    yield f'<text class="quiet" x="{MARGIN}" y="{y}">{escape(matrix.label)}</text>\n'
+    yield f'<text class="quiet" x="{MARGIN}" y="{y}">{escape(label)}</text>\n'
 
 
 def _cells(matrix: Matrix, left: float, top: float, side: int) -> Iterator[str]:
     for i, (row, weights, shares) in enumerate(zip(matrix.rows, matrix.weights, matrix.shares)):
         for j, (column, weight, share) in enumerate(zip(matrix.columns, weights, shares)):
+            if share < FAINTEST and matrix.weights.size > EVERY:
+                continue
             place = f'x="{left + j * side + 0.5:g}" y="{top + i * side + 0.5:g}" width="{side - 1}" height="{side - 1}"'
             told = f"{escape(visible(row))} ← {escape(visible(column))}: {number(weight)}"
             yield f'<rect class="ink" {place} rx="2" fill-opacity="{share:.3g}"><title>{told}</title></rect>\n'

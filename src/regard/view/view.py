@@ -3,7 +3,7 @@
 import io
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from regard.errors import UserError, nearest
 from regard.view.files import write
+from regard.view.lines import lines_svg
 from regard.view.page import page
 from regard.view.parts import Frame, Layer, Matrix
 from regard.view.svg import matrix_svg
@@ -21,7 +22,11 @@ from regard.view.terminal import MatrixText
 
 @dataclass(frozen=True, eq=False)
 class AttentionView:
-    """Queries looking at keys, layer by layer and head by head; optionally the decoding steps that did the looking."""
+    """Queries looking at keys, layer by layer and head by head; optionally the decoding steps that did the looking.
+
+    A model may look in several ways: its layers are then of several parts (encoder, decoder, cross), each with rows and
+    columns of its own.
+    """
 
     title: str
     rows: Sequence[str]  # queries: the target pieces
@@ -30,58 +35,105 @@ class AttentionView:
     frames: Sequence[Frame] | None = None  # one for each row
 
     def __post_init__(self) -> None:
+        layers = [
+            replace(
+                layer,
+                rows=self.rows if layer.rows is None else layer.rows,
+                columns=self.columns if layer.columns is None else layer.columns,
+            )
+            for layer in self.layers
+        ]
+        object.__setattr__(self, "layers", layers)
         taken = {"rows", "columns"}  # names of their own in the .npz
-        for layer in self.layers:
-            if layer.weights.shape[1:] != (len(self.rows), len(self.columns)):
+        shapes: dict[str, tuple[int, ...]] = {}
+        for layer in layers:
+            rows, columns = _axes(layer)
+            if layer.weights.shape[1:] != (len(rows), len(columns)):
                 raise ValueError(
                     f'layer "{layer.name}": weights of shape {layer.weights.shape} do not fit '
-                    f"{len(self.rows)} rows and {len(self.columns)} columns"
+                    f"{len(rows)} rows and {len(columns)} columns"
                 )
             if layer.heads == 0:
                 raise ValueError(f'layer "{layer.name}": no heads in weights of shape {layer.weights.shape}')
             if layer.name in taken:
                 raise ValueError(f'layer "{layer.name}": the name is taken')
+            if shapes.setdefault(layer.part, layer.weights.shape[1:]) != layer.weights.shape[1:]:
+                raise ValueError(f'layer "{layer.name}": is of another shape than the rest of part "{layer.part}"')
             taken.add(layer.name)
         if self.frames is not None and len(self.frames) != len(self.rows):
             raise ValueError(f"frames: {len(self.frames)} of them do not fit {len(self.rows)} rows")
 
-    def matrix(self, layer: str | int | None = None, head: int | None = None) -> Matrix:
-        """One matrix to draw: the head asked for, or the mean of all heads (of the layer, or of every layer)."""
+    @property
+    def parts(self) -> dict[str, list[Layer]]:
+        """The layers of each part, the one to be shown first in front: where a target looks at its source."""
+        found: dict[str, list[Layer]] = {}
+        for layer in self.layers:
+            found.setdefault(layer.part, []).append(layer)
+        return dict(sorted(found.items(), key=lambda item: item[0] != "cross"))
+
+    def only(self, part: str | None = None, layer: str | int | None = None, head: int | None = None) -> "AttentionView":
+        """The view of one part, of one layer (by its number in the part, or its name) or of one head."""
+        if part is None and layer is None and head is None:
+            return self
+        named = part is None and isinstance(layer, str)
+        chosen = list(self.layers) if named else self._part(part)
+        if layer is not None:
+            chosen = [_layer(layer, chosen)]
+        if head is not None:
+            if len(chosen) > 1:
+                raise UserError(f"head={head}: say which layer too.{nearest('', [each.name for each in chosen])}")
+            chosen = [chosen[0].only(head)]
+        rows, columns = _axes(chosen[0])
+        frames = self.frames if list(rows) == list(self.rows) else None
+        return AttentionView(self.title, rows, columns, chosen, frames)
+
+    def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
+        """One matrix to draw: the head asked for, or the mean of all heads, of the layer or of every layer of its part.
+
+        Where a target looks at its source and no layer is asked for, it is the last but one, which aligns best.
+        """
         if not self.layers:
             nothing = np.zeros((len(self.rows), len(self.columns)), dtype=np.float32)
             return Matrix(self.title, "no attention", self.rows, self.columns, nothing)
-        if layer is None and len(self.layers) > 1:
-            if head is not None:
-                raise UserError(f"head={head}: say which layer too.{nearest('', self._names())}")
-            weights = np.mean([one.weights.mean(axis=0) for one in self.layers], axis=0)
-            return Matrix(self.title, f"mean of {len(self.layers)} layers, all heads", self.rows, self.columns, weights)
-        chosen = self._layer(0 if layer is None else layer)
-        if head is None:
-            label = chosen.name if chosen.heads == 1 else f"{chosen.name} · mean of {chosen.heads} heads"
-            return Matrix(self.title, label, self.rows, self.columns, chosen.weights.mean(axis=0))
-        if not 0 <= head < chosen.heads:
-            raise UserError(f'head={head}: layer "{chosen.name}" has heads 0 to {chosen.heads - 1}.')
-        return Matrix(self.title, f"{chosen.name} · head {head}", self.rows, self.columns, chosen.weights[head])
+        part, chosen = next(iter(self.only(part, layer, head).parts.items()))
+        chosen = chosen[-2:-1] if part == "cross" and len(chosen) > 1 else chosen
+        rows, columns = _axes(chosen[0])
+        if len(chosen) > 1:
+            label = f"{part} · mean of {len(chosen)} layers, all heads".removeprefix(" · ")
+            weights = np.mean([one.weights.mean(axis=0) for one in chosen], axis=0)
+            return Matrix(self.title, label, rows, columns, weights)
+        label, heads = chosen[0].label, chosen[0].numbers
+        if len(heads) > 1:
+            label = f"{label} · mean of {len(heads)} heads"
+        elif chosen[0].kept is not None:
+            label = f"{label} · head {heads[0]}"
+        return Matrix(self.title, label, rows, columns, chosen[0].weights.mean(axis=0))
 
-    def text(self, layer: str | int | None = None, head: int | None = None) -> RenderableType:
+    def text(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> RenderableType:
         """For a terminal: print it with rich; it fits itself to the width it is given."""
         if not self.layers:
             return Text.assemble((self.title, "bold"), ("\nno attention in this model: there are no weights", "dim"))
-        return MatrixText(self.matrix(layer, head))
+        return MatrixText(self.matrix(layer, head, part))
 
-    def svg(self, layer: str | int | None = None, head: int | None = None) -> str:
+    def svg(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> str:
         """For a paper or a README: one picture, the exact numbers in its cells' titles."""
-        return matrix_svg(self.matrix(layer, head))
+        return matrix_svg(self.matrix(layer, head, part))
+
+    def lines(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> str:
+        """The same as SVG in lines: who looks stands on the left, what at on the right; each head has its colour.
+
+        Of several layers the mean of their heads is drawn.
+        """
+        matrix = self.matrix(layer, head, part)
+        part, layers = next(iter(self.only(part, layer, head).parts.items()), ("", []))
+        layers = layers[-2:-1] if part == "cross" and len(layers) > 1 else layers
+        single = len(layers) == 1 and layers[0].heads > 1
+        heads = dict(zip(layers[0].numbers, layers[0].weights)) if single else {}
+        return lines_svg(matrix, heads)
 
     def html(self) -> str:
         """For a browser: one file with every layer and head, and the decoding steps where there are any."""
-        matrices = [self.matrix()]
-        for layer in self.layers:
-            if len(self.layers) > 1:
-                matrices.append(self.matrix(layer.name))
-            if layer.heads > 1:
-                matrices += [self.matrix(layer.name, head) for head in range(layer.heads)]
-        return page(matrices, self.frames)
+        return page(self.matrix(), self.parts, self.frames)
 
     def save(self, path: str | Path) -> Path:
         """Writes .html, .svg or .npz, as the suffix says; the file is whole or absent."""
@@ -97,25 +149,44 @@ class AttentionView:
     def _repr_html_(self) -> str:
         return f'<div style="overflow-x:auto">{self.svg()}</div>'
 
-    def _names(self) -> list[str]:
-        return [layer.name for layer in self.layers]
-
-    def _layer(self, which: str | int) -> Layer:
-        if isinstance(which, int):
-            if not 0 <= which < len(self.layers):
-                raise UserError(f"layer={which}: there are layers 0 to {len(self.layers) - 1}.")
-            return self.layers[which]
-        if which not in self._names():
-            raise UserError(f'layer="{which}": no such layer.{nearest(which, self._names())}')
-        return self.layers[self._names().index(which)]
+    def _part(self, which: str | None) -> list[Layer]:
+        parts = self.parts
+        if which is None:
+            return next(iter(parts.values()), [])
+        if which not in parts:
+            raise UserError(f"part={which}: no such part.{nearest(which, list(parts))}")
+        return parts[which]
 
     def _npz(self) -> bytes:
-        """The weights by layer name, both axes as text. Zipped here: any name may occur, the bytes are stable."""
+        """The weights by layer name, all axes as text. Zipped here: any name may occur, the bytes are stable."""
         arrays: dict[str, NDArray[np.generic]] = {layer.name: layer.weights for layer in self.layers}
-        arrays |= {"rows": np.array(self.rows, dtype=np.str_), "columns": np.array(self.columns, dtype=np.str_)}
+        axes = {"rows": self.rows, "columns": self.columns}
+        for part, (layer, *_) in self.parts.items():
+            rows, columns = _axes(layer)
+            if (list(rows), list(columns)) != (list(self.rows), list(self.columns)):
+                axes |= {f"{part}.rows": rows, f"{part}.columns": columns}
+        arrays |= {name: np.array(pieces, dtype=np.str_) for name, pieces in axes.items()}
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, array in arrays.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
         return buffer.getvalue()
+
+
+def _axes(layer: Layer) -> tuple[Sequence[str], Sequence[str]]:
+    return layer.rows or (), layer.columns or ()
+
+
+def _layer(which: str | int, layers: Sequence[Layer]) -> Layer:
+    """The one of that name, or of that number among the layers of its part."""
+    if isinstance(which, str):
+        named = {layer.name: layer for layer in layers}
+        if which not in named:
+            raise UserError(f'layer="{which}": no such layer.{nearest(which, list(named))}')
+        return named[which]
+    numbered = {at if layer.number is None else layer.number: layer for at, layer in enumerate(layers)}
+    if which not in numbered:
+        there = f"layers {min(numbered)} to {max(numbered)}" if len(numbered) > 1 else "one layer, 0"
+        raise UserError(f"layer={which}: there are {there}.".replace("are one", "is one"))
+    return numbered[which]

@@ -1,0 +1,110 @@
+"""`regard embed`: lines in, vectors out."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli import options
+from regard.cli.counting import counted
+from regard.cli.lines import chunks, say
+from regard.cli.opening import opened
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.verbs import Embedded
+
+TOGETHER = 4096  # lines that are sorted by length and embedded together
+
+
+def embed(
+    run: options.Run,
+    file: options.File = "-",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the .npz here, not to standard output.")
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(help="mean or first: one vector a line; tokens: one a token. Default: the model's own, or mean."),
+    ] = None,
+    normalise: Annotated[
+        bool | None, typer.Option("--normalise/--no-normalise", help="Vectors of length one. Default: the model's own.")
+    ] = None,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    batch_tokens: options.BatchTokens = 8192,
+    long: options.Long = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Turn every line into a vector: the mean of the model's last states, the first of them, or all.
+
+    Works with every model; of a translator these are the states of the source. The directory of a
+    sentence-transformers model says itself how to pool, and that is done where nothing else is said. The .npz holds
+    `vectors`, float32, in the order of the lines; with --pool tokens also `lengths`, how many of them each line has.
+    The marks around a line count as tokens. A blank line has a vector like any other.
+
+    \b
+    Examples:
+      regard embed bert/ < lines.txt > out.npz
+      regard embed bert/ lines.txt --pool first --normalise -o out.npz
+      regard embed runs/translate --pool tokens < lines.txt > out.npz
+      regard embed hf:sentence-transformers/all-MiniLM-L6-v2 --download --json < lines.txt
+    """
+    from regard.verbs.embedding import chosen, gathered
+
+    if out is None and not json and sys.stdout.isatty():
+        raise UserError("embed: vectors are binary, and this is a terminal; say > out.npz, --out out.npz or --json.")
+    model = opened(run, device, precision, long, download, allow_pickle)
+    pooling = chosen(model, pool, normalise)
+    parts = []
+    with counted("lines") as count:
+        for first, lines in chunks(file) if json else _together(file):
+            part = gathered(model, lines, pooling, batch_tokens, first)
+            if json:
+                _say(part, first, pooling.pool)
+            else:
+                parts.append(part)
+            count(len(lines))
+    if not json:
+        _write(parts, pooling.pool, out)
+
+
+def _together(file: str) -> Iterator[tuple[int, list[str]]]:
+    """Lines in larger chunks, for nobody waits for the first of them: what is sorted together is padded less."""
+    start, held = 1, list[str]()
+    for _, lines in chunks(file):
+        held += lines
+        if len(held) >= TOGETHER:
+            yield start, held
+            start, held = start + len(held), []
+    yield start, held
+
+
+def _say(part: "Embedded", first: int, pool: str) -> None:
+    ends = part.lengths.cumsum()
+    for number, (length, end) in enumerate(zip(part.lengths, ends), first):
+        vectors = part.vectors[end - length : end]
+        say({"line": number, **({"vectors": vectors} if pool == "tokens" else {"vector": vectors[0]})})
+    sys.stdout.flush()
+
+
+def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:
+    """One .npz of all lines, in its file or on standard output."""
+    import numpy as np
+
+    from regard.checkpoint import replacing
+
+    arrays = {"vectors": np.concatenate([part.vectors for part in parts])}
+    if pool == "tokens":
+        arrays["lengths"] = np.concatenate([part.lengths for part in parts])
+    if out is None:
+        np.savez(sys.stdout.buffer, allow_pickle=False, **arrays)
+        return
+    with replacing(out) as aside:
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        with aside.open("wb") as whole:
+            np.savez(whole, allow_pickle=False, **arrays)

@@ -1,0 +1,48 @@
+"""`regard export`: a trained model for other tools."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from regard.cli import options
+from regard.cli.lines import say
+
+
+def export(
+    run: options.Run,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write.")],
+    to: Annotated[str, typer.Option(help="transformers or ctranslate2.")] = "transformers",
+    average: Annotated[
+        int, typer.Option(min=0, help="Average the weights of so many of the run's newest steps; 0: none.")
+    ] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what was exported to OUT before.")] = False,
+    json: options.Json = False,
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Write a model as other tools read it: config.json, weights, tokenizer files.
+
+    The `transformers` library opens the directory and gets the same numbers. `ctranslate2` is for translation
+    Transformers, and takes that package.
+
+    \b
+    Examples:
+      regard export runs/multi30k multi30k-hf
+      regard export runs/multi30k multi30k-ct2 --to ctranslate2 --average 5
+    """
+    from regard.cli.opening import opened
+    from regard.verbs import export as write
+
+    done = write(opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
+    if json:
+        say(vars(done))
+    else:
+        note = f", {done.averaged} steps averaged" if done.averaged else ""
+        Console().print(
+            f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )

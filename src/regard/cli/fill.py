@@ -1,0 +1,55 @@
+"""`regard fill`: what belongs where a text says [MASK]."""
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from regard.cli import options
+from regard.cli.counting import counted
+from regard.cli.lines import chunks, say
+from regard.cli.opening import opened
+
+
+def fill(
+    run: options.Run,
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Without any, every line of standard input is one.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many tokens to show for every mask.")] = 5,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    batch_tokens: options.BatchTokens = 8192,
+    long: options.Long = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Fill in masked tokens with a model that reads both ways: BERT, RoBERTa, ALBERT and their kin.
+
+    Write the model's own mask, [MASK] or <mask>, where a token is wanted, once or several times. Each answer is the
+    text with the likeliest token at every mask; then, for each mask after a tab, the likeliest tokens and their
+    probabilities. A blank line is answered by a blank line.
+
+    \b
+    Examples:
+      regard fill bert/ "The [MASK] barked."
+      regard fill roberta/ "The <mask> barked at the <mask>." --top 3 --json
+      regard fill bert/ < masked.txt > filled.tsv
+      regard fill hf:google-bert/bert-base-uncased "The [MASK] barked." --download
+    """
+    from regard import verbs
+
+    model = opened(run, device, precision, long, download, allow_pickle)
+    model.expect("fill", "fill")
+    with counted("lines") as count:
+        for first, lines in iter([(1, texts)]) if texts else chunks("-"):
+            for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
+                if json:
+                    say({"line": number} | asdict(one))
+                else:
+                    guesses = (" ".join(f"{each.text} {each.probability:.4f}" for each in mask) for mask in one.masks)
+                    say("\t".join([one.text, *guesses]))
+            count(len(lines))
+            sys.stdout.flush()

@@ -1,0 +1,114 @@
+"""`regard generate`: how a language model goes on with a prompt."""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli import options
+from regard.cli.counting import counted
+from regard.cli.lines import chunks, say
+from regard.cli.opening import opened
+from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.verbs import Generated, Loaded
+    from regard.verbs.manner import Manner
+
+
+def generate(
+    run: options.Run,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PROMPT", help="Without any, every line of standard input is one."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")] = 128,
+    temperature: Annotated[
+        float, typer.Option(help="0: always the likeliest token; 1: drawn as likely as it is.")
+    ] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens only.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that together hold p.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the draws: the same seed, the same answers.")] = 0,
+    beam: options.Beam = 1,
+    stream: Annotated[bool, typer.Option("--stream", help="Print each piece as it comes.")] = False,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    precision: options.Precision = "float32",
+    batch_tokens: options.BatchTokens = 8192,
+    long: Annotated[
+        str,
+        typer.Option(
+            help="A prompt past the context: error, truncate (its beginning is kept) or window (its end; and an answer "
+            "that meets the end of the context goes on from its last half)."
+        ),
+    ] = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
+) -> None:
+    """Go on with prompts: each is printed with what a language model says after it.
+
+    An empty prompt starts from nothing, where the model knows how. An answer may have several lines; --json keeps the
+    answers apart, and has their tokens and log-probabilities. Each prompt has draws of its own: its answer does not
+    depend on the prompts beside it.
+
+    \b
+    Examples:
+      regard generate runs/shakespeare "ROMEO:" --temperature 0.8 --top-k 40 --stream
+      regard generate gpt2/ "The lighthouse keeper" "At noon" --limit 40
+      regard generate gpt2/ --json --beam 4 < prompts.txt > answers.jsonl
+      regard generate gpt2/ "Once" --temperature 1 --limit 5000 --long window
+      regard generate hf:openai-community/gpt2 "Once" --download
+    """
+    from regard.verbs.manner import Manner
+
+    if stream and (json or beam > 1):
+        raise UserError(
+            f"--stream and {'--json' if json else '--beam'}: one speaks as it goes, one at the end; give one."
+        )
+    manner = Manner(temperature, top_k, top_p, seed, limit, beam)
+    model = opened(run, device, precision, long, download, allow_pickle)
+    model.expect("generate", "language")
+    cut = 0
+    for first, lines in iter([(1, prompts)]) if prompts else chunks("-"):
+        if stream:
+            cut += sum(_stream(model, line, manner, number) for number, line in enumerate(lines, first - 1))
+            continue
+        for number, one in _answered(model, lines, manner, batch_tokens, first - 1):
+            said = {"text": one.text, "tokens": one.tokens, "logps": one.logps, "ended": one.ended}
+            say({"line": number + 1, "prompt": one.prompt, **said} if json else one.prompt + one.text)
+            cut += one.ended == "context"
+        sys.stdout.flush()
+    if cut:
+        told = f"stopped at the model's context of {model.longest} tokens; --long window goes on past it"
+        print(f"{cut} {'answer' if cut == 1 else 'answers'} {told}", file=sys.stderr)
+
+
+def _answered(
+    model: "Loaded", lines: list[str], manner: "Manner", batch_tokens: int, first: int
+) -> "Iterator[tuple[int, Generated]]":
+    """The answers in the order of their prompts, each as soon as those before it are there."""
+    from regard.verbs.generating import continued
+
+    waiting: dict[int, Generated] = {}
+    following = first
+    with counted("prompts", len(lines)) as count:
+        for number, one in continued(model, lines, manner, batch_tokens, first):
+            count(1)
+            waiting[number] = one
+            while following in waiting:
+                yield following, waiting.pop(following)
+                following += 1
+
+
+def _stream(model: "Loaded", prompt: str, manner: "Manner", number: int) -> bool:
+    """Print a prompt and its answer a piece at a time; whether the context cut it short."""
+    from regard.verbs.generating import spoken
+    from regard.verbs.telling import tellings
+
+    (one,) = tellings(model, [prompt], number)
+    print(one.prompt, end="", flush=True)
+    for piece in spoken(model, one, manner):
+        print(piece.text, end="", flush=True)
+    print(flush=True)
+    return one.ended == "context"

@@ -1,0 +1,136 @@
+"""Embed: texts as vectors, made of the last states of any model."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.ragged import Ragged
+from regard.errors import UserError
+from regard.models import Seq2Seq, Transformer
+from regard.record import silenced
+from regard.verbs.forced import BATCH_TOKENS, grouped, listed
+from regard.verbs.loaded import Loaded
+from regard.verbs.pooling import Pooling, pooling_of
+from regard.verbs.telling import marks_of
+
+Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """The vectors of texts, in their order: one of each, or one of each token."""
+
+    vectors: Vectors  # (N, width); of tokens: (all of them, width)
+    lengths: NDArray[np.int64]  # (N,) how many vectors each text has
+
+
+def embed(
+    model: Loaded,
+    texts: Sequence[str],
+    pool: str | None = None,
+    normalise: bool | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Embedded:
+    """The vector of each text: the mean of its states (the marks around it count), the first of them, or all.
+
+    What is not said follows the settings of a `sentence-transformers` directory where the model came from one; else it
+    is the mean, as it is. Of a translator these are the states of the source.
+    """
+    return gathered(model, texts, chosen(model, pool, normalise), batch_tokens)
+
+
+def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None) -> Pooling:
+    """What the caller says, and where nothing is said what the model's directory says."""
+    found = pooling_of(model.path)
+    pooling = replace(
+        found,
+        pool=found.pool if pool is None else pool,
+        normalise=found.normalise if normalise is None else normalise,
+    )
+    if pooling.pool == "first" and model.module.task == "language":
+        raise UserError("pool=first: a language model has seen nothing yet at its first token; use mean or tokens.")
+    return pooling
+
+
+@torch.no_grad()
+def gathered(
+    model: Loaded, texts: Sequence[str], pooling: Pooling, batch_tokens: int = BATCH_TOKENS, first: int = 1
+) -> Embedded:
+    """The vectors of texts that are read in batches of about the same length; `first` is the number of the first."""
+    listed(texts)
+    tokens = _read(model, texts, pooling, first)
+    found = [np.zeros((0, model.module.config.width), dtype=np.float32) for _ in texts]
+    for rows in grouped([len(ids) for ids in tokens], batch_tokens):
+        batch = Ragged([tokens[row] for row in rows])
+        padded = batch.padded(np.arange(len(rows)), max(len(tokens[row]) for row in rows))
+        real = torch.from_numpy(padded.real).to(model.device)
+        states = _states(model, torch.from_numpy(padded.ids).to(model.device), real)  # (B, T, width)
+        for row, vectors in zip(rows, _pooled(states.float(), real, pooling)):
+            found[row] = vectors.cpu().numpy()
+    lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
+    none = np.zeros((0, model.module.config.width), dtype=np.float32)
+    return Embedded(np.concatenate([none, *found]), lengths)
+
+
+def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> list[list[int]]:
+    """The tokens of texts with the marks around them, none past the limit."""
+    stripped = [pooling.prefix + text.strip() for text in texts]
+    tokens = model.tokenizer.encode_batch([text.lower() for text in stripped] if pooling.lower else stripped)
+    if model.module.task == "language":
+        begin = None if model.public else marks_of(model).begin
+        before, after = [] if begin is None else [begin], []
+    else:
+        marks = model.tokenizer.marks
+        before = [] if marks.before is None else [marks.before]
+        after = [] if marks.after is None else [marks.after]
+    limits = [limit for limit in (pooling.longest, model.longest) if limit is not None]
+    most = min(limits, default=None) and max(min(limits) - len(before) - len(after), 0)
+    return [[*before, *_cut(model, ids, most, number), *after] for number, ids in enumerate(tokens, first)]
+
+
+def _cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> list[int]:
+    """As many tokens as there is room for; `long` says which, or that it is an error."""
+    if most is None or len(tokens) <= most:
+        return tokens
+    if model.long == "error":
+        raise UserError(
+            f"line {number}: {len(tokens)} tokens, but at most {most} are read; "
+            "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)"
+        )
+    return tokens[:most] if model.long == "truncate" else tokens[len(tokens) - most :]
+
+
+def _states(model: Loaded, tokens: Tensor, real: Tensor) -> Tensor:
+    """The last states of what a model reads; of nothing at all, none."""
+    if tokens.shape[1] == 0:
+        return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)
+    with silenced(model.module), model.autocast():
+        match model.module:
+            case Transformer() as module:
+                return module.encode(tokens, real)
+            case Seq2Seq() as module:
+                states, _ = module.encoder(module.source_embedding(tokens), real)
+                return states
+            case _:
+                return model.states(tokens, real)
+
+
+def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:
+    """The vectors of each text of a batch. A text without tokens has the mean of nothing: zeros."""
+    if pooling.normalise and pooling.pool == "tokens":
+        states = F.normalize(states, dim=-1)
+    if pooling.pool == "tokens":
+        yield from (row[there] for row, there in zip(states, real))
+        return
+    if pooling.pool == "first":
+        pooled = (states * real[..., None])[:, :1].sum(dim=1)
+    else:
+        kept = real[..., None].float()
+        pooled = (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)  # (B, width)
+    pooled = F.normalize(pooled, dim=-1) if pooling.normalise else pooled
+    yield from pooled[:, None]

@@ -1,0 +1,112 @@
+"""Fill: what a model that reads both ways would put where a text says [MASK] (Devlin et al. 2019, section 3.1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.batches import collate
+from regard.data.tokenizers import Tokenizer
+from regard.errors import UserError
+from regard.models import Bert
+from regard.record import silenced
+from regard.verbs.forced import BATCH_TOKENS, frame_of, grouped, listed
+from regard.verbs.loaded import Loaded
+from regard.verbs.replay import replay
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A token that may stand at a mask."""
+
+    text: str
+    token: int
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text with the likeliest token at every mask, each chosen by itself; and for every mask the best guesses.
+
+    A blank text has no masks, and stays blank.
+    """
+
+    text: str
+    masks: list[list[Guess]]  # the likeliest first
+
+
+@torch.no_grad()
+def fill(
+    model: Loaded, texts: Sequence[str], top: int = 5, batch_tokens: int = BATCH_TOKENS, first: int = 1
+) -> list[Filled]:
+    """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text."""
+    model.expect("fill", "fill")
+    listed(texts)
+    if top < 1:
+        raise UserError(f"top={top}: ask for at least 1 token.")
+    tokens = model.read(texts, first)
+    mask = _mask(model, texts, tokens, first)
+    there = [row for row, ids in enumerate(tokens) if ids]
+    pairs = {row: (list[int](), tokens[row]) for row in there}
+    replay(model, list(pairs.values()), batch_tokens)
+    answers = {row: Filled("", []) for row in range(len(texts))}
+    with silenced(model.module):
+        for group in grouped([len(tokens[row]) for row in there], batch_tokens):
+            rows = [there[at] for at in group]
+            batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)
+            places = batch.tokens == mask  # (B, T)
+            found = iter(_guessed(model, model.states(batch.tokens, batch.real)[places], top))
+            for row, count in zip(rows, places.sum(dim=1).tolist()):
+                guesses = list(islice(found, count))
+                answers[row] = Filled(_written(model.tokenizer, texts[row], tokens[row], guesses), guesses)
+    return [answers[row] for row in range(len(texts))]
+
+
+def mask_of(model: Loaded) -> str:
+    """How a mask is written in a text for this model."""
+    if model.tokenizer.marks.mask is None:
+        raise UserError(f"{model.path}: its tokenizer has no mask, so there is nothing to fill in.")
+    return model.tokenizer.pieces([model.tokenizer.marks.mask])[0]
+
+
+def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], first: int) -> int:
+    """The id of the mask, which every text but a blank one must have."""
+    name, mask = mask_of(model), model.tokenizer.marks.mask
+    assert mask is not None
+    for number, (text, ids) in enumerate(zip(texts, tokens), first):
+        if text.strip() and mask not in ids:
+            cut = " (what was kept of it)" * (name in text)
+            raise UserError(
+                f"line {number}: no {name} in {text!r:.60}{cut}; write {name} where a token is to be found."
+            )
+    return mask
+
+
+def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
+    """The best guesses at places with these states, (N, width). Of all other places no logits are made."""
+    assert isinstance(model.module, Bert)
+    with model.autocast():
+        logits = F.linear(*model.module.product(states)).float()  # (N, V)
+    best, tokens = logits.softmax(dim=-1).topk(min(top, logits.shape[-1]), dim=-1)
+    decode = model.tokenizer.decode
+    return [
+        [Guess(decode([token]).strip(), token, chance) for token, chance in zip(row, chances)]
+        for row, chances in zip(tokens.tolist(), best.tolist())
+    ]
+
+
+def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list[Guess]]) -> str:
+    """The text as it was written, with the likeliest token at each mask; one that was cut, as its tokens spell it."""
+    mask = tokenizer.marks.mask
+    assert mask is not None
+    before, *rest = text.strip().split(tokenizer.pieces([mask])[0])
+    if len(rest) != len(guesses):
+        best = iter(guesses)
+        return tokenizer.decode([next(best)[0].token if token == mask else token for token in ids])
+    for (guess, *_), after in zip(guesses, rest):
+        goes_on = tokenizer.pieces([guess.token])[0].startswith("##")  # of a word piece: no space before it
+        before = (before.rstrip() if goes_on else before) + guess.text + after
+    return before

@@ -1,0 +1,162 @@
+"""Generate: how a language model goes on with a prompt."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from regard.data.spelling import UNKNOWN
+from regard.decode import beam as beam_search
+from regard.errors import UserError
+from regard.record import active_tape, silenced
+from regard.verbs.forced import BATCH_TOKENS, Floats, listed
+from regard.verbs.loaded import Loaded
+from regard.verbs.manner import LIMIT, Manner
+from regard.verbs.replay import replay
+from regard.verbs.telling import Telling, batches, marks_of, prefill, steps, tellings
+
+PENALTY = 1.0  # a beam compares answers by the mean log-probability of their tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Generated:
+    """What a model said after a prompt."""
+
+    prompt: str  # as it was given, or what was read of it where it was too long
+    text: str  # what follows it, space and all: prompt + text is the whole
+    tokens: list[int]  # of what follows, without the end
+    logps: Floats  # (T,) of each token, or (T + 1,) where the end was said
+    ended: str  # why it goes no further: "end", "limit" or "context"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A little more of an answer. The texts of all pieces are the text of the answer; one may be empty, since a token
+    may be a part of a character. The last piece says why it is the last."""
+
+    text: str
+    token: int | None  # None: the end
+    logp: float
+    ended: str = ""
+
+
+def generate(
+    model: Loaded,
+    prompts: Sequence[str],
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    limit: int = LIMIT,
+    beam: int = 1,
+) -> list[Generated]:
+    """How a language model goes on with each prompt, with at most `limit` tokens.
+
+    Greedily at temperature 0, else drawn at random (top-k: Fan et al. 2018, section 5.1; nucleus: Holtzman et al. 2020,
+    section 3.1); with a beam by beam search. An answer is the same in any company. What becomes of a text that meets
+    the end of the context is for the `long` of `load` to say: with "window" it goes on from the last half of it.
+
+    While the caller records the model, the tape gets one forced pass of all answers, and nothing of the search.
+    """
+    manner = Manner(temperature, top_k, top_p, seed, limit, beam)
+    found = dict(continued(model, prompts, manner))
+    answers = [found[index] for index in range(len(prompts))]
+    if active_tape(model.module) is not None:
+        told = [(list[int](), model.target_tokenizer.encode(one.prompt) + one.tokens) for one in answers]
+        replay(model, told, BATCH_TOKENS)
+    return answers
+
+
+def speak(
+    model: Loaded,
+    prompt: str,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    limit: int = LIMIT,
+) -> Iterator[Piece]:
+    """The same for one prompt, a piece at a time, as they come."""
+    (one,) = tellings(model, [prompt])
+    return spoken(model, one, Manner(temperature, top_k, top_p, seed, limit))
+
+
+def continued(
+    model: Loaded, prompts: Sequence[str], manner: Manner, batch_tokens: int = BATCH_TOKENS, first: int = 0
+) -> Iterator[tuple[int, Generated]]:
+    """The number of each prompt, from `first`, and its answer, as they are found: not in their order."""
+    listed(prompts)
+    going, turn = tellings(model, prompts, first), 0
+    while going:
+        for batch, limit in batches(model, going, manner, turn, batch_tokens):
+            (_search if manner.beam > 1 else _tell)(model, batch, manner, turn, limit)
+            for one in batch:
+                _settle(model, one)
+                if one.ended:
+                    yield one.index, _told(model, one)
+        going, turn = [one for one in going if not one.ended], turn + 1
+
+
+def spoken(model: Loaded, one: Telling, manner: Manner) -> Iterator[Piece]:
+    """The answer to one prompt in pieces that end with whole characters."""
+    if manner.beam > 1:
+        raise UserError(f"beam={manner.beam}: a beam knows its answer only at the end; stream with beam=1.")
+    end, decode, turn = marks_of(model).end, model.target_tokenizer.decode, 0
+    shown = len(decode(one.read))
+    while True:
+        ((_, limit),) = batches(model, [one], manner, turn, budget=1)
+        for step, (tokens, logps) in enumerate(steps(model, [one], manner, turn, limit), start=1):
+            one.hear(tokens.tolist(), logps.tolist(), end, manner.limit)
+            if step == limit:
+                _settle(model, one)
+            whole = decode(one.read + one.said)
+            ready = whole if one.ended else whole.rstrip(UNKNOWN)  # the bytes at the end may be half a character
+            yield Piece(ready[shown:], None if one.ended == "end" else one.said[-1], one.logps[-1], one.ended)
+            shown = max(shown, len(ready))
+            if one.ended:
+                return
+        turn += 1
+
+
+def _tell(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int) -> None:
+    """A turn of a batch to its end; what was said leaves the device once."""
+    said = list(steps(model, batch, manner, turn, limit))
+    tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*said))  # (R, T)
+    for one, row, chances in zip(batch, tokens, logps):
+        one.hear(row, chances, marks_of(model).end, manner.limit)
+
+
+@torch.no_grad()
+def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int) -> None:
+    """The best sentence of each row, its end counted in the limit; judged by one more pass."""
+    marks = marks_of(model)
+    if marks.end is None:
+        raise UserError(f"beam={manner.beam}: this model has no mark to end a text with; leave the beam out.")
+    prompt, state = prefill(model, [one.read for one in batch], limit)
+    module: Any = model.module  # any language model
+    with silenced(module), model.autocast():
+        best = beam_search(module, state, prompt, manner.beam, limit, marks.end, PENALTY, nbest=1, forbid=marks.silent)
+    for one, row in zip(batch, best.tokens[:, 0].tolist()):
+        told = row[: row.index(marks.end) + 1]
+        whole = torch.tensor([one.read + told], device=model.device)
+        with silenced(model.module):
+            logits = model.logits(whole[:, :-1])[0, len(one.read) - 1 :].float()
+        logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(one.read) :, None])[:, 0]
+        one.said, one.logps = told[:-1], logps.tolist()
+        cut = "context" if limit <= manner.limit else "limit"
+        one.ended = "end" if len(told) < limit else cut
+
+
+def _settle(model: Loaded, one: Telling) -> None:
+    """At the end of a turn: whoever has more to say has met the end of the context."""
+    if not one.ended and model.long != "window":
+        one.ended = "context"
+
+
+def _told(model: Loaded, one: Telling) -> Generated:
+    decode = model.target_tokenizer.decode
+    text = decode(one.read + one.said)[len(decode(one.read)) :]
+    return Generated(one.prompt, text, one.said, np.array(one.logps, dtype=np.float32), one.ended)

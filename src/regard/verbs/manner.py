@@ -1,0 +1,48 @@
+"""How a language model goes on with a prompt: greedily, at random, or by beam search."""
+
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+import torch
+
+from regard.decode import Sampler
+from regard.errors import UserError
+
+LIMIT = 128  # tokens of an answer, where nobody says
+
+
+@dataclass(frozen=True)
+class Manner:
+    """Greedy where the temperature is 0, drawn where it is more, searched for where the beam is wider than one."""
+
+    temperature: float = 0.0
+    top_k: int | None = None  # draw from the k likeliest tokens only
+    top_p: float | None = None  # draw from the fewest likeliest tokens that hold so much of the probability
+    seed: int = 0
+    limit: int = LIMIT  # the most tokens of an answer
+    beam: int = 1
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.temperature) and self.temperature >= 0):
+            raise UserError(f"temperature={self.temperature}: give 0 (greedy), or a number above it.")
+        for name in ("top_k", "top_p"):
+            if self.temperature == 0 and (value := getattr(self, name)) is not None:
+                cure = "give a temperature too, such as 1"
+                raise UserError(f"{name}={value} with temperature=0: greedy decoding draws nothing; {cure}.")
+        if self.temperature:
+            Sampler(self.temperature, self.top_k, self.top_p)  # refuses what no draw can use
+        if self.seed < 0:
+            raise UserError(f"seed={self.seed}: give 0 or more.")
+        if self.limit < 1:
+            raise UserError(f"limit={self.limit}: allow at least 1 token.")
+        if self.beam < 1:
+            raise UserError(f"beam={self.beam}: give 1 (no beam) or more.")
+        if self.beam > 1 and self.temperature:
+            raise UserError(f"beam={self.beam} with temperature={self.temperature}: a beam draws nothing; give one.")
+
+    def sampler(self, index: int, turn: int, device: torch.device) -> Sampler:
+        """That of one prompt: its draws follow from the seed, its number and the turn, never from its company."""
+        state = np.random.SeedSequence((self.seed, index, turn)).generate_state(1, np.uint64)
+        generator = torch.Generator(device).manual_seed(int(state[0]) >> 1)
+        return Sampler(self.temperature, self.top_k, self.top_p, generator)

@@ -1,0 +1,108 @@
+"""How the vectors of a text's places become one vector, as a directory of `sentence-transformers` has it.
+
+Such a directory is a public checkpoint and a list of what comes after it, `modules.json`: a pooling, and perhaps a
+division by the length of the vector (Reimers & Gurevych 2019, section 3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.checkpoint import read_json
+from regard.errors import UserError, nearest
+
+POOLS = ("mean", "first", "tokens")
+THEIRS = {"mean_tokens": "mean", "mean": "mean", "cls_token": "first", "cls": "first"}
+MODE = "pooling_mode_"
+LIMITS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """What to make of the states of a text: their mean, the first of them, or all; of length one or as they are."""
+
+    pool: str = "mean"
+    normalise: bool = False
+    longest: int | None = None  # the most tokens of a text, marks included, if fewer than the model reads
+    lower: bool = False  # texts are lower-cased before they are cut into tokens
+    prefix: str = ""  # what is put before every text
+
+    def __post_init__(self) -> None:
+        if self.pool not in POOLS:
+            raise UserError(f"pool={self.pool}: no such choice.{nearest(self.pool, POOLS)}")
+
+
+def transformer_in(path: Path) -> Path:
+    """The directory of the model itself: one of `sentence-transformers` may keep it in a folder of its own."""
+    if (path / "config.json").is_file() or not (path / "modules.json").is_file():
+        return path
+    return path / _modules(path)["Transformer"]
+
+
+def pooling_of(path: Path) -> Pooling:
+    """What the directory of a model says; a plain mean where it says nothing."""
+    for home in (path, path.parent):
+        if (home / "modules.json").is_file():
+            modules = _modules(home)
+            if (home / modules["Transformer"]).resolve() == path.resolve() or home == path:
+                return _read(home, modules)
+    return Pooling()
+
+
+def _modules(home: Path) -> dict[str, str]:
+    """What is done to a text, in order: the kind of each module and where its settings are."""
+    listed = read_json(home / "modules.json")
+    if not isinstance(listed, list) or not all(isinstance(one, dict) and "type" in one for one in listed):
+        raise UserError(f"{home / 'modules.json'}: should be a list of modules; restore the file.")
+    found = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in listed}
+    for kind in found:
+        if kind not in ("Transformer", "Pooling", "Normalize"):
+            raise UserError(
+                f"{home / 'modules.json'}: {kind}: no such module here, only Transformer, Pooling, Normalize."
+            )
+    if list(found) not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise UserError(f"{home / 'modules.json'}: {', '.join(found) or 'no modules'}: should be Transformer, Pooling.")
+    return found
+
+
+def _read(home: Path, modules: Mapping[str, str]) -> Pooling:
+    place = home / modules["Transformer"]
+    limits = next((_object(place / name) for name in LIMITS if (place / name).is_file()), {})
+    longest, asked = limits.get("max_seq_length"), home / "config_sentence_transformers.json"
+    settings = _object(asked) if asked.is_file() else {}
+    pooling = home / modules["Pooling"] / "config.json"
+    prefix = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
+    if prefix and not _object(pooling).get("include_prompt", True):
+        raise UserError(f"{pooling}: include_prompt=false: is not supported; every token is pooled here.")
+    return Pooling(
+        pool=_mode(pooling),
+        normalise="Normalize" in modules,
+        longest=longest if isinstance(longest, int) else None,
+        lower=bool(limits.get("do_lower_case", False)),
+        prefix=prefix,
+    )
+
+
+def _mode(path: Path) -> str:
+    """The one way of pooling that a file sets; those that we lack are refused by name."""
+    settings = _object(path)
+    named = settings.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else named or []
+    modes += [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on is True]
+    for mode in modes:
+        if mode not in THEIRS:
+            raise UserError(f"{path}: {MODE}{mode}: no such pooling here, only mean_tokens and cls_token.")
+    if len(modes) != 1:
+        raise UserError(f"{path}: {' + '.join(modes) or 'no pooling'}: one way of pooling is supported, not several.")
+    return THEIRS[modes[0]]
+
+
+def _object(path: Path) -> dict[str, Any]:
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: should be an object of settings; restore the file.")
+    return found

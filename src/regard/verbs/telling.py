@@ -1,0 +1,159 @@
+"""A prompt while a language model goes on with it, and the one loop in which it does.
+
+Prompts of several lengths are padded on the left, read at once, and then gone on with a token at a time; nothing is
+computed twice. All rows of a batch may say equally many tokens, so none has to wait for another, and what a row says
+follows from its own prompt alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.marks import Marks
+from regard.data.streams import Running
+from regard.decode import PAD, Pick, greedy, stream
+from regard.errors import UserError
+from regard.models import Gpt
+from regard.record import silenced
+from regard.verbs.forced import rounded
+from regard.verbs.loaded import Loaded
+from regard.verbs.manner import Manner
+
+NEVER = float("-inf")
+
+
+@dataclass(eq=False)
+class Telling:
+    """One prompt, and what has been said after it so far."""
+
+    index: int  # which prompt it is, from 0: its draws depend on it
+    prompt: str  # what was read of it
+    read: list[int]  # its tokens, the begin included where the model wants one
+    said: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)  # of each token said, and of the end
+    ended: str = ""  # why: "end" (the model said so), "limit" or "context"
+
+    def hear(self, tokens: Sequence[int], logps: Sequence[float], end: int | None, limit: int) -> None:
+        """Some tokens more, up to the end or the limit."""
+        for token, logp in zip(tokens, logps):
+            if self.ended:
+                return
+            self.logps.append(logp)
+            if token == end:
+                self.ended = "end"
+                return
+            self.said.append(token)
+            if len(self.said) == limit:
+                self.ended = "limit"
+
+    def text(self, turn: int, longest: int | None) -> list[int]:
+        """What is read at the beginning of a turn: the prompt, or, on sliding, the last half of a context."""
+        whole = self.read + self.said
+        return whole if turn == 0 or longest is None else whole[-max(1, longest // 2) :]
+
+
+def marks_of(model: Loaded) -> Marks:
+    """The marks that the model knows: windows of running text have neither begin nor end."""
+    marks = model.target_tokenizer.marks
+    running = model.recipe is not None and isinstance(model.recipe.data, Running)
+    return replace(marks, begin=None, end=None) if running else marks
+
+
+def tellings(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Telling]:
+    """The prompts, numbered from `first`, as the model reads them; one that it cannot read is refused by its number."""
+    model.expect("generate", "language")
+    tokenizer, begin = model.target_tokenizer, marks_of(model).begin
+    found = []
+    for index, (prompt, tokens) in enumerate(zip(prompts, tokenizer.encode_batch(list(prompts))), first):
+        kept = model.fitted(tokens, f"prompt {index + 1}")
+        if not kept and begin is None:
+            raise UserError(
+                f"prompt {index + 1}: empty, and this model has no mark to begin with; give it some text to go on from."
+            )
+        # A model of ours has learnt texts that begin with the mark. A public one reads its prompt as it stands.
+        marked = begin is not None and (model.public is None or not kept)
+        read = [begin, *kept] if marked and begin is not None else kept
+        found.append(Telling(index, prompt if kept == tokens else tokenizer.decode(kept), read))
+    return found
+
+
+def batches(
+    model: Loaded, going: Sequence[Telling], manner: Manner, turn: int, budget: int
+) -> Iterator[tuple[list[Telling], int]]:
+    """Prompts to be gone on with together, and how many tokens each may say before it meets its limit or the context.
+
+    Transformer-XL knows no padding: there only prompts of one length share a batch.
+    """
+    exact = isinstance(model.module, Gpt) and model.module.config.positions == "xl"
+
+    def shape(one: Telling) -> tuple[int, int]:
+        length, left = len(one.text(turn, model.longest)), manner.limit - len(one.said) + (manner.beam > 1)
+        room = left if model.longest is None else model.longest - length + 1  # the last token said is not read
+        return (length if exact else rounded(length)), min(left, room)
+
+    for (length, limit), same in groupby(sorted(going, key=shape), key=shape):
+        rows, size = list(same), max(1, budget // (manner.beam * (length + limit)))
+        yield from ((rows[at : at + size], limit) for at in range(0, len(rows), size))
+
+
+@torch.no_grad()
+def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tensor, Any]:
+    """Reads texts up to their last tokens: those, (R,), and the state before them, with room for what is to be said."""
+    width = max(map(len, texts))
+    rows = [[PAD] * (width - len(text)) + text for text in texts]
+    tokens = torch.tensor(rows, device=model.device)  # (R, P)
+    lengths = torch.tensor([len(text) for text in texts], device=model.device)
+    real = torch.arange(width, device=model.device) >= width - lengths[:, None]
+    module: Any = model.module  # any language model: `start`, `advance` and `step` are the same for all
+    with silenced(module), model.autocast():
+        state = module.start(rows=len(texts), capacity=width + limit - 1)
+        if width > 1:
+            padded = min(map(len, texts)) < width
+            _, state = module.advance(tokens[:, :-1], state, real[:, :-1] if padded else None)
+    return tokens[:, -1], state
+
+
+def steps(
+    model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """One turn of a batch: at each step a token of every row and its log-probability, both (R,).
+
+    Between the steps the caller is left alone: gradients, precision and tapes are as they were.
+    """
+    marks, chosen = marks_of(model), list[Tensor]()
+    prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
+    pick = _pick(model, batch, manner, turn, chosen)
+    stop = -1 if marks.end is None else marks.end  # no token is -1
+    module: Any = model.module
+    said = stream(module, state, prompt, pick, limit, stop)
+    while True:
+        with silenced(model.module), model.autocast():
+            tokens = next(said, None)
+        if tokens is None:
+            return
+        yield tokens, chosen[-1]
+
+
+def _pick(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, chosen: list[Tensor]) -> Pick:
+    """How a token of each row is chosen; its log-probability is noted."""
+    silent = torch.tensor(marks_of(model).silent, dtype=torch.long, device=model.device)
+    samplers = [manner.sampler(one.index, turn, model.device) for one in batch] if manner.temperature else []
+
+    def pick(logits: Tensor) -> Tensor:
+        logps = F.log_softmax(logits.float(), dim=-1)
+        logits = logits.float().index_fill(1, silent, NEVER)
+        if samplers:
+            tokens = torch.cat([sampler(row) for sampler, row in zip(samplers, logits.split(1))])
+        else:
+            tokens = greedy(logits)
+        chosen.append(logps.gather(1, tokens[:, None])[:, 0])
+        return tokens
+
+    return pick

@@ -1,0 +1,154 @@
+"""The topics of `regard explain`: figures in the terminal, JSON for scripts, one HTML file."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.checkpoint import mark, save_step, save_tensors, write_json
+from regard.cli.topics import TOPICS
+from regard.config import to_json
+from regard.data.sources import Lines, Pairs
+from regard.data.tokenizers import train_tokenizer
+from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
+from regard.objectives import MaskedTokens, NextToken, Objective, TeacherForcing
+from regard.recipes import KINDS, Plan, Recipe
+
+Regard = Callable[..., Any]
+
+LINES = ["a dog , a cat", "the cat sat .", "a cat and the dog"]
+QUICK = {
+    "attention": ["--steps", 1],
+    "scaling": ["--keys", 4],
+    "masking": ["--steps", 1],
+    "heads": ["--steps", 1],
+    "positions": ["--steps", 1, "--length", 6],
+    "residuals": ["--steps", 1, "--length", 6],
+    "layers": ["--length", 64, "--width", 8],
+    "gradients": ["--length", 6, "--seconds", 0],
+}
+
+
+@pytest.mark.parametrize("topic", QUICK)
+def test_a_topic_is_told_in_the_terminal_and_as_a_page(regard: Regard, topic: str) -> None:
+    told = regard("explain", topic, *QUICK[topic], "-o", "out/page.html")
+    assert told.code == 0, told.err
+    page = Path("out/page.html").read_text(encoding="utf-8")
+    assert told.out.rstrip().endswith("out/page.html")
+    assert "<svg" in page
+    if topic == "layers":
+        for layer, billions in {"self-attention": 4, "recurrent": 16, "convolutional": 6}.items():
+            assert re.search(rf"^{layer} +\S+ +{billions}·10⁹ +{billions}·10⁹", told.out, re.MULTILINE)
+    assert not re.search(r'(?:src|href)="(?!#)', page)  # nothing is loaded from anywhere
+
+
+def test_without_a_topic_they_are_listed(regard: Regard) -> None:
+    said = regard("explain")
+    assert said.code == 0
+    assert all(topic in said.out for topic in QUICK)
+    assert not said.err
+
+
+@pytest.mark.parametrize("topic", [name for group in TOPICS.values() for name in group])
+def test_the_help_of_a_topic_teaches(regard: Regard, topic: str) -> None:
+    said = regard("explain", topic, "--help")
+    assert said.code == 0
+    assert f"regard explain {topic}" in said.out
+    assert topic in QUICK
+
+
+def test_the_worked_example(regard: Regard) -> None:
+    found = json.loads(regard("explain", "attention", "--steps", 2, "--layer", -1, "--json").out)
+    assert found["textbook"]["scores"] == [112, 96]
+    assert found["textbook"]["scaled"] == [14, 12]
+    assert [round(weight, 2) for weight in found["textbook"]["weights"]] == [0.88, 0.12]
+    assert found["difference"] < 1e-6
+    assert found["block"] == "stack.blocks.1"
+    assert found["word"] == "tree"
+    assert sum(found["real"]["weights"]) == pytest.approx(1.0)
+    assert found["real"]["weights"] == pytest.approx(found["heads"][found["head"]])
+
+
+@pytest.mark.parametrize("topic", ["attention", "masking", "positions", "residuals", "scaling"])
+def test_the_seed_decides(regard: Regard, topic: str) -> None:
+    first, same, other = (
+        regard("explain", topic, *QUICK[topic], "--json", "--seed", seed).out.replace(f'"seed": {seed}', "")
+        for seed in (1, 1, 2)
+    )
+    assert first == same != other
+
+
+MODELS: dict[str, tuple[ModelConfig, Objective]] = {
+    "gpt": (GptConfig(width=16, heads=2, layers=2, inner=24, context=32), NextToken()),
+    "gpt-xl": (
+        GptConfig(width=16, heads=2, layers=2, inner=24, positions="xl", norm_place="post", memory=4), NextToken()
+    ),
+    "bert": (BertConfig(width=16, heads=2, layers=2, inner=24, context=32), MaskedTokens()),
+    "albert": (BertConfig(width=16, heads=2, layers=2, inner=24, context=32, groups=1), MaskedTokens()),
+    "transformer": (TransformerConfig(width=16, heads=2, layers=2, inner=24, context=32), TeacherForcing()),
+}  # fmt: skip
+
+
+def saved(name: str) -> Path:
+    """A run whose only step holds the model as it is first built."""
+    config, objective = MODELS[name]
+    tokenizer = train_tokenizer("word", LINES, 40)
+    vocabularies = ("source_vocab", "target_vocab") if name == "transformer" else ("vocab",)
+    config = type(config)(**{**vars(config), **dict.fromkeys(vocabularies, tokenizer.size)})  # type: ignore[arg-type]
+    data = Pairs() if name == "transformer" else Lines()
+    recipe = Recipe("tiny", "a tiny one", data, config, objective, Plan(), ("perplexity",))
+    run, module = Path("runs") / name, config.build()
+    files: dict[str, Any] = {
+        "model.json": to_json(config, KINDS),
+        "weights.safetensors": lambda path: save_tensors(path, module.state_dict()),
+        "target.json": tokenizer.save,
+        **({"source.json": tokenizer.save} if name == "transformer" else {}),
+    }
+    run.mkdir(parents=True)
+    write_json(run / "recipe.json", to_json(recipe, KINDS))
+    save_step(run, 7, files, keep=1)
+    mark(run, "best", 7)
+    return run
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_ones_own(regard: Regard, name: str) -> None:
+    run = saved(name)
+    said = regard("explain", "attention", run, "a cat sat", "--word", 1, "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["difference"] < 1e-6
+    assert "cat" in " ".join(found["text"])
+    found = json.loads(regard("explain", "heads", run, "the dog , a cat .", "-o", "heads.html", "--json").out)
+    assert found["page"] == "heads.html"
+    assert [one["head"] for one in found["heads"]] == [0, 1, 0, 1, -1]  # two layers of two heads
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["scalin"], 'Did you mean "scaling"'),
+        (["scaling", "-o", "curve.svg"], ".html"),
+        (["scaling", "--keys", 1], "--keys"),
+        (["attention", "--steps", 1, "--layer", 2], "--layer 2: there are layers 0 to 1"),
+        (["attention", "--steps", 1, "--head", 4], "--head 4: there are heads 0 to 3"),
+        (["attention", "--steps", 1, "--word", -7], "--word -7: there are words 0 to 5"),
+        (["attention", "nowhere", "text"], "nowhere"),
+        (["layers", "--length", 3], "--length"),
+    ],
+)
+def test_mistakes_are_answered_in_a_line(regard: Regard, arguments: list[object], told: str) -> None:
+    said = regard("explain", *arguments)
+    assert said.code == 2
+    assert told in said.err
+    assert len(said.err.strip().splitlines()) == 1
+
+
+def test_a_model_without_blocks_and_a_text_of_nothing(regard: Regard, classifier: Path) -> None:
+    said = regard("explain", "heads", classifier, "ab ba")
+    assert said.code == 2
+    assert "no Transformer blocks" in said.err
+    assert "nothing to read" in regard("explain", "attention", saved("gpt")).err

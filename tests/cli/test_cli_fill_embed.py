@@ -1,0 +1,102 @@
+"""`regard fill` and `regard embed`: lines in, guesses or vectors out, in their order."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard import embed, fill, load
+from regard.cli import main
+from tiny_public import bert
+
+Regard = Callable[..., "Said"]  # noqa: F821
+Make = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("public")
+    bert(folder)
+    return folder
+
+
+def test_fill_shows_the_likeliest(regard: Regard, public: Path) -> None:
+    said = regard("fill", public, "The [MASK] stood by the [MASK].", "--top", 2)
+    (one,) = fill(load(public, device="cpu"), ["The [MASK] stood by the [MASK]."], top=2)
+    text, first, second = said.out.rstrip("\n").split("\t")
+    assert (said.code, text) == (0, one.text)
+    for shown, guesses in zip((first, second), one.masks):
+        assert shown == " ".join(f"{guess.text} {guess.probability:.4f}" for guess in guesses)
+
+
+def test_fill_answers_lines_in_place(regard: Regard, public: Path) -> None:
+    said = regard("fill", public, "--json", stdin="a [MASK]\n\n[MASK] rain\n")
+    answers = [json.loads(line) for line in said.out.splitlines()]
+    assert [one["line"] for one in answers] == [1, 2, 3]
+    assert (answers[1]["text"], answers[1]["masks"]) == ("", [])
+    assert len(answers[0]["masks"][0]) == 5
+    assert regard("fill", public, stdin="\n").out == "\n"
+
+
+def test_fill_without_a_mask(regard: Regard, public: Path, language: Path) -> None:
+    said = regard("fill", public, stdin="[MASK]\n\nthe heron\n")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "error: line 3: no [MASK] in 'the heron'; write [MASK] where a token is to be found.\n"
+    assert "use: regard generate" in regard("fill", language, "a [MASK]").err
+
+
+def test_embed_writes_an_npz(public: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("the grey heron\n\na lantern\n", encoding="utf-8")
+    expected = embed(load(public, device="cpu"), ["the grey heron", "", "a lantern"])
+    assert main(["embed", str(public), str(lines)]) == 0
+    found = np.load(io.BytesIO(capsysbinary.readouterr().out))
+    assert found.files == ["vectors"]
+    np.testing.assert_allclose(found["vectors"], expected.vectors, atol=1e-6)
+    out = tmp_path / "deep" / "out.npz"
+    assert main(["embed", str(public), str(lines), "--pool", "tokens", "--normalise", "-o", str(out)]) == 0
+    assert capsysbinary.readouterr().out == b""
+    whole = np.load(out)
+    assert whole["lengths"].tolist() == [5, 2, 4]
+    np.testing.assert_allclose(np.linalg.norm(whole["vectors"], axis=1), 1.0, atol=1e-5)
+
+
+def test_embed_json_and_many_lines(
+    regard: Regard, public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = ["rain " * (1 + row % 7) for row in range(40)]
+    text = "\n".join(lines) + "\n"
+    said = regard("embed", public, "--json", stdin=text)
+    answers = [json.loads(line) for line in said.out.splitlines()]
+    assert [one["line"] for one in answers] == list(range(1, 41))
+    monkeypatch.setattr("regard.cli.embed.TOGETHER", 15)
+    assert regard("embed", public, "-o", tmp_path / "out.npz", stdin=text).code == 0
+    vectors = np.load(tmp_path / "out.npz")["vectors"]
+    np.testing.assert_allclose(vectors, [one["vector"] for one in answers], atol=1e-5)
+    assert np.allclose(vectors[0], vectors[7], atol=1e-6)
+    tokens = regard("embed", public, "--json", "--pool", "tokens", stdin="rain\n")
+    assert len(json.loads(tokens.out)["vectors"]) == 3
+    assert regard("embed", public, "-o", tmp_path / "none.npz", stdin="").code == 0
+    assert np.load(tmp_path / "none.npz")["vectors"].shape == (0, 16)
+
+
+def test_embed_refuses_what_cannot_be(regard: Regard, public: Path, language: Path) -> None:
+    assert "line 2: 60 tokens, but at most 38" in regard("embed", public, stdin="a\n" + "a " * 60 + "\n").err
+    assert 'Did you mean "mean"' in regard("embed", public, "--pool", "meen", stdin="a\n").err
+    assert "pool=first" in regard("embed", language, "--pool", "first", stdin="a\n").err
+
+
+def test_embed_keeps_binary_from_a_terminal(regard: Regard, public: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.cli.embed.sys.stdout.isatty", lambda: True, raising=False)
+    said = regard("embed", public, stdin="a\n")
+    assert said.code == 2
+    assert "--out out.npz" in said.err
+
+
+def test_every_kind_of_model_embeds(regard: Regard, translator: Make, classifier: Path, language: Path) -> None:
+    for run in (translator(), classifier, language):
+        said = regard("embed", run, "--json", stdin="abc\n\n")
+        assert (said.code, len(said.out.splitlines())) == (0, 2)

@@ -1,0 +1,172 @@
+"""Embed: the mean of real states, the first, or all; as a directory of sentence-transformers asks for it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regard import UserError, embed, load
+from regard.verbs import Loaded
+from regard.verbs.pooling import Pooling, pooling_of, transformer_in
+from tiny_public import bert, gpt2, transformers
+
+TEXTS = ["The grey heron", "", "rain fell on the tin roof all through the night", "a", "the old harbour door"]
+
+
+@pytest.fixture(scope="module")
+def berts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("bert")
+    return folder, bert(folder)
+
+
+@pytest.fixture(scope="module")
+def model(berts: tuple[Path, Any]) -> Loaded:
+    return load(berts[0], device="cpu")
+
+
+def sentences(
+    root: Path, pooling: dict[str, Any], place: str = "", normal: bool = False, limits: dict[str, Any] | None = None
+) -> Path:
+    """A directory as `sentence-transformers` writes it, around a tiny BERT."""
+    bert(root / place)
+    kinds = [("Transformer", place), ("Pooling", "1_Pooling"), *([("Normalize", "2_Normalize")] if normal else [])]
+    modules = [
+        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for at, (kind, path) in enumerate(kinds)
+    ]
+    (root / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (root / "1_Pooling").mkdir()
+    (root / "1_Pooling" / "config.json").write_text(json.dumps(pooling), encoding="utf-8")
+    if limits is not None:
+        (root / place / "sentence_bert_config.json").write_text(json.dumps(limits), encoding="utf-8")
+    return root
+
+
+MEAN = {"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
+FIRST = {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+
+
+def reference(folder: Path, body: Any, texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The states of a padded batch, and which of them are real."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(texts, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        return body(**ids).last_hidden_state, ids["attention_mask"].bool()
+
+
+def test_means_firsts_and_tokens_are_the_references(berts: tuple[Path, Any], model: Loaded) -> None:
+    states, real = reference(berts[0], berts[1].bert, TEXTS)
+    mean = (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+    expected = {"mean": mean, "first": states[:, 0], "tokens": states[real]}
+    for pool, vectors in expected.items():
+        for normalise in (False, True):
+            found = embed(model, TEXTS, pool, normalise)
+            wanted = F.normalize(vectors, dim=-1) if normalise else vectors
+            assert found.vectors.dtype == np.float32
+            np.testing.assert_allclose(found.vectors, wanted, atol=1e-4)
+            assert found.lengths.tolist() == (real.sum(1).tolist() if pool == "tokens" else [1] * len(TEXTS))
+    np.testing.assert_array_equal(embed(model, TEXTS).vectors, embed(model, TEXTS, "mean", False).vectors)
+
+
+@pytest.mark.parametrize("pool", ["mean", "first", "tokens"])
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "language", "translator", "classifier"])
+def test_order_and_company_change_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, translator: Callable[..., Path], kind: str, pool: str
+) -> None:
+    make = {"bert": bert, "gpt2": gpt2}
+    if kind in make:
+        make[kind](tmp_path)
+    path = tmp_path if kind in make else translator() if kind == "translator" else request.getfixturevalue(kind)
+    model = load(path, device="cpu", long="truncate")
+    if pool == "first" and model.module.task == "language":
+        with pytest.raises(UserError, match="pool=first"):
+            embed(model, TEXTS, pool)
+        return
+    together = embed(model, TEXTS, pool, batch_tokens=64)
+    assert together.vectors.shape == (together.lengths.sum(), model.module.config.width)
+    assert np.isfinite(together.vectors).all()
+    ends = together.lengths.cumsum()
+    for row, text in enumerate(TEXTS):
+        alone = embed(model, [text], pool)
+        np.testing.assert_allclose(
+            alone.vectors, together.vectors[ends[row] - together.lengths[row] : ends[row]], atol=1e-5
+        )
+    assert embed(model, [], pool).vectors.shape == (0, model.module.config.width)
+
+
+def test_a_translator_gives_the_states_of_its_source(translator: Callable[..., Path]) -> None:
+    model = load(translator(), device="cpu")
+    tokens = torch.tensor([model.tokenizer.encode("abc")])
+    state = model.module.start(tokens)
+    np.testing.assert_allclose(embed(model, ["abc"], "tokens").vectors, state.memory.values[0].detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("place", ["", "0_Transformer"])
+def test_the_settings_of_sentence_transformers(tmp_path: Path, place: str) -> None:
+    limits = {"max_seq_length": 6, "do_lower_case": True}
+    root = sentences(tmp_path, FIRST, place, normal=True, limits=limits)
+    assert transformer_in(root) == root / place
+    assert pooling_of(root / place) == Pooling("first", True, longest=6, lower=True)
+    model = load(transformer_in(root), device="cpu", long="truncate")
+    body = transformers.AutoModel.from_pretrained(root / place).eval()
+    states, _ = reference(root / place, body, ["the grey", "rain fell on the"])  # four tokens and two marks
+    found = embed(model, ["THE grey", "rain fell on the tin roof"])
+    np.testing.assert_allclose(found.vectors, F.normalize(states[:, 0], dim=-1), atol=1e-4)
+    plain = embed(model, ["the grey"], "mean", normalise=False)
+    assert np.linalg.norm(plain.vectors) != pytest.approx(1.0, abs=1e-3)
+    with pytest.raises(UserError, match="line 1: 6 tokens, but at most 4 are read"):
+        embed(load(transformer_in(root), device="cpu"), ["rain fell on the tin roof"])
+
+
+def test_a_prompt_of_the_models_own(tmp_path: Path) -> None:
+    root = sentences(tmp_path, MEAN)
+    settings = {"prompts": {"query": "the ", "passage": ""}, "default_prompt_name": "query"}
+    plain = embed(load(root, device="cpu"), ["the heron"]).vectors
+    (root / "config_sentence_transformers.json").write_text(json.dumps(settings), encoding="utf-8")
+    np.testing.assert_array_equal(embed(load(root, device="cpu"), ["heron"]).vectors, plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}, "pooling_mode_max_tokens: no such"),
+        ({"pooling_mode_cls_token": True}, "one way of pooling"),
+        ({"pooling_mode_mean_tokens": False}, "no pooling"),
+        ({"pooling_mode_mean_tokens": False, "pooling_mode": "lasttoken"}, "pooling_mode_lasttoken"),
+    ],
+)
+def test_poolings_that_we_lack(tmp_path: Path, change: dict[str, Any], told: str) -> None:
+    root = sentences(tmp_path, {**MEAN, **change})
+    with pytest.raises(UserError, match=told):
+        embed(load(root, device="cpu"), ["a"])
+
+
+def test_modules_that_we_lack(tmp_path: Path) -> None:
+    root = sentences(tmp_path, MEAN)
+    listed = json.loads((root / "modules.json").read_text(encoding="utf-8"))
+    listed.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (root / "modules.json").write_text(json.dumps(listed), encoding="utf-8")
+    with pytest.raises(UserError, match="Dense: no such module"):
+        embed(load(root, device="cpu"), ["a"])
+    (root / "modules.json").write_text(json.dumps(listed[1:2]), encoding="utf-8")
+    with pytest.raises(UserError, match="should be Transformer, Pooling"):
+        embed(load(root, device="cpu"), ["a"])
+    (root / "modules.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match="should be a list of modules"):
+        embed(load(root, device="cpu"), ["a"])
+
+
+def test_a_newer_file_names_its_pooling(tmp_path: Path) -> None:
+    assert pooling_of(sentences(tmp_path, {"pooling_mode": "cls"})).pool == "first"
+
+
+def test_a_choice_that_does_not_exist(model: Loaded) -> None:
+    with pytest.raises(UserError, match=r'pool=meen: no such choice. Did you mean "mean"'):
+        embed(model, ["a"], "meen")
+    with pytest.raises(UserError, match="pass a list"):
+        embed(model, "a")

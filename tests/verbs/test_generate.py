@@ -1,0 +1,293 @@
+"""Generate: equal to the reference, equal in any company, ended where it should be, in pieces or at once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard import UserError, generate, load, record, speak
+from regard.data.sources import Lines
+from regard.data.streams import Book
+from regard.data.tokenizers import train_tokenizer
+from regard.models import GptConfig, LstmnConfig, ModelConfig
+from regard.objectives import NextToken
+from regard.recipes import Plan, Recipe
+from regard.verbs import Loaded
+from tiny_public import CONTEXT, LINES, gpt2, transformers
+
+PROMPTS = ["the grey", "a", "rain fell on", "Η βάρκα 🙂", "", "the grey"]
+DRAWN = {"temperature": 1.3, "top_k": 30, "top_p": 0.95, "seed": 4}
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object]:
+    folder = tmp_path_factory.mktemp("public")
+    return folder, gpt2(folder)
+
+
+@pytest.fixture(scope="module")
+def model(public: tuple[Path, object]) -> Loaded:
+    return load(public[0], device="cpu")
+
+
+SHAPE = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "dropout": 0.0}
+OURS: dict[str, Callable[[int], ModelConfig]] = {
+    "gpt": lambda vocab: GptConfig(**SHAPE, vocab=vocab, context=24),
+    "relative": lambda vocab: GptConfig(**SHAPE, vocab=vocab, context=24, positions="t5"),
+    "xl": lambda vocab: GptConfig(**SHAPE, vocab=vocab, positions="xl", memory=40),
+    "lstmn": lambda vocab: LstmnConfig(vocab=vocab, width=12, embed=8, context=24),
+}
+
+
+@pytest.fixture(scope="module")
+def ours() -> Callable[..., Loaded]:
+    """Makes a language model of ours, of a family, with weights that are far from even."""
+    made: dict[str, Loaded] = {}
+
+    def make(family: str, running: bool = False, long: str = "error") -> Loaded:
+        name = f"{family}-{running}"
+        if name not in made:
+            tokenizer = train_tokenizer("char", LINES, 90)
+            config = OURS[family](tokenizer.size)
+            data = Book() if running else Lines()
+            recipe = Recipe("tiny", "a tiny model", data, config, NextToken(), Plan(), ("perplexity",))
+            made[name] = Loaded(Path(name), config.build().eval(), torch.device("cpu"), tokenizer, recipe=recipe)
+            with torch.no_grad():
+                torch.manual_seed(8)
+                for weight in made[name].module.parameters():
+                    weight.copy_(0.5 * torch.randn_like(weight))
+                if family == "gpt":  # its end is never the likeliest, so that it meets the end of the context
+                    made[name].module.embedding.tokens.weight[tokenizer.marks.end] = 0.0
+        return replace(made[name], long=long)
+
+    return make
+
+
+def by_definition(model: Loaded, read: list[int], limit: int) -> list[int]:
+    """The whole text read anew for every token."""
+    said: list[int] = []
+    marks = model.target_tokenizer.marks
+    for _ in range(limit):
+        logits = model.logits(torch.tensor([read + said]))[0, -1].clone()
+        logits[list(marks.silent)] = float("-inf")
+        token = int(logits.argmax())
+        if token == marks.end:
+            break
+        said.append(token)
+    return said
+
+
+def test_greedy_is_the_references(public: tuple[Path, object], model: Loaded) -> None:
+    folder, reference = public
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left", pad_token="<|endoftext|>")
+    prompts = [prompt for prompt in PROMPTS if prompt]
+    found = generate(model, prompts, limit=14)
+    for prompt, one in zip(prompts, found):
+        ids = tokenizer(prompt, return_tensors="pt")
+        expected = reference.generate(**ids, do_sample=False, max_new_tokens=14, pad_token_id=0)[0]
+        assert _until_end(expected[ids["input_ids"].shape[1] :].tolist()) == one.tokens
+    batch = tokenizer(prompts, return_tensors="pt", padding=True)
+    padded = reference.generate(**batch, do_sample=False, max_new_tokens=14, pad_token_id=0)
+    assert [_until_end(row) for row in padded[:, batch["input_ids"].shape[1] :].tolist()] == [
+        one.tokens for one in found
+    ]
+    assert len({tuple(one.tokens) for one in found}) > 2, "the model says the same to everything: nothing was tested"
+
+
+def _until_end(tokens: list[int]) -> list[int]:
+    return tokens[: tokens.index(0)] if 0 in tokens else tokens  # <|endoftext|> is 0
+
+
+@pytest.mark.parametrize("family", OURS)
+def test_greedy_is_the_definition_in_every_family(ours: Callable[..., Loaded], family: str) -> None:
+    model = ours(family)
+    begin = model.target_tokenizer.marks.begin
+    for prompt, one in zip(PROMPTS, generate(model, PROMPTS, limit=9)):
+        read = [begin, *model.target_tokenizer.encode(prompt)]
+        if model.longest is None or len(read) + 9 <= model.longest:
+            assert one.tokens == by_definition(model, read, 9)
+
+
+@pytest.mark.parametrize("how", [{}, DRAWN, {"beam": 3}], ids=["greedy", "drawn", "beam"])
+@pytest.mark.parametrize("family", [*OURS, "public"])
+def test_an_answer_is_the_same_in_any_company(
+    ours: Callable[..., Loaded], model: Loaded, family: str, how: dict[str, float]
+) -> None:
+    model = model if family == "public" else ours(family, long="truncate")
+    together = generate(model, PROMPTS, limit=8, **how)
+    company = generate(model, [*PROMPTS, LINES[0], "b" * 11], limit=8, **how)
+    assert [one.tokens for one in company[: len(PROMPTS)]] == [one.tokens for one in together]
+    for index, one in enumerate(together):
+        (alone,) = list(generate(model, [PROMPTS[index]], limit=8, **how)) if how != DRAWN else [one]
+        assert (alone.tokens, alone.text, alone.ended) == (one.tokens, one.text, one.ended)
+        np.testing.assert_allclose(alone.logps, one.logps, atol=1e-4)
+
+
+def test_draws_follow_from_the_seed_and_the_number_of_the_prompt(model: Loaded) -> None:
+    first, second = generate(model, ["the grey", "the grey"], limit=12, **DRAWN)
+    assert first.tokens != second.tokens
+    assert generate(model, ["the grey"], limit=12, **DRAWN)[0].tokens == first.tokens
+    assert generate(model, ["the grey"], limit=12, **{**DRAWN, "seed": 5})[0].tokens != first.tokens
+    (sure,) = generate(model, ["the grey"], limit=12, temperature=1.0, top_k=1)
+    assert sure.tokens == generate(model, ["the grey"], limit=12)[0].tokens
+
+
+@pytest.mark.parametrize("how", [{}, DRAWN, {"beam": 3}], ids=["greedy", "drawn", "beam"])
+def test_logps_are_those_of_a_forced_pass(model: Loaded, how: dict[str, float]) -> None:
+    tokenizer = model.target_tokenizer
+    for one in generate(model, [prompt for prompt in PROMPTS if prompt], limit=10, **how):
+        read, told = tokenizer.encode(one.prompt), [*one.tokens, tokenizer.marks.end][: len(one.logps)]
+        logps = model.logits(torch.tensor([read + told])).log_softmax(-1)[0, len(read) - 1 : -1]
+        expected = logps.gather(1, torch.tensor(told)[:, None])[:, 0]
+        np.testing.assert_allclose(one.logps, expected, atol=1e-4)
+        assert len(one.logps) - len(one.tokens) == (one.ended == "end" or "beam" in how)
+
+
+def test_a_beam_finds_what_greedy_misses(model: Loaded) -> None:
+    for prompt in ("the grey", "a lantern"):
+        narrow, wide = (generate(model, [prompt], limit=6, beam=beam)[0] for beam in (2, 8))
+        assert wide.logps.mean() >= narrow.logps.mean() - 1e-5
+
+
+@pytest.mark.parametrize("how", [{}, {**DRAWN, "temperature": 2.0}], ids=["greedy", "drawn"])
+def test_pieces_make_up_the_answer_and_never_half_a_character(model: Loaded, how: dict[str, float]) -> None:
+    for prompt in PROMPTS:
+        (one,) = generate(model, [prompt], limit=25, **how)
+        pieces = list(speak(model, prompt, limit=25, **how))
+        assert "".join(piece.text for piece in pieces) == one.text
+        assert [piece.token for piece in pieces if piece.token is not None] == one.tokens
+        assert (pieces[-1].ended, {piece.ended for piece in pieces[:-1]}) == (one.ended, {""} if pieces[1:] else set())
+        np.testing.assert_allclose([piece.logp for piece in pieces], one.logps, atol=1e-4)
+
+
+def test_a_character_of_several_tokens_is_one_piece(model: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is made to say a smiley, byte by byte."""
+    tokenizer = model.target_tokenizer
+    wanted = tokenizer.encode("a 🙃z")
+    said = iter(wanted)
+    monkeypatch.setattr("regard.verbs.telling.greedy", lambda logits: torch.tensor([next(said)]))
+    texts = [piece.text for piece in speak(model, "the", limit=len(wanted))]
+    assert "".join(texts) == "a 🙃z"
+    assert "🙃" in texts
+    assert not any("\N{REPLACEMENT CHARACTER}" in text for text in texts)
+
+
+def test_words_come_with_the_spaces_before_them() -> None:
+    """Where a tokenizer puts spaces before words, the seam between prompt and answer has one too."""
+    tokenizer = train_tokenizer("bpe", LINES, 120)
+    config = GptConfig(**SHAPE, vocab=tokenizer.size, context=24)
+    recipe = Recipe("tiny", "tiny", Lines(), config, NextToken(), Plan(), ())
+    torch.manual_seed(2)
+    model = Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), tokenizer, recipe=recipe)
+    (one,) = generate(model, ["the grey"], limit=12, temperature=3.0)
+    whole = tokenizer.decode(tokenizer.encode("the grey") + one.tokens)
+    assert one.prompt + one.text == whole
+    assert "".join(piece.text for piece in speak(model, "the grey", limit=12, temperature=3.0)) == one.text
+
+
+@pytest.mark.parametrize("long", ["error", "truncate"])
+@pytest.mark.parametrize("beam", [1, 2])
+def test_an_answer_stops_at_the_end_of_the_context(ours: Callable[..., Loaded], long: str, beam: int) -> None:
+    model = ours("gpt", long=long)
+    short, near = generate(model, ["a", "the grey heron stood i"], limit=100, beam=beam)
+    assert {short.ended, near.ended} == {"context"}
+    assert len(short.tokens) == 24 - 2 + (beam == 1)  # the last token said is not read
+    assert len(near.tokens) == 24 - 23 + (beam == 1)
+
+
+def test_a_window_slides_and_company_does_not_matter(ours: Callable[..., Loaded]) -> None:
+    model = ours("gpt", long="window")
+    for how in ({}, DRAWN):
+        found = generate(model, ["a", "the grey heron"], limit=70, **how)
+        assert generate(model, ["a"], limit=70, **how)[0].tokens == found[0].tokens
+        assert "".join(piece.text for piece in speak(model, "a", limit=70, **how)) == found[0].text
+
+    # By the definition: what follows the end of a context was read from the last half of it.
+    (one,) = generate(model, ["a"], limit=70)
+    assert (len(one.tokens), one.ended) == (70, "limit")
+    whole = [model.target_tokenizer.marks.begin, *model.target_tokenizer.encode("a"), *one.tokens]
+    assert by_definition(model, whole[:2], 23) == whole[2:25]
+    assert by_definition(model, whole[25 - 12 : 25], 13) == whole[25:38]
+    assert by_definition(model, whole[38 - 12 : 38], 13) == whole[38:51]
+
+
+def test_a_prompt_past_the_context(ours: Callable[..., Loaded]) -> None:
+    text = "the grey heron stood in the shallow water"
+    with pytest.raises(UserError, match=r"prompt 2: 41 tokens, but the model reads at most 23.*--long window"):
+        generate(ours("gpt"), ["a", text])
+    assert generate(ours("gpt", long="truncate"), [text], limit=1)[0].prompt == text[:23]
+    assert generate(ours("gpt", long="window"), [text], limit=1)[0].prompt == text[-23:]
+
+
+def test_an_empty_prompt(tmp_path: Path, ours: Callable[..., Loaded], model: Loaded) -> None:
+    end = model.target_tokenizer.marks.end
+    assert generate(model, [""], limit=5)[0].tokens == by_definition(model, [end], 5)
+    gpt2(tmp_path, marked=False)
+    with pytest.raises(UserError, match="prompt 2: empty, and this model has no mark to begin with"):
+        generate(load(tmp_path, device="cpu"), ["a", ""])
+    with pytest.raises(UserError, match="no mark to begin with"):
+        generate(ours("gpt", running=True), [""])
+
+
+def test_a_model_without_an_end_mark_goes_on_to_the_limit(tmp_path: Path, ours: Callable[..., Loaded]) -> None:
+    gpt2(tmp_path, marked=False)
+    for model in (load(tmp_path, device="cpu"), ours("xl", running=True)):
+        (one,) = generate(model, ["the"], limit=11, temperature=1.0)
+        assert (len(one.tokens), len(one.logps), one.ended) == (11, 11, "limit")
+        with pytest.raises(UserError, match=r"beam=2.*no mark to end"):
+            generate(model, ["the"], beam=2)
+
+
+def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:
+    model = ours("gpt", running=True)
+    read = model.target_tokenizer.encode("the\n")
+    marks = replace(model.target_tokenizer.marks, begin=None, end=None)
+    plain = replace(model, target_tokenizer_=replace(model.target_tokenizer, marks=marks))
+    assert generate(model, ["the\n"], limit=5)[0].tokens == by_definition(plain, read, 5)
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"temperature": -1.0}, "temperature=-1.0"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"top_k": 3}, "top_k=3 with temperature=0"),
+        ({"temperature": 1.0, "top_p": 0.0}, "top_p is 0.0"),
+        ({"temperature": 1.0, "beam": 2}, "beam=2 with temperature=1.0"),
+        ({"limit": 0}, "limit=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"beam": 0}, "beam=0"),
+    ],
+)
+def test_settings_that_cannot_be(model: Loaded, how: dict[str, float], told: str) -> None:
+    with pytest.raises(UserError, match=told.replace("(", r"\(")):
+        generate(model, ["the"], **how)
+
+
+def test_one_text_is_no_list_and_a_translator_no_language_model(model: Loaded, translator: Callable[..., Path]) -> None:
+    with pytest.raises(UserError, match="pass a list"):
+        generate(model, "the grey")
+    with pytest.raises(UserError, match="regard translate"):
+        generate(load(translator(), device="cpu"), ["abc"])
+    assert generate(model, []) == []
+
+
+def test_speaking_leaves_the_caller_alone(model: Loaded) -> None:
+    for _ in speak(model, "the", limit=3):
+        assert torch.is_grad_enabled()
+
+
+def test_a_tape_gets_one_forced_pass(ours: Callable[..., Loaded]) -> None:
+    model = ours("gpt")
+    plain = generate(model, ["the", "a"], limit=4)
+    with record(model.module) as tape:
+        taped = generate(model, ["the", "a"], limit=4)
+    assert [one.tokens for one in taped] == [one.tokens for one in plain]
+    assert all(tape[name].shape[0] == 2 for name in tape.names())
+
+
+def test_the_context_of_a_public_model_is_its_own(model: Loaded) -> None:
+    assert model.longest == CONTEXT

@@ -35,7 +35,9 @@ SMALL = ["model.width=32", "model.embed=8", "plan.batch_tokens=512"]
 SHORT = {  # what to add to a command so that it takes a moment
     "train": [*SMALL, "--dry-run"],
     "ladder": [*SMALL, "--steps", "1", "--seeds", "1"],
-    "explain": ["--length", "8", "--seconds", "0"],
+    "explain gradients": ["--length", "8", "--seconds", "0"],
+    "explain layers": ["--length", "64", "--width", "8"],
+    **{f"explain {topic}": ["--steps", "1"] for topic in ("attention", "masking", "positions", "residuals", "heads")},
 }
 FILES = {
     "pairs.tsv": "3 février 2021\t2021-02-03\n2 June 1998\t1998-06-02\n" * 20,
@@ -65,6 +67,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plan = ["model.capacity=64", "plan.steps=4", "plan.evaluate=4", "plan.samples=4"]
     name, data = ("dates", DATES) if BABEL else ("translate", pairs)
     list(Run(override(find_recipe(name), [*data, *SMALL, *plan], KINDS), folder / "runs" / "dates"))
+    shutil.copytree(folder / "runs" / "dates", folder / "runs" / "translate")  # another, to start from
     return folder
 
 
@@ -120,7 +123,8 @@ def called(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
         data = subprocess.run(["bash", "-c", before.removesuffix("| ")], capture_output=True, check=True).stdout
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
     dates = DATES if "dates" in arguments and "--resume" not in arguments else []
-    return main([*arguments, *dates, *SHORT.get(arguments[0], [])])
+    short = SHORT.get(arguments[0], SHORT.get(" ".join(arguments[:2]), []))
+    return main([*arguments, *dates, *short])
 
 
 @pytest.mark.parametrize("page", named(PAGES))

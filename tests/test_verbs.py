@@ -277,7 +277,7 @@ def test_a_long_source_is_refused_by_number_or_cut(translator: Make) -> None:
 def test_a_verb_on_the_wrong_kind_of_model_names_the_right_one(
     translator: Make, language: Path, classifier: Path
 ) -> None:
-    with pytest.raises(UserError, match="regard score"):
+    with pytest.raises(UserError, match="regard generate"):
         translate(load(language, device="cpu"), ["a"])
     with pytest.raises(UserError, match="regard classify"):
         score(load(classifier, device="cpu"), ["a"])
@@ -286,7 +286,7 @@ def test_a_verb_on_the_wrong_kind_of_model_names_the_right_one(
 
 
 def test_loading_says_what_is_wrong(translator: Make, tmp_path: Path) -> None:
-    for settings in ({"precision": "fp8"}, {"long": "window"}, {"device": "tpu"}):
+    for settings in ({"precision": "fp8"}, {"long": "wrap"}, {"device": "tpu"}):
         with pytest.raises(UserError, match=next(iter(settings))):
             load(translator(), **settings)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="no such directory"):

@@ -80,7 +80,9 @@ class Tap:
     turns: int = 1  # how many layers share the module; each has a name of its own on the tape: "name[0]", "name[1]" …
     starts: dict[str, int] = field(default_factory=dict)  # queries read so far: where the next read begins on the tape
     reads: int = 0
-    ticket: Tensor = field(default_factory=lambda: torch.tensor(next(_NUMBERS)))  # by which compiled code finds the tap
+    ticket: Tensor = field(
+        default_factory=lambda: torch.tensor(next(_NUMBERS), device="cpu")
+    )  # by which compiled code finds the tap
 
     def write(self, weights: Tensor) -> None:
         """Puts the weights (B, [H,] Tq, Tk) of one read on the tape.

@@ -7,22 +7,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from regard.cli.cells import parameters, rungs
 from regard.cli.figures import deviation, spread
 from regard.cli.progress import follow
-from regard.models import Seq2SeqConfig
 from regard.train.events import Event, Finished, Started
 
 Regard = Callable[..., "Said"]  # noqa: F821
-
-
-def test_rungs_and_their_sizes() -> None:
-    found = rungs(Seq2SeqConfig(source_vocab=30, target_vocab=30))
-    assert next(iter(found)) == "no attention"
-    assert {"dot", "scaled_dot", "general", "additive", "cosine", "location"} < set(found)
-    assert found["general local-p"].window == "local-p"
-    config = Seq2SeqConfig(source_vocab=30, target_vocab=30, width=16)
-    assert parameters(config) == sum(weight.numel() for weight in config.build().parameters())
 
 
 def test_a_ladder_is_fair_and_resumes(regard: Regard, tiny: list[str], pairs: Path) -> None:
@@ -55,6 +44,55 @@ def test_a_spread_needs_two() -> None:
     assert spread("exact", 0.5, None) == "50.00%"
     assert spread("exact", 0.5, 0.25) == "50.00 ± 25.00 %"
     assert "±" not in spread("loss", 0.5, None)
+
+
+def families(tiny: list[str], pairs: Path) -> list[object]:
+    """The command that climbs from no attention to the Transformer in a moment."""
+    settings = [each for each in tiny if not each.startswith(("data.train", "model.", "plan.steps"))]
+    model = ["model=transformer", "model.width=24", "model.heads=3", "model.layers=1", "model.inner=48"]
+    joint = ["data.joint=true", "model.shared=all", "model.context=32", "model.dropout=0"]
+    return ["ladder", pairs, *model, *joint, *settings, "plan.select=bleu", "--steps", 6, "--seeds", 2, "--out", "lad"]
+
+
+def test_families_under_one_budget(regard: Regard, tiny: list[str], pairs: Path) -> None:
+    said = regard(*families(tiny, pairs), "plan.clip=0.5", "--quality", 0)
+    assert said.code == 0, said.err
+    assert "to BLEU 0.00" in said.out
+    assert "plan.rate" not in said.out  # both recipes here have the same
+    ladder = json.loads(Path("lad/ladder.json").read_text(encoding="utf-8"))
+    names = ["no attention", "additive", "general", "transformer sinusoidal", "transformer learned"]
+    assert [row["cell"] for row in ladder["rows"]] == names
+    sizes = [row["parameters"] for row in ladder["rows"]]
+    assert max(sizes) / min(sizes) < 1.11
+    assert ladder["quality"] == {"measure": "bleu", "value": 0.0}
+    for cell in ladder["cells"]:
+        assert cell["recipe"]["plan"]["clip"] == 0.5  # what is said of the plan holds for every rung
+        assert [point["step"] for point in cell["curve"]] == [3, 6]
+        assert 0 < cell["curve"][0]["seconds"] < cell["curve"][1]["seconds"] <= cell["training_seconds"]
+        assert cell["training_seconds"] < cell["seconds"]  # which has the evaluations too
+    for row in ladder["rows"]:
+        assert row["seconds_to_quality"]["reached"] == 2  # 0 is reached by all, at the first evaluation
+        firsts = [cell["curve"][0]["seconds"] for cell in ladder["cells"] if cell["cell"] == row["cell"]]
+        assert row["seconds_to_quality"]["mean"] == pytest.approx(sum(firsts) / 2)
+    page = Path("lad/ladder.html").read_text(encoding="utf-8")
+    assert "Quality against time: BLEU" in page
+    assert "model.positions" in page
+
+
+def test_some_rungs(regard: Regard, tiny: list[str], pairs: Path) -> None:
+    command = [*families(tiny, pairs), "--seeds", 1, "--json"]
+    said = regard(*command, "--rungs", "transformer-learned,no attention", "--quality", 101)
+    assert said.code == 0, said.err
+    rows = json.loads(said.out)["rows"]
+    assert [row["cell"] for row in rows] == ["no attention", "transformer learned"]
+    assert all(row["seconds_to_quality"] is None and row["published"] is None for row in rows)
+    assert {path.name for path in Path("lad/cells").iterdir()} == {"no-attention", "transformer-learned"}
+    other = regard(*command, "--rungs", "no attention", "--beam", 2)
+    assert other.code == 2
+    assert "other settings" in other.err
+    unknown = regard(*command, "--rungs", "additiv")
+    assert unknown.code == 2
+    assert 'Did you mean "additive"?' in unknown.err
 
 
 class Interrupted(Console):

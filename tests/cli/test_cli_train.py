@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -158,3 +159,76 @@ def test_ctrl_c_saves_and_the_run_goes_on(regard: Regard, tiny: list[str], tmp_p
     more = regard("train", "translate", "--resume", "--out", "run", "plan.minutes=0.0001", "--json")
     assert more.code == 0
     assert f"onward from step {step}" in more.err
+
+
+def test_running_text_says_something_in_the_end(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("the owl sat still,\nand the mouse sat too.\n\n" * 60, encoding="utf-8")
+    model = ["model.width=16", "model.heads=2", "model.layers=2", "model.inner=32", "model.context=18"]
+    plan = ["plan.steps=4", "plan.evaluate=4", "plan.batch_tokens=96", "plan.threads=1"]
+    said = regard("train", "shakespeare-cpu", "data=book", "data.train=book.txt", *model, *plan, "--out", "run")
+    assert (said.code, said.err) == (0, "")
+    assert "What it says" in said.out
+    assert said.out.count("and the mouse") > 3
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert all(part in page for part in ("What it says", "Where it looks"))
+    commands = said.out.partition("Next:")[2]
+    assert "regard generate run 'and the mouse' --temperature 0.8" in commands
+    look = shlex.split(next(line for line in commands.splitlines() if " look run " in line))
+    assert regard(*look[look.index("look") :]).code == 0
+    assert regard("generate", "run", "and the mouse", "--limit", 5).code == 0
+    # Every character of a file but the first is a target: it is read as one text, not as lines.
+    found = json.loads(regard("eval", "run", "--data", "book.txt", "--json").out)
+    whole = json.loads(regard("eval", "run", "--split", "train", "--json").out)
+    assert found["scores"]["loss"] == pytest.approx(whole["scores"]["loss"], abs=0.05)
+    assert regard("eval", "run", "--free-running").code == 0
+
+
+def test_gaps_are_filled_in_the_end(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the owl sat very still\nthe mouse sat too\n" * 30, encoding="utf-8")
+    model = ["model.width=16", "model.heads=2", "model.layers=1", "model.inner=32", "model.context=32"]
+    data = ["data.train=lines.txt", "data.tokens=word"]
+    said = regard("train", "masked", *data, *model, "plan.steps=4", "plan.evaluate=4", "--out", "run")
+    assert (said.code, said.err) == (0, "")
+    (command,) = [line for line in said.out.splitlines() if "regard fill run" in line]
+    assert "[MASK]" in command
+    assert regard("fill", "run", "the [MASK] sat").code == 0
+    first, second = (json.loads(regard("eval", "run", "--json").out)["scores"] for _ in range(2))
+    assert first == second  # the same tokens are hidden every time
+    assert regard("eval", "run", "--data", "lines.txt").code == 0
+    assert "reads both ways" in regard("eval", "run", "--free-running").err
+
+
+def test_a_public_checkpoint_is_gone_on_with_and_judged(regard: Regard, tmp_path: Path) -> None:
+    tiny_public = pytest.importorskip("tiny_public")
+    made = tiny_public.gpt2(tmp_path / "public")
+    (tmp_path / "lines.txt").write_text("\n".join(tiny_public.LINES * 6), encoding="utf-8")
+    before = regard("eval", "public", "--data", "lines.txt", "--json")
+    assert before.code == 0
+    assert "a public checkpoint comes without data; give --data FILE" in regard("eval", "public").err
+    settings = ["data.train=lines.txt", "data.valid=lines.txt", "plan.steps=10", "plan.evaluate=10", "plan.rate=1e-2"]
+    cost = json.loads(regard("train", "text", *settings, "from=public", "--dry-run", "--json").out)
+    assert cost["parameters"] == sum(weight.numel() for weight in made.parameters())
+    said = regard("train", "text", *settings, "from=public", "--out", "run")
+    assert (said.code, said.err) == (0, "")
+    after = json.loads(regard("eval", "run", "--json").out)
+    assert after["scores"]["loss"] < json.loads(before.out)["scores"]["loss"]
+    assert "onward from step 10" in regard("train", "text", "--resume", "--out", "run").out
+
+
+def test_download_brings_what_is_public_and_nothing_else(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr("regard.cli.fetch.download", lambda data, show: asked.append(data))
+    monkeypatch.setenv("REGARD_DATA", "nowhere")
+    monkeypatch.setenv("REGARD_CACHE", "nowhere")
+    said = regard("train", "shakespeare-cpu", "--download")
+    assert said.code == 2
+    assert "tinyshakespeare/input.txt" in said.err  # which the one here has not brought
+    assert [type(data).__name__ for data in asked] == ["Shakespeare"]
+    assert "--download" in regard("train", "shakespeare-cpu").err
+    assert len(asked) == 1
+
+
+def test_download_of_ones_own_files_is_refused(regard: Regard, tiny: list[str]) -> None:
+    said = regard("train", "translate", *tiny, "--download")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "--download: Pairs is not read from public files" in said.err

@@ -205,7 +205,7 @@ def test_a_source_past_the_limit_is_refused_by_its_line_or_cut(regard: Regard, t
     assert said.code == 2
     assert said.err == (
         "error: line 601: 40 tokens, but the model reads at most 32; "
-        "shorten it, or cut such lines with --long truncate\n"
+        "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)\n"
     )
     assert regard("translate", translator(), "--long", "truncate", stdin=lines).code == 0
     for command in ("score", "align"):
@@ -215,11 +215,11 @@ def test_a_source_past_the_limit_is_refused_by_its_line_or_cut(regard: Regard, t
 @pytest.mark.parametrize(
     ("command", "kind", "cure"),
     [
-        ("translate", "language", "regard score"),
+        ("translate", "language", "regard generate"),
         ("translate", "classifier", "regard classify"),
         ("score", "classifier", "regard classify"),
-        ("align", "language", "regard score"),
-        ("classify", "language", "regard score"),
+        ("align", "language", "regard generate"),
+        ("classify", "language", "regard generate"),
     ],
 )
 def test_a_verb_on_the_wrong_kind_of_model_names_the_right_one(

@@ -28,7 +28,7 @@ def test_every_kind_is_tried_at_every_length() -> None:
     found = finished(positions(trained=6, lengths=(6, 12), steps=2))
     assert [one.positions for one in found.reach] == [one.positions for one in found.order] == list(KINDS)
     assert all(one.lengths == [6, 12] and len(one.accuracy) == 2 for one in found.reach)
-    torch.testing.assert_close(torch.tensor(found.encodings), sinusoids(torch.arange(20), 64))
+    torch.testing.assert_close(torch.tensor(found.encodings), sinusoids(torch.arange(20), 48))
 
 
 def test_a_place_can_be_read_off_sinusoids_and_not_off_noise() -> None:

@@ -41,6 +41,17 @@ TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {  # what it goes out as, a
     "post": ("marian", {"shared": "target", "norm_place": "post"}),
     "post-joint": ("marian", {"shared": "all", "norm_place": "post", "scaled": False}),
     "post-sides": ("marian", {"shared": "sides", "norm_place": "post", "decoder_layers": 1, "decoder_heads": 3}),
+    "spelt-out": (
+        "marian",
+        {"norm_place": "post", "decoder_layers": 2, "decoder_inner": 20, "head_width": 6, "furthest": 9},
+    ),
+    "t5": (
+        "t5",
+        {
+            **{"positions": "t5", "norm": "rms", "epsilon": 1e-6, "attention_bias": False, "feed_bias": False},
+            **{"score": "dot", "scaled": False, "shared": "all", "buckets": 8, "furthest": 12, "dropout": 0.2},
+        },
+    ),
     "odd": ("marian", {"width": 15, "heads": 3, "norm_place": "post", "positions": "sinusoidal-halves"}),
 }
 
@@ -53,7 +64,6 @@ def lively(module: torch.nn.Module, seed: int = 0, marks: Marks = OURS) -> None:
             parameter.add_(0.3 * torch.randn_like(parameter))
         if getattr(module, "readout_bias", None) is not None:
             module.readout_bias[list(marks.silent)] -= 30.0
-            module.readout_bias[marks.end] += 2.5
 
 
 def run_of(run: Path, config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> regard.Loaded:
@@ -69,6 +79,7 @@ def run_of(run: Path, config: ModelConfig, source: Tokenizer | None, target: Tok
 
 
 def add_step(run: Path, step: int, config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> None:
+    torch.manual_seed(step)
     module = config.build()
     lively(module, step, target.marks)
     files = {
@@ -106,7 +117,7 @@ def opened(path: Path, auto: str) -> Any:
 @torch.no_grad()
 def test_translators(name: str, translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
     kind, settings = TRANSLATORS[name]
-    model = translator("word" if name == "pre" else "char", **settings)
+    model = translator("word" if name in ("pre", "pre-separate") else "char", **settings)
     done = regard.export(model, tmp_path / "out")
     assert done.kind == kind
     theirs = opened(tmp_path / "out", "AutoModelForSeq2SeqLM")
@@ -164,7 +175,7 @@ def test_a_language_model(tmp_path: Path) -> None:
     theirs, tokens = opened(tmp_path / "out", "AutoModelForCausalLM"), torch.tensor([[1, 4, 5, 6]])
     torch.testing.assert_close(theirs(tokens).logits, model.logits(tokens), atol=1e-4, rtol=0)
     assert (theirs.generation_config.eos_token_id, theirs.generation_config.suppress_tokens) == (2, [0, 1])
-    with pytest.raises(UserError, match=r"--to ctranslate2 is for translators, and this is made to language"):
+    with pytest.raises(UserError, match=r"--to ctranslate2 is for translators, and this is a language model"):
         regard.export(model, tmp_path / "engine", to="ctranslate2")
     assert not (tmp_path / "engine").exists()
 
@@ -266,6 +277,7 @@ def test_a_run_that_started_from_a_public_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [{"width": 12}, {"width": 15, "heads": 3, "gated": True, "norm": "rms"}])
 @torch.no_grad()
 def test_the_order_of_the_width_means_nothing(settings: dict[str, Any]) -> None:
+    torch.manual_seed(1)
     model = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 11, **settings}).build().eval().double()
     lively(model)
     moved = in_halves(model).double()
@@ -362,8 +374,17 @@ def test_the_mean_of_the_newest_steps(
 # -- to ctranslate2 ---------------------------------------------------------------------------------------------------
 
 
+def let_it_end(model: regard.Loaded) -> None:
+    """A random model goes on for ever, or stops at once; end is made likelier until sentences are sentences."""
+    for _ in range(100):
+        if max(len(one.tokens) for one in regard.translate(model, LINES, limit=20, align=False)) < 19:
+            break
+        model.module.readout_bias.data[model.target_tokenizer.marks.end] += 0.5
+
+
 def engine_says_the_same(model: regard.Loaded, folder: Path, pieces: Any = None) -> None:
     engine = pytest.importorskip("ctranslate2")
+    let_it_end(model)
     regard.export(model, folder, to="ctranslate2")
     names = json.loads(next(folder.glob("[st]*[rd]_vocabulary.json")).read_text()) if pieces else None
     if pieces is None:
@@ -376,7 +397,7 @@ def engine_says_the_same(model: regard.Loaded, folder: Path, pieces: Any = None)
     translator = engine.Translator(str(folder), device="cpu", compute_type="float32", intra_threads=1)
     compared = 0
     for beam, penalty in ((1, 1.0), (4, 0.0), (4, 0.6), (4, 1.0)):
-        search = {"beam_size": beam, "length_penalty": penalty, "patience": 10.0 if beam > 1 else 1.0}
+        search = {"beam_size": beam, "length_penalty": penalty, "patience": 100.0 if beam > 1 else 1.0}
         limits = {"max_decoding_length": 40, "min_decoding_length": 0}
         found = translator.translate_batch(given, **search, **limits, return_scores=True)
         for one, ours in zip(found, regard.translate(model, LINES, beam=beam, penalty=penalty, limit=41)):
@@ -385,7 +406,7 @@ def engine_says_the_same(model: regard.Loaded, folder: Path, pieces: Any = None)
                 assert [id_of(name) for name in one.hypotheses[0]] == ours.tokens
                 assert np.isclose(one.scores[0], ours.score, atol=1e-4)
                 compared += 1
-    assert compared >= 8
+    assert compared >= 10
 
 
 @pytest.mark.parametrize(
@@ -395,7 +416,7 @@ def engine_says_the_same(model: regard.Loaded, folder: Path, pieces: Any = None)
         {"norm_place": "post", "shared": "all", "activation": "silu"},
         {"positions": "learned", "norm": "rms", "score": "dot", "shared": "none"},
         {"gated": True, "activation": "gelu-tanh", "attention_bias": False, "decoder_layers": 1, "decoder_heads": 3},
-        {"positions": "none", "shared": "sides", "scaled": False, "last_norm": False, "inner": 8},
+        {"positions": "none", "shared": "sides", "scaled": False, "last_norm": False, "readout_scale": 0.2},
     ],
     ids=["pre", "post", "learned", "gated", "bare"],
 )

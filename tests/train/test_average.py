@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from regard.average import average
 from regard.checkpoint import load_tensors, mark, save_step, save_tensors
 from regard.errors import UserError
-from regard.train.average import average
 from regard.train.run import Run
 
 

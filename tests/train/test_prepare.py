@@ -7,7 +7,7 @@ import pytest
 
 from regard.config import override
 from regard.data.streams import Windows
-from regard.data.tokenizers import train_tokenizer
+from regard.data.tokenizers import EOS, train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, LstmnConfig, TransformerConfig
 from regard.recipes import KINDS, Recipe, find_recipe
@@ -156,6 +156,19 @@ def test_the_loss_of_running_text_is_that_of_all_of_it(lines: str, tmp_path: Pat
         run.recipe = replace(recipe, plan=replace(recipe.plan, batch_tokens=budget))
         losses.append(run.evaluate().values["loss"])
     assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
+
+
+def test_what_ends_a_text_is_the_tokenizers(pairs: str, lines: str) -> None:
+    """A public vocabulary may have any id there, and windows of running text have none."""
+    own = prepare(made("translate", pairs, "objective=professor")).recipe.objective
+    book = prepare(made("text", "data=book", lines, "objective=professor")).recipe.objective
+    assert (own.end, book.end) == (EOS, -1)
+    tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
+    other = replace(tokenizer, marks=replace(tokenizer.marks, end=7))
+    config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64)
+    found = prepare(made("translate", pairs, "objective=professor"), given=Given(config, tokenizer, other))
+    assert found.recipe.objective.end == 7
+    assert 7 in found.batches.batch(0).targets
 
 
 def test_examples_leave_room_for_their_marks(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_too_many_heads_leave_their_means_and_too_long_a_text_is_refused():
     np.testing.assert_allclose(mean, many[1].weights.mean(0), atol=1e-5)
     assert "too many" not in view.only(layer=1).html()
     long = [str(at) for at in range(1800)]
-    with pytest.raises(UserError, match=r"3,240,000 weights is too large.*--layer.*npz"):
+    with pytest.raises(UserError, match=r"3,240,000 in one matrix, is too large.*shorter text.*npz"):
         AttentionView("t", long, long, [Layer("l", np.zeros((1, 1800, 1800)))]).html()
 
 

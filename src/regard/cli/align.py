@@ -7,6 +7,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.lines import chunks, pair, say
+from regard.cli.opening import opened
 
 
 def align(
@@ -20,19 +21,23 @@ def align(
     ] = "argmax",
     layer: Annotated[
         int | None,
-        typer.Option(min=0, help="Of several that look at the source, from 0; else the last but one."),
+        typer.Option(
+            min=0, help="Of several that look at the source, from 0; else the last but one, or of two the last."
+        ),
     ] = None,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     batch_tokens: options.BatchTokens = 8192,
     long: options.Long = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Align given pairs by the attention of a translator that is made to say each target.
 
     Each line is source<TAB>target; each answer is in Pharaoh format, source-target, counted from 0. Sub-words are
     merged to words. A blank line is answered by a blank line. Of a Transformer one layer is read, the mean of its
-    heads: the last but one unless --layer says otherwise; which one goes to standard error.
+    heads: the last but one, or of two the last, unless --layer says otherwise; which one goes to standard error.
 
     \b
     Examples:
@@ -44,7 +49,7 @@ def align(
     from regard.alignment import pharaoh
     from regard.verbs.parts import aligning, source_reads
 
-    model = verbs.load(run, device, precision, long)
+    model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("align", "translate")
     layers, read = source_reads(model.module), aligning(model, layer)
     if len(layers) > 1 and read is not None:

@@ -1,7 +1,6 @@
 """The commands in one table, and what becomes of a mistake: one line on stderr, exit code 2."""
 
 import errno
-import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,9 +12,9 @@ import typer
 
 from regard.cli.align import align
 from regard.cli.classify import classify
+from regard.cli.docstrings import help_of
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
-from regard.cli.explain import explain
 from regard.cli.export import export
 from regard.cli.fill import fill
 from regard.cli.generate import generate
@@ -23,6 +22,7 @@ from regard.cli.ladder import ladder
 from regard.cli.look import look
 from regard.cli.score import score
 from regard.cli.show import show
+from regard.cli.topics import explain
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError
@@ -42,20 +42,15 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "align": align,
         "export": export,
     },
-    "Look": {"look": look, "explain": explain},
+    "Look": {"look": look},
 }
-
-
-def _help(command: Callable[..., None]) -> str:
-    """A docstring with each paragraph on one line, to be wrapped where the terminal ends; examples stay as they are."""
-    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    return "\n\n".join(text if text.startswith("\b") else text.replace("\n", " ") for text in paragraphs)
 
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
-        app.command(name, rich_help_panel=panel, help=_help(command))(command)
+        app.command(name, rich_help_panel=panel, help=help_of(command))(command)
+app.add_typer(explain, name="explain", rich_help_panel="Look")
 
 
 def _version(asked: bool) -> None:

@@ -4,6 +4,7 @@ import sys
 
 from regard.cli import options
 from regard.cli.lines import chunks, say
+from regard.cli.opening import opened
 
 
 def classify(
@@ -14,6 +15,8 @@ def classify(
     precision: options.Precision = "float32",
     batch_tokens: options.BatchTokens = 8192,
     long: options.Long = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """The label of each line of a text: label, tab, probability. A blank line is answered by a blank line.
 
@@ -24,7 +27,7 @@ def classify(
     """
     from regard import verbs
 
-    model = verbs.load(run, device, precision, long)
+    model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("classify", "classify")
     for first, lines in chunks(file):
         model.read(lines, first)  # refuses a line by its number in the file

@@ -7,6 +7,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.lines import say
+from regard.cli.opening import opened
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def look(
     device: options.Device = "auto",
     precision: options.Precision = "float32",
     long: options.Long = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Show where a model looks: each row is a piece that looks, each column a piece that is looked at.
 
@@ -49,7 +52,7 @@ def look(
 
     if lines and (out is None or out.suffix.lower() != ".svg"):
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
-    model = verbs.load(run, device, precision, long)
+    model = opened(run, device, precision, long, download, allow_pickle)
     view = verbs.look(model, text, target, beam, part, layer)
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")

@@ -23,8 +23,8 @@ class Sample(NamedTuple):
 
 
 def excerpts(model: Loaded, examples: Sequence[Example], most: int) -> list[str]:
-    """Texts that stand for the first few examples and that the model can look at."""
-    found = (excerpt(example) for example in examples)
+    """Texts that stand for the first few examples and that the model, which cuts what is too long, can look at."""
+    found = (_readable(model, excerpt(example)) for example in examples)
     return list(islice((text for text in found if _enough(model, text)), most))
 
 
@@ -36,10 +36,16 @@ def excerpt(example: Example) -> str:
     return line if len(line) <= LONGEST else line[:LONGEST].rpartition(" ")[0] or line[:LONGEST]
 
 
+def _readable(model: Loaded, text: str) -> str:
+    """The text, or as much of it as the model can read."""
+    (kept,) = model.read([text])
+    return text if kept == model.tokenizer.encode(text.strip()) else model.tokenizer.decode(kept)
+
+
 def _enough(model: Loaded, text: str) -> bool:
     """Whether there is something to say: a model of running text has no begin to say a single token after."""
     tokens = model.tokenizer.encode(text.strip())
-    return len(model.tokenizer.marks.told(tokens) if model.module.task == "language" else tokens) > 1
+    return bool(tokens) and (model.module.task != "language" or len(model.tokenizer.marks.told(tokens)) > 1)
 
 
 def samples(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:

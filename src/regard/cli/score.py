@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from regard.cli import options
 from regard.cli.lines import chunks, pair, say
+from regard.cli.opening import opened
 
 if TYPE_CHECKING:
     from regard.verbs import Scored
@@ -28,6 +29,8 @@ def score(
     precision: options.Precision = "float32",
     batch_tokens: options.BatchTokens = 8192,
     long: options.Long = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """The log-probability of each line: in total, per token, and as a perplexity.
 
@@ -45,7 +48,7 @@ def score(
     from regard import verbs
     from regard.metrics import perplexity
 
-    model = verbs.load(run, device, precision, long)
+    model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("score", "translate", "language")
     total, count = 0.0, 0
     for first, lines in chunks(file):

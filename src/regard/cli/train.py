@@ -76,7 +76,7 @@ def train(
         chosen = _chosen(recipe, changes, place if resume else None)
         init = _fetched(chosen, start, download, ranks, console)
         if dry_run:
-            _estimate(chosen, ranks, console, json)
+            _estimate(chosen, init, ranks, console, json)
             return
         me = f"torchrun --nproc-per-node {ranks.neighbours} -m regard" if ranks.several else program()
         jobs = {recipe: Job(chosen, place, existing, init, f"{me} {again}")}
@@ -142,18 +142,18 @@ def _fetched(recipe: "Recipe", start: str | None, download: bool, ranks: "Ranks"
         if getattr(recipe.data, "files", ()) or not named:
             fetch_data(recipe.data, console)
     if download:
-        ranks.from_first([])
+        ranks.from_first([0.0])
     return None if start is None else found(start)
 
 
-def _estimate(recipe: "Recipe", ranks: "Ranks", console: Console, json: bool) -> None:
+def _estimate(recipe: "Recipe", init: Path | None, ranks: "Ranks", console: Console, json: bool) -> None:
     """What the run would cost here, on one rank."""
     from regard.cli.figures import duration, size
     from regard.train.estimate import estimate
 
     if not ranks.first:
         return
-    found = estimate(recipe)
+    found = estimate(recipe, init)
     if json:
         say(vars(found))
         return
@@ -179,7 +179,8 @@ def _baseline(job: Job) -> Job:
 
     recipe, out = job.recipe, job.out / "baseline"
     if not isinstance(recipe.model, Seq2SeqConfig):
-        raise UserError(f"--baseline: {recipe.name} does not translate, so nothing can stand in for its attention.")
+        told = "only a recurrent translator (model=seq2seq) can do without its attention"
+        raise UserError(f"--baseline: {told}; leave it out, or compare families with: regard ladder")
     plain = replace(recipe, model=replace(recipe.model, decoder="once"))
     fresh = job.existing == "resume" and not marked(out, "latest")  # it had not come to its first step
     return Job(plain, out, "overwrite" if fresh else job.existing, None, job.again)

@@ -7,6 +7,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.lines import chunks, say
+from regard.cli.opening import opened
 
 if TYPE_CHECKING:
     from regard.verbs import Aligned, Translation
@@ -24,6 +25,8 @@ def translate(
     precision: options.Precision = "float32",
     batch_tokens: options.BatchTokens = 8192,
     long: options.Long = "error",
+    download: options.Download = False,
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Translate each line of a text, in order, as it comes.
 
@@ -38,7 +41,7 @@ def translate(
     """
     from regard import verbs
 
-    model = verbs.load(run, device, precision, long)
+    model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("translate", "translate")
     for first, lines in chunks(file):
         model.read(lines, first)  # refuses a line by its number in the file

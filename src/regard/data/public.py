@@ -64,6 +64,7 @@ FAMILIES = {
     "xlm-roberta": Family(("sentencepiece.bpe.model",), cuts.xlm_roberta, FAIRSEQ, CLASSES),
     "t5": Family(("spiece.model",), cuts.t5, T5, ("", "eos_token")),
 }
+TOLD = ("t5", "marian", "pegasus")  # types that have a source
 MARIAN = ("source.spm", "target.spm", "vocab.json")
 
 
@@ -73,6 +74,8 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
     `config` is its parsed config.json.
     """
     kind = config.get("model_type")
+    if (ours := _exported(folder)) is not None:
+        return (ours[0] if kind in TOLD else None), ours[1]
     known = {*FAMILIES, "marian"}
     if kind not in known:
         raise UserError(f'{folder}: no tokenizer is known for model_type "{kind}".{nearest(str(kind), known)}')
@@ -90,6 +93,15 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
     except Exception as error:  # the libraries raise bare Exception for every kind of damage
         there = ", ".join(name for name in files if name in wanted or name == "tokenizer.json")
         raise UserError(f"{folder}: {there}: damaged, or of another kind of tokenizer ({error}).") from error
+
+
+def _exported(folder: Path) -> tuple[Tokenizer, Tokenizer] | None:
+    """Tokenizers of our own kinds, as `regard export` puts them beside a model: of what is read, and of what is said."""
+    try:
+        source = Tokenizer.load(folder / "tokenizer.json")
+        return source, Tokenizer.load(folder / "target" / "tokenizer.json") if (folder / "target").is_dir() else source
+    except UserError:
+        return None  # somebody else's
 
 
 def unpacked(content: Mapping[str, Any], path: Path) -> Tokenizer:

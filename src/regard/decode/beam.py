@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.decode.replay import plain, replayed
+from regard.decode.replay import plain, readied, replayed
 from regard.decode.state import PAD, Decoder, Late, S
 from regard.errors import UserError
 
@@ -69,7 +69,8 @@ def beam(
     turn = Turn(plain(decoder), size, limit, stop, penalty, forbid)
     take = replayed(decoder, turn, turn)
     sentence = torch.arange(len(prompt), device=prompt.device)
-    state = state.select(sentence.repeat_interleave(size))  # R = B * size rows, those of a sentence side by side
+    # R = B * size rows, those of a sentence side by side.
+    state = readied(decoder, state.select(sentence.repeat_interleave(size)))
     live = torch.full((len(prompt), size), NEVER, device=prompt.device)
     live[:, 0] = 0.0  # the beams of a sentence start alike: one is enough, or each sentence would be found `size` times
     # The scores of the best sentences that have ended, best first.

@@ -166,6 +166,13 @@ def plain(decoder: Any) -> Any:
     return decoder.plain if isinstance(decoder, Captured) else decoder
 
 
+def readied(decoder: Any, state: C) -> C:
+    """The state in the shape that a recording wants, where the decoder is one whose steps are recorded."""
+    inner: Any = decoder.plain.decoder if isinstance(decoder, Captured) else None
+    ready: C = inner.ready(state) if hasattr(inner, "ready") else state
+    return ready
+
+
 def replayed(decoder: Any, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
     """The step, recorded where the decoder is one whose steps are."""
     return decoder.replayed(key, step) if isinstance(decoder, Captured) else step

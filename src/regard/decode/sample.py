@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.decode.replay import plain, replayed
+from regard.decode.replay import plain, readied, replayed
 from regard.decode.state import PAD, Advancing, Decoder, Late, S
 from regard.errors import UserError
 
@@ -89,7 +89,8 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
         return (tokens, done, state), done.all()
 
     take = replayed(decoder, ("stream", stop), say) if pick is greedy else say
-    carry, late = (tokens, torch.zeros_like(tokens, dtype=torch.bool), state), Late(tokens.device)
+    carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), readied(decoder, state)
+    late = Late(tokens.device)
     for _ in range(limit):
         carry, ended = take(carry)
         over = late(ended)

@@ -66,7 +66,7 @@ def positions(trained: int = 16, lengths: Sequence[int] = (), steps: int = 300, 
         yield from learn(kind, network, draw, steps, seed, RATE)
         reach.append(Extrapolation(kind, list(lengths), [_accuracy(network.eval(), n, seed) for n in lengths]))
     order = [Order(kind, permuted(kind, seed)) for kind in KINDS]
-    return Positions(order, sinusoids(torch.arange(20), 64).tolist(), counter().tolist(), trained, reach)
+    return Positions(order, sinusoids(torch.arange(20), 48).tolist(), counter().tolist(), trained, reach)
 
 
 def permuted(kind: str, seed: int = 1) -> float:

@@ -30,8 +30,12 @@ def fused(
     k, v = k.to(q.dtype), v.to(q.dtype)  # under autocast a projected query is half, an unprojected key is not
     if table is not None and table.dtype != torch.bool:
         table = table.to(q.dtype)
+    if q.is_cuda and table is not None and blind is not None:
+        # Of a row that may see nothing, some kernels make an even one, and some NaN, in the gradient of everything. So
+        # it sees all, and what it has read is forgotten.
+        table = table | blind if table.dtype == torch.bool else table.masked_fill(blind, 0.0)
     out = F.scaled_dot_product_attention(q, k, v, table, dropout, is_causal=causal, scale=scale)
-    if q.is_cuda and blind is not None:  # some of its kernels read a row that may see nothing as an even one
+    if q.is_cuda and blind is not None:
         out = out.masked_fill(blind, 0.0)
     return out.squeeze(1) if lift else out
 

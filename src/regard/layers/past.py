@@ -110,6 +110,10 @@ class Past:
             seen=seen if self.beams > 1 else None,
         )
 
+    def ready(self, slot: Sequence[Memory]) -> Past:
+        """A past whose shape no longer changes, even by the first token: what a recorded step needs."""
+        return replace(self if self.layers else self.allocated(slot), fresh=False)
+
     def room(self, count: int, real: Tensor | None, device: torch.device) -> tuple[Past, Sight]:
         """Makes room for K·T = ``count`` more tokens of each sentence: the past that counts them, how they see it."""
         if not self.fresh or self.beams > 1:

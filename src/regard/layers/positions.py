@@ -1,8 +1,8 @@
 """Where a token stands: sinusoids, and the preference for distances that T5 learns.
 
 What is added to the embedding (sinusoids, or a learned table, which is a plain ``nn.Embedding``) is a function of a
-token's own position. What is added to the logits (T5's bias) is one of the distance between two. Relative positions that
-look at the query as well (Shaw et al. 2018; Dai et al. 2019) are scores: see ``regard.scores``.
+token's own position. What is added to the logits (T5's bias) is one of the distance between two. Relative positions
+that look at the query as well (Shaw et al. 2018; Dai et al. 2019) are scores: see ``regard.scores``.
 """
 
 from __future__ import annotations

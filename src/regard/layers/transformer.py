@@ -236,6 +236,12 @@ class Stack(nn.Module):
         memories = (Memory(*(x.expand(rows, -1, length, -1) for x in (one.keys, one.values))) for one in slots)
         return Segments(length, tuple(memories), held=length)
 
+    def ready(self, past: Past | Segments, like: Tensor) -> Past | Segments:
+        """The past with its cache made, if it has one: no later step will change its shape."""
+        if isinstance(past, Segments):
+            return past
+        return past.ready(self._slots(like.new_zeros(1, 1, self.layers[0].feed.up.in_features)))
+
     def read_source(self, states: Tensor) -> tuple[Memory, ...]:
         """What every layer's attention to the source will read, projected once."""
         return tuple(block.cross.memory(states) for block in self.layers if block.cross is not None)

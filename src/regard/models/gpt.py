@@ -152,6 +152,10 @@ class Gpt(nn.Module):
         product = self.product(features)
         return F.linear(*product) if isinstance(product, Product) else product.log_probs()
 
+    def ready(self, state: Past | Segments) -> Past | Segments:
+        """The state in the shape that all steps have from now on, so that they can be recorded."""
+        return self.stack.ready(state, next(self.parameters()))
+
     def step(self, tokens: Tensor, state: Past | Segments) -> tuple[Tensor, Past | Segments]:
         features, state = self.advance(tokens[:, None], state)
         return self.readout(features[:, 0]), state

@@ -1,4 +1,4 @@
-"""The Transformer: an encoder, and a decoder that looks at it (Vaswani et al. 2017); Marian and T5 by their settings."""
+"""The Transformer: an encoder and a decoder that looks at it (Vaswani et al. 2017); Marian and T5 by their settings."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ class TransformerConfig(Shape):
         if self.positions == "xl":
             raise UserError("model.positions=xl: is for language models; use relative or t5")
         if self.shared in ("all", "sides") and self.source_vocab != self.target_vocab:
-            raise UserError(
-                f"model.shared={self.shared}: needs one vocabulary, not {self.source_vocab} and {self.target_vocab} tokens; "
-                "set data.joint=true, or model.shared=target"
-            )
+            sizes = f"{self.source_vocab} and {self.target_vocab} tokens"
+            cure = "set data.joint=true, or model.shared=target"
+            raise UserError(f"model.shared={self.shared}: needs one vocabulary, not {sizes}; {cure}")
 
     @property
     def decoder(self) -> Shape:
@@ -138,6 +137,12 @@ class Transformer(nn.Module):
 
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))
+
+    def ready(self, state: Telling) -> Telling:
+        """The state in the shape that all steps have from now on, so that they can be recorded."""
+        past = self.decoder.ready(state.past, self.embedding.tokens.weight)
+        assert isinstance(past, Past)
+        return replace(state, past=past)
 
     def step(self, tokens: Tensor, state: Telling) -> tuple[Tensor, Telling]:
         features, state = self.advance(tokens[:, None], state)

@@ -92,10 +92,8 @@ class MaskedTokens:
         Every row of a shape gives as many places, of which those past its own number are not chosen: the shapes are
         those of the batch, and nobody waits for the device.
         """
-        able, most = (
-            real,
-            int(self.wanted(torch.ones(1, tokens.shape[1], device="cpu"))),
-        )  # most: of a row without padding
+        most = int(self.wanted(torch.ones(1, tokens.shape[1], device="cpu")))  # of a row without padding
+        able = real
         for special in specials:  # one by one: as a tensor, they would have to be sent to the device
             able = able & (tokens != special)
         lots = torch.rand(tokens.shape, device=tokens.device).masked_fill(~able, -1.0)  # (B, T)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
-from regard.data.tokenizers import EOS
 from regard.decode import Sampler
 from regard.errors import UserError
 from regard.objectives.judged import Speaker, Sums, begin
@@ -31,6 +30,7 @@ class ProfessorForcing:
     weight: float = 0.1  # what fooling the judge counts beside the likelihood of the targets
     width: int = 128  # of the judge
     smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
+    end: int = -1  # the id that ends a text; -1: the tokenizer's, if it has one
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
@@ -57,7 +57,7 @@ class ProfessorForcing:
     def __call__(self, model: Speaker, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         assert isinstance(own, Judge)
         told = forced(model, batch)  # (B, T, W)
-        alone, said_real = _left_alone(model, batch)
+        alone, said_real = _left_alone(model, batch, self.end)
         there = batch.real.any(dim=1)  # (B,) False for filler rows
 
         told_logits, alone_logits = own(told.detach(), batch.real), own(alone.detach(), said_real)
@@ -107,7 +107,7 @@ def frozen(module: nn.Module) -> Iterator[None]:
             weight.requires_grad_(True)
 
 
-def _left_alone(model: Speaker, batch: Batch) -> tuple[Tensor, Tensor]:
+def _left_alone(model: Speaker, batch: Batch, end: int) -> tuple[Tensor, Tensor]:
     """Features (B, T, W) of a model that reads what it says, drawn at random, and where it had not ended yet (B, T)."""
     tokens, state = batch.tokens[:, :1], begin(model, batch)
     going = batch.real.any(dim=1, keepdim=True)  # (B, 1)
@@ -118,7 +118,7 @@ def _left_alone(model: Speaker, batch: Batch) -> tuple[Tensor, Tensor]:
         real.append(going)
         with torch.no_grad():
             tokens = draw(model.readout(feature)[:, 0])[:, None]
-        going = going & (tokens != EOS)
+        going = going & (tokens != end)
     return torch.cat(features, dim=1), torch.cat(real, dim=1)
 
 

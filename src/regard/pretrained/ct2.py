@@ -8,6 +8,7 @@ bias that keeps the engine from saying it.
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -89,12 +90,11 @@ def described(model: Transformer, unsaid: tuple[int, ...]) -> Any:
 
 def _engine() -> Any:
     try:
-        import ctranslate2
+        return import_module("ctranslate2")
     except ImportError as error:
         raise UserError(
             "--to ctranslate2: takes the ctranslate2 package; install it: pip install 'regard[ctranslate2]'"
         ) from error
-    return ctranslate2
 
 
 def _kind(config: TransformerConfig, specs: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Line:
     def join(self, tensors: Mapping[str, Tensor]) -> Tensor:
         parts = [tensors[name].t() if self.turned else tensors[name] for name in self.theirs]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return whole[0] if self.row else whole
+        return whole.squeeze(0) if self.row else whole
 
     def split(self, tensor: Tensor) -> dict[str, Tensor]:
         parts = (tensor[None] if self.row else tensor).chunk(len(self.theirs))

@@ -25,12 +25,12 @@ NEVER = -1e9  # the logit of a token that is not there
 def as_public(model: Transformer) -> Transformer:
     """The same network with the settings of a public type, so far as there is one."""
     model = in_halves(model)
-    # One matrix for both sides and another for the readout is more than they can say, and with norms before only
-    # one matrix for everything is less.
-    apart = {"pre": ("sides", "target"), "post": ("sides",)}[model.config.norm_place]
-    if model.config.positions == "sinusoidal-halves" and model.config.shared in apart:
-        return own_matrices(model)
-    return model
+    config = model.config
+    # No type shares one matrix between the sides alone; with norms before, all is one matrix or nothing is shared, and
+    # the vocabularies are of one size.
+    unequal = config.shared == "target" or config.source_vocab != config.target_vocab
+    apart = config.shared == "sides" or (config.norm_place == "pre" and unequal)
+    return own_matrices(model) if apart and config.positions == "sinusoidal-halves" else model
 
 
 def in_halves(model: Transformer) -> Transformer:

@@ -1,9 +1,10 @@
 """Every type of public checkpoint that is read and written here, by the name its config.json has for it."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from regard.errors import UserError
-from regard.models import MODELS, ModelConfig
+from regard.layers.transformer import Shape
+from regard.models import MODELS, ModelConfig, TransformerConfig
 from regard.pretrained.albert import ALBERT
 from regard.pretrained.bert import BERT, DISTILBERT, ELECTRA
 from regard.pretrained.gpt2 import GPT2
@@ -30,19 +31,38 @@ PUBLIC: dict[str, Public] = {
 }
 
 
+def lost(kind: str, config: ModelConfig) -> list[str]:
+    """What of a model a type cannot hold: the settings, as they are, that would be read back as others."""
+    whole, back = spelt_out(config), spelt_out(PUBLIC[kind].back(config))
+    names = (one.name for one in fields(config) if getattr(whole, one.name) != getattr(back, one.name))
+    return [f"{name}={getattr(config, name)}" for name in names]
+
+
+def spelt_out(config: ModelConfig) -> ModelConfig:
+    """The settings as far as they make a network: those left open spelt out, those that say nothing all alike."""
+    if not isinstance(config, Shape):
+        return config
+    sides = (config, config.decoder) if isinstance(config, TransformerConfig) else (config,)
+    even = all(side.heads * side.head == side.width for side in sides)
+    plain = replace(config, head_width=0 if even else config.head, dropout=0.0, attention_dropout=0.0, feed_dropout=0.0)
+    if plain.positions not in ("t5", "relative"):
+        plain = replace(plain, furthest=128, buckets=32)
+    if plain.longest is None:
+        plain = replace(plain, context=512)
+    if isinstance(plain, TransformerConfig):
+        other = plain.decoder
+        plain = replace(plain, decoder_layers=other.layers, decoder_heads=other.heads, decoder_inner=other.inner)
+    return plain
+
+
 def type_of(config: ModelConfig) -> str:
     """The type that a model can be written as: the first that reads back as the same model."""
-    differences = {}
+    differences: dict[str, list[str]] = {}
     for kind, public in PUBLIC.items():
         if type(config) is public.config:
-            back = public.back(config)
-            if back == config:
+            differences[kind] = lost(kind, config)
+            if not differences[kind]:
                 return kind
-            differences[kind] = [
-                f"{one.name}={getattr(config, one.name)}"
-                for one in fields(config)
-                if getattr(config, one.name) != getattr(back, one.name)
-            ]
     if not differences:
         name = next(name for name, kind in MODELS.items() if kind is type(config))
         raise UserError(

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from regard.checkpoint import save_tensors, write_json
-from regard.models import Model, ModelConfig, Transformer
+from regard.models import Model, Transformer
 from regard.pretrained.folder import WEIGHTS
 from regard.pretrained.names import to_theirs
 from regard.pretrained.sinusoids import as_public
-from regard.pretrained.types import PUBLIC, type_of
+from regard.pretrained.types import PUBLIC, lost, type_of
 
 
 def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str | None = None) -> str:
@@ -22,7 +22,8 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     """
     if isinstance(model, Transformer):
         model = as_public(model)
-    kind = kind if kind is not None and _still(kind, model.config) else type_of(model.config)
+    if kind is None or type(model.config) is not PUBLIC[kind].config or lost(kind, model.config):
+        kind = type_of(model.config)  # several may have it: XLM-RoBERTa is RoBERTa by another name
     public = PUBLIC[kind]
     write_json(folder / "config.json", {**kept, **public.write(model.config), "dtype": "float32"})
     tensors = {**to_theirs(public.lines(model.config), model.state_dict()), **public.constants(model.config)}
@@ -31,9 +32,3 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
             tensors |= public.bodies[name](model.config)
     save_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     return kind
-
-
-def _still(kind: str, config: ModelConfig) -> bool:
-    """Whether a type has such a model. Several may: XLM-RoBERTa is RoBERTa by another name."""
-    public = PUBLIC[kind]
-    return type(config) is public.config and public.back(config) == config

@@ -32,17 +32,25 @@ def multi30k() -> Recipe:
     """
     return Recipe(
         name="multi30k",
-        title="English to German captions (Multi30k), Transformer",
-        data=Multi30k(source="en", target="de", vocab=6000, joint=True),
+        title="English to German captions (Multi30k)",
+        data=Multi30k(source="en", target="de", vocab=8000, joint=True),
         model=TransformerConfig(
-            width=256, heads=4, layers=3, inner=1024, norm_place="pre", shared="all", dropout=0.3, context=256
+            width=256,
+            heads=4,
+            layers=3,
+            inner=1024,
+            shared="all",
+            context=256,
+            dropout=0.35,
+            attention_dropout=0.1,
+            feed_dropout=0.2,
         ),
         objective=TeacherForcing(smoothing=0.1),
         plan=Plan(
-            steps=6000,
-            batch_tokens=4096,
+            steps=5000,
+            batch_tokens=8192,
             rate=1e-3,
-            schedule="inverse-sqrt",
+            schedule="cosine",
             warmup=1000,
             betas=(0.9, 0.98),
             epsilon=1e-9,

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from regard.recipes.recipe import Recipe
 from regard.train.loop import train
 from regard.train.memory import within_memory
 from regard.train.optim import build_optimizer, optimizer_state
-from regard.train.prepare import Prepared, prepare
+from regard.train.prepare import Prepared, beginning, prepare
 
 ORDINARY = 5  # batches that are timed; the first one, which warms up, is not counted
 
@@ -48,9 +49,9 @@ class Chosen:
         return self.batches.batch(self.numbers[step % len(self.numbers)])
 
 
-def estimate(recipe: Recipe) -> Estimate:
-    """Prepare everything, make a few updates, keep nothing."""
-    prepared = prepare(recipe)
+def estimate(recipe: Recipe, init: Path | None = None) -> Estimate:
+    """Prepare everything, make a few updates, keep nothing; `init` is what the run would start from."""
+    prepared = prepare(recipe, *beginning(init))
     with within_memory(recipe.plan, prepared.device):
         return _measured(prepared)
 

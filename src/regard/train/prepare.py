@@ -1,13 +1,15 @@
 """From a recipe to everything that training needs: corpus, tokenizers, batches, the model with its sizes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
+from regard.checkpoint import resolve
 from regard.data.batches import Batches, Frame, frame_for
 from regard.data.example import Corpus, Example
 from regard.data.large import Encoded, digest
@@ -19,27 +21,39 @@ from regard.device import choose_device
 from regard.errors import UserError
 from regard.layers.embedding import start_embedding
 from regard.models import BertConfig, ModelConfig, Seq2Seq
-from regard.objectives import Judged
+from regard.objectives import Judged, ProfessorForcing
+from regard.pretrained import is_public
 from regard.recipes import Recipe
 from regard.stored import read_tokenizers
+from regard.verbs.loaded import load
 
 UNBOUNDED = 100_000  # tokens of a corpus that sets no limit: every character or phoneme there is
 MASK = "[MASK]"  # how a token that is to be filled in is written
 
 
 class Given(NamedTuple):
-    """A model that exists already, such as a public one: its settings and its tokenizers."""
+    """A model that exists already, such as a public one: its settings, its tokenizers and its weights."""
 
     config: ModelConfig
     source_tokenizer: Tokenizer | None
     target_tokenizer: Tokenizer
+    weights: Mapping[str, Tensor] = {}
+
+
+def beginning(init: Path | None) -> tuple[Path | None, Given | None]:
+    """What a run starts from: the step of another run, a public checkpoint, or neither."""
+    if init is None or not is_public(init):
+        return (resolve(init) if init else None), None
+    public = load(init, "cpu")
+    it = public.module
+    return None, Given(it.config, public.source_tokenizer, public.target_tokenizer, it.state_dict())
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """What a recipe comes to on this machine."""
 
-    recipe: Recipe  # as it was given; its model is the one that exists already, where there is one
+    recipe: Recipe  # as it was given, but for what a model that exists already and the tokenizers decide
     config: ModelConfig  # the model's, with the sizes of the tokenizers
     source_tokenizer: Tokenizer | None  # None for a model of one text
     target_tokenizer: Tokenizer  # of a classifier: its labels
@@ -69,12 +83,16 @@ def prepare(recipe: Recipe, folder: Path | None = None, given: Given | None = No
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
     if given:
-        config, source, target = given
+        source, target = given.source_tokenizer, given.target_tokenizer
+        config = _with_mask(given.config, target)
+        recipe = replace(recipe, model=config)
     else:
         source, target = read_tokenizers(folder) if folder else _tokenizers(recipe, corpus.train)
         config = _sized(recipe.model, source, target, padded=folder is not None)
     if isinstance(recipe.data, Running):
         target = unmarked(target)
+    if isinstance(recipe.objective, ProfessorForcing) and target.marks.end is not None:
+        recipe = replace(recipe, objective=replace(recipe.objective, end=target.marks.end))
     batches, found = _batches(recipe, corpus.train, config, source, target)
     return Prepared(recipe, config, source, target, corpus, batches, device, found)
 
@@ -142,11 +160,21 @@ def _sized(config: ModelConfig, source: Tokenizer | None, target: Tokenizer, pad
         if stated not in (0, size) and not (padded and stated > size):
             raise UserError(f"model.{name}={stated}: the data has {size}; leave it at 0.")
         sizes[name] = max(stated, size)
-    if isinstance(config, BertConfig):
-        marks = target.marks
-        special = {marks.pad, marks.begin, marks.end, marks.mask, marks.before, marks.after} - {None}
-        sizes |= {"mask": marks.mask, "specials": tuple(sorted(mark for mark in special if mark is not None))}
-    return replace(config, **sizes)
+    return _with_mask(replace(config, **sizes), target)
+
+
+def _with_mask(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
+    """The settings of a model that fills gaps, with what hides a token and what is never hidden; others as they are."""
+    if not isinstance(config, BertConfig):
+        return config
+    if "masked" not in config.outputs:
+        told = ",".join(config.outputs) or "none"
+        raise UserError(f"model.outputs={told}: nothing there says which token stands at a place; it must have masked.")
+    marks = tokenizer.marks
+    if marks.mask is None:
+        raise UserError("the tokenizer has no mask to hide tokens with; start from a model whose tokenizer has one.")
+    around = (marks.pad, marks.begin, marks.end, marks.mask, marks.before, marks.after)
+    return replace(config, mask=marks.mask, specials=tuple(sorted({mark for mark in around if mark is not None})))
 
 
 def _limit(config: ModelConfig, task: str, frame: Frame) -> int | None:

@@ -18,7 +18,6 @@ from regard.checkpoint import append_line, mark, marked, resolve
 from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
-from regard.pretrained import is_public
 from regard.recipes import Recipe
 from regard.stored import load_weights, stored_recipe
 from regard.train.evaluate import Scores
@@ -30,9 +29,9 @@ from regard.train.loop import Step, require_finite, train
 from regard.train.memory import within_memory
 from regard.train.optim import build_optimizer
 from regard.train.parallel import ALONE, Lost, Ranks
-from regard.train.prepare import Given, prepare
+from regard.train.prepare import Given, beginning, prepare
 from regard.train.saved import Mark, restore, save
-from regard.verbs.loaded import Loaded, load
+from regard.verbs.loaded import Loaded
 
 
 class Run:
@@ -66,15 +65,14 @@ class Run:
         if recipe.plan.threads:
             torch.set_num_threads(recipe.plan.threads)
 
-        public = load(init, "cpu") if init and is_public(init) else None
-        folder = before or (resolve(init) if init and not public else None)
-        self.prepared = prepare(_placed(recipe, ranks), folder, _given(public) if public else None)
+        folder, given = (before, None) if before else beginning(init)
+        self.prepared = prepare(_placed(recipe, ranks), folder, given)
         self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the public one's, to be resumed
         check_judging(recipe, self.prepared.corpus)
         with within_memory(recipe.plan, self.prepared.device):
             self.judged = self.prepared.build()
             self.optimizer = build_optimizer(self.judged, recipe.plan)
-            self.mark = self._restored(before) if before else self._begun(folder, public)
+            self.mark = self._restored(before) if before else self._begun(folder, given)
         self._saved = self.mark.step if before else -1  # the last step on the disk
         if not ranks.agree(int(self.mark.data[:12], 16) + self.mark.step):  # and nobody writes before all have looked
             raise UserError(
@@ -92,10 +90,10 @@ class Run:
             raise UserError(f"{self.out}: {changed}; restore it to resume.")
         return replace(mark, batches=batches)
 
-    def _begun(self, folder: Path | None, public: Loaded | None) -> Mark:
+    def _begun(self, folder: Path | None, given: Given | None) -> Mark:
         """The start of a run, with its own weights, those of another run's step, or those of a public checkpoint."""
-        if public:
-            self.judged.model.load_state_dict(public.module.state_dict())
+        if given:
+            self.judged.model.load_state_dict(given.weights)
         elif folder:
             load_weights(self.judged.model, folder / "weights.safetensors")
         else:
@@ -280,10 +278,6 @@ class Run:
         if self.ranks.first:
             append_line(self._folder / "metrics.jsonl", progress.line)
         return progress
-
-
-def _given(public: Loaded) -> Given:
-    return Given(public.module.config, public.source_tokenizer, public.target_tokenizer)
 
 
 def _placed(recipe: Recipe, ranks: Ranks) -> Recipe:

@@ -24,7 +24,7 @@ from regard.data.tokenizers import KINDS, Tokenizer
 from regard.errors import UserError, nearest
 from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
-from regard.verbs.loaded import Loaded, load
+from regard.verbs.loaded import KINDS_OF, Loaded, load
 
 TOOLS = ("transformers", "ctranslate2")
 WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
@@ -112,10 +112,12 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def _to_ctranslate2(model: Loaded, folder: Path) -> str:
-    if model.module.task != "translate" or model.source_tokenizer is None:
-        reason = "this has no source" if model.module.task == "translate" else f"this is made to {model.module.task}"
-        raise UserError(f"{model.path}: --to ctranslate2 is for translators, and {reason}; say --to transformers.")
-    write_ct2(model.module, folder, model.source_tokenizer, model.target_tokenizer)
+    if model.module.task != "translate":
+        what = KINDS_OF[model.module.task]
+        raise UserError(
+            f"{model.path}: --to ctranslate2 is for translators, and this is {what}; say --to transformers."
+        )
+    write_ct2(model.module, folder, model.tokenizer, model.target_tokenizer)
     _put_tokenizers(model, folder)
     return "transformer"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batches import Frame, LanguageFrame, Pair, collate, frame_for
+from regard.data.batches import Batch, Frame, LanguageFrame, Pair, collate, frame_for
 from regard.errors import UserError
 from regard.models import Transformer
+from regard.objectives.judged import Speaker
+from regard.objectives.sequence import forced as features_of
 from regard.record import record, silenced
 from regard.verbs.loaded import Loaded
 from regard.verbs.parts import aligning, marks_of, path_of
@@ -108,8 +110,7 @@ def _force(model: Loaded, pairs: Sequence[Pair], name: str | None) -> Iterator[F
     batch = collate(pairs, frame).to(model.device)
     path = () if name is None else (path_of(name),)
     with silenced(model.module), record(model.module, path) as tape, model.autocast():
-        logits = model.module(batch)  # (B, T, V)
-    logps = F.log_softmax(logits.float(), dim=-1).gather(2, batch.targets[..., None])[..., 0].cpu().numpy()
+        logps = _logps(cast(Speaker, model.module), batch)
     looked = None if name is None else _mean(tape[name])
     first = 0 if model.source_tokenizer is None else model.source_tokenizer.marks.before is not None
     for row, pair in enumerate(pairs):
@@ -117,6 +118,16 @@ def _force(model: Loaded, pairs: Sequence[Pair], name: str | None) -> Iterator[F
         # Of the source only the text: looks at the marks around it are of no use to an alignment.
         weights = None if looked is None else looked[row, :length, first : first + len(pair[0])]
         yield Forced(logps[row, :length], weights)
+
+
+def _logps(module: Speaker, batch: Batch) -> Floats:
+    """Of every target (B, T). The logits of one row at a time: those of all would be the largest thing in memory."""
+    features = features_of(module, batch)  # (B, T, W)
+    rows = [
+        F.log_softmax(module.readout(row).float(), dim=-1).gather(1, targets[:, None])[:, 0]
+        for row, targets in zip(features, batch.targets)
+    ]
+    return torch.stack(rows).cpu().numpy()
 
 
 def _mean(read: Tensor) -> Floats:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -136,9 +135,10 @@ def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, 
     if marks.end is None:
         raise UserError(f"beam={manner.beam}: this model has no mark to end a text with; leave the beam out.")
     prompt, state = prefill(model, [one.read for one in batch], limit)
-    module: Any = model.module  # any language model
-    with silenced(module), model.autocast():
-        best = beam_search(module, state, prompt, manner.beam, limit, marks.end, PENALTY, nbest=1, forbid=marks.silent)
+    with silenced(model.module), model.autocast():
+        best = beam_search(
+            model.decoder, state, prompt, manner.beam, limit, marks.end, PENALTY, nbest=1, forbid=marks.silent
+        )
     for one, row in zip(batch, best.tokens[:, 0].tolist()):
         told = row[: row.index(marks.end) + 1]
         whole = torch.tensor([one.read + told], device=model.device)

@@ -140,13 +140,19 @@ class Loaded:
 
     def autocast(self) -> AbstractContextManager[object]:
         """The precision of the model's matrix products; weights that are half already need no help."""
-        half = next(self.module.parameters()).dtype == torch.bfloat16
-        return autocast("float32" if half else self.precision, self.device)
+        return autocast(self.precision if self._converts else "float32", self.device)
 
     @cached_property
     def decoder(self) -> Any:
-        """The model as a search should use it: on a GPU, its steps are recorded and replayed."""
-        return Captured(self.module) if self.device.type == "cuda" else self.module
+        """The model as a search should use it: on a GPU, its steps are recorded and replayed.
+
+        Not where weights are converted as they are used: a recording would convert them at every step.
+        """
+        return Captured(self.module) if self.device.type == "cuda" and not self._converts else self.module
+
+    @property
+    def _converts(self) -> bool:
+        return self.precision == "bf16" and next(self.module.parameters()).dtype != torch.bfloat16
 
 
 def load(

@@ -16,6 +16,7 @@ from regard.layers.transformer import Block
 from regard.models import Bert, Gpt, Seq2Seq, Structured
 from regard.record import Axes, attentions
 from regard.verbs.loaded import Loaded
+from regard.view.parts import aligning_layer
 
 PARTS = ("encoder", "decoder", "cross")
 
@@ -56,11 +57,11 @@ def _turns(path: str, turns: int) -> list[str]:
 def aligning(model: Loaded, layer: int | None = None) -> str | None:
     """The name of the read that alignments are taken from; None where nothing reads a source.
 
-    By default it is the last but one: the last layer is busy with what to say (Garg et al. 2019, §4.1).
+    By default it is the one that aligns best (`aligning_layer`).
     """
     names = source_reads(model.module)
     if layer is None:
-        return names[max(0, len(names) - 2)] if names else None
+        return names[aligning_layer(len(names))] if names else None
     if not 0 <= layer < len(names):
         there = f"layers 0 to {len(names) - 1} look at the source" if names else "no layer looks at a source"
         raise UserError(f"layer={layer}: in {model.path} {there}.")

@@ -134,12 +134,20 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
     module: Any = model.module  # any translator: `start` and `step` are the same for all
     state = module.start(source, real, len(framed), limit)
     if search.beam == 1:
-        tokens, logps = _greedy(module, state, prompt, limit, marks)
+        tokens, logps = _greedy(model.decoder, state, prompt, limit, marks)
         tokens, logps = tokens[:, None], logps[:, None]  # (B, 1, T), (B, 1)
         found = torch.ones_like(logps, dtype=torch.bool)
     else:
         best = beam_search(
-            module, state, prompt, search.beam, limit, marks.end, search.penalty, search.nbest, forbid=marks.silent
+            model.decoder,
+            state,
+            prompt,
+            search.beam,
+            limit,
+            marks.end,
+            search.penalty,
+            search.nbest,
+            forbid=marks.silent,
         )
         tokens, logps, found = best.tokens, best.logps, best.lengths > 0  # few words make few sentences
     for line, rows, totals, there in zip(sources, tokens.tolist(), logps.tolist(), found.tolist()):
@@ -148,7 +156,7 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
             yield Found(line, said, logp / (len(said) + 1) ** search.penalty, logp)
 
 
-def _greedy(module: Any, state: Any, prompt: Tensor, limit: int, marks: Marks) -> tuple[Tensor, Tensor]:
+def _greedy(decoder: Any, state: Any, prompt: Tensor, limit: int, marks: Marks) -> tuple[Tensor, Tensor]:
     """The likeliest token at every step, and the end at the limit: tokens (B, T), their log-probability (B,)."""
     assert marks.end is not None
     end, silent = marks.end, torch.tensor(marks.silent, dtype=torch.long, device=prompt.device)
@@ -162,7 +170,7 @@ def _greedy(module: Any, state: Any, prompt: Tensor, limit: int, marks: Marks) -
         chosen.append(best)
         return tokens
 
-    tokens = collect(stream(module, state, prompt, pick, limit, end))
+    tokens = collect(stream(decoder, state, prompt, pick, limit, end))
     logps = torch.stack(chosen[: tokens.shape[1]], dim=1)
     ends = tokens == end
     over = ends.cumsum(dim=1) - ends.long() > 0  # behind the first end, whatever id a row that is done goes on saying

@@ -131,8 +131,7 @@ def steps(
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     pick = _pick(model, batch, manner, turn, chosen)
     stop = -1 if marks.end is None else marks.end  # no token is -1
-    module: Any = model.module
-    said = stream(module, state, prompt, pick, limit, stop)
+    said = stream(model.decoder, state, prompt, pick, limit, stop)
     while True:
         with silenced(model.module), model.autocast():
             tokens = next(said, None)

@@ -105,9 +105,15 @@
     return made;
   }
 
+  function fill(id, buttons) { // new buttons in the place of the old; the focus stays where it was
+    const focused = [...$(id).children].indexOf(document.activeElement);
+    $(id).replaceChildren(...buttons);
+    if (focused >= 0 && $(id).children[focused]) $(id).children[focused].focus();
+  }
+
   function controls(layer) {
     $("parts").hidden = parts.length < 2;
-    $("parts").replaceChildren(...parts.map((p, i) => button(p.name || "all", i === at.part, () => goPart(i))));
+    fill("parts", parts.map((p, i) => button(p.name || "all", i === at.part, () => goPart(i))));
     const layers = part().layers;
     $("layers").hidden = layers.length < 2;
     const options = layers.map((l, i) => make("option", { value: i }, l.number === null ? l.label : String(l.number)));
@@ -118,7 +124,7 @@
     const chips = layer.heads.map((number, h) => button(String(number), at.heads.has(h), (event) => pick(h, event.shiftKey),
       { "--hue": `var(--h${h % COLOURS})`, title: "Shift adds or takes away" }));
     const every = button("all", !at.heads.size, () => pick(null, false));
-    $("heads").replaceChildren(make("span", {}, "Heads"), every, ...chips);
+    fill("heads", [make("span", {}, "Heads"), every, ...chips]);
   }
 
   function pick(head, more) {
@@ -157,7 +163,7 @@
     drawMatrix();
     $("ceiling").textContent = String(at.lines ? shown.bound : shown.ceiling);
     for (const id of ["stepper", "steps"]) if ($(id)) $(id).hidden = !stepped();
-    document.querySelector("main").className = stepped() ? "wide" : "lone";
+    document.querySelector("main").className = frames.length ? `wide${stepped() ? "" : " still"}` : "lone";
     if (stepped()) show(at.step);
     else drawLines();
   }
@@ -354,6 +360,6 @@
   }
 
   const count = part().layers.length;
-  at.layer = count < 2 ? 0 : part().name === "cross" ? count - 2 : MEAN; // the last but one aligns best
+  at.layer = count < 2 ? 0 : part().name !== "cross" ? MEAN : count > 2 ? count - 2 : 1; // the one that aligns best
   choose();
 })();

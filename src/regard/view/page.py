@@ -80,7 +80,9 @@ def page(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> str:
     payload = Payload.fitted(parts)
     keys = ["<kbd>v</kbd> matrix or lines"]
     keys += ["<kbd>p</kbd> next part"] * (len(parts) > 1)
-    keys += ["<kbd>l</kbd> <kbd>L</kbd> the next layer, the one before"] * any(len(layers) > 1 for layers in parts.values())
+    keys += ["<kbd>l</kbd> <kbd>L</kbd> the next layer, the one before"] * any(
+        len(layers) > 1 for layers in parts.values()
+    )
     keys += ["<kbd>h</kbd> <kbd>H</kbd> the next head, the one before"] * any(
         layer.heads > 1 for layers in payload.parts.values() for layer in layers
     )

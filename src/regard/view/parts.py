@@ -11,6 +11,14 @@ from regard.errors import UserError
 Floats = NDArray[np.float32]
 
 
+def aligning_layer(count: int) -> int:
+    """Which of so many layers that look at a source tells best what each word comes from: the last but one.
+
+    The last is busy with what to say (Garg et al. 2019, §4.1); but of two, the first knows too little yet.
+    """
+    return count - 2 if count > 2 else count - 1
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """The weights one attention module gave: every head, every query, every key."""

@@ -17,6 +17,7 @@ Parts = Mapping[str, Sequence[Layer]]
 
 EXACT = 60_000  # weights that are written with six digits each
 MOST = 3_000_000  # weights of a page: 8 MB, in two bytes each
+CELLS = 120_000  # of one matrix: a browser draws some hundred thousand in a second
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,18 +30,18 @@ class Payload:
     @staticmethod
     def fitted(parts: Parts) -> "Payload":
         """As much as a page can carry: every head, or of each layer the mean, or nothing but a cure."""
+        largest = max((layer.weights[0].size for layers in parts.values() for layer in layers), default=0)
+        means = {part: [_mean(layer) for layer in layers] for part, layers in parts.items()}
+        if largest > CELLS or _count(means) > MOST:
+            raise UserError(
+                f"a page of {_count(means):,} weights, {largest:,} in one matrix, is too large for a browser (at most "
+                f"{MOST:,} and {CELLS:,}); choose --part or --layer, give a shorter text, or save as .npz."
+            )
         if _count(parts) <= MOST:
             return Payload(parts)
-        means = {part: [_mean(layer) for layer in layers] for part, layers in parts.items()}
-        if _count(means) <= MOST:
-            heads = sum(layer.heads for layers in parts.values() for layer in layers)
-            return Payload(
-                means, f"{heads:,} heads are too many for a page at this length: of each layer the mean is kept."
-            )
-        raise UserError(
-            f"a page of {_count(means):,} weights is too large for a browser (at most {MOST:,}); choose --part or "
-            "--layer, give a shorter text, or save all numbers as .npz."
-        )
+        heads = sum(layer.heads for layers in parts.values() for layer in layers)
+        said = f"{heads:,} heads are too many for a page at this length: of each layer the mean is kept"
+        return Payload(means, f"{said}; --layer N keeps the heads of one.")
 
     def json(self, frames: Sequence[Frame], rows: Sequence[str]) -> str:
         """Everything the page shows. "<" never occurs in it, so that no text can end the script element."""

@@ -15,7 +15,7 @@ from regard.errors import UserError, nearest
 from regard.view.files import write
 from regard.view.lines import lines_svg
 from regard.view.page import page
-from regard.view.parts import Frame, Layer, Matrix
+from regard.view.parts import Frame, Layer, Matrix, aligning_layer
 from regard.view.svg import matrix_svg
 from regard.view.terminal import MatrixText
 
@@ -90,13 +90,13 @@ class AttentionView:
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
         """One matrix to draw: the head asked for, or the mean of all heads, of the layer or of every layer of its part.
 
-        Where a target looks at its source and no layer is asked for, it is the last but one, which aligns best.
+        Where a target looks at its source and no layer is asked for, it is the one that aligns best.
         """
         if not self.layers:
             nothing = np.zeros((len(self.rows), len(self.columns)), dtype=np.float32)
             return Matrix(self.title, "no attention", self.rows, self.columns, nothing)
         part, chosen = next(iter(self.only(part, layer, head).parts.items()))
-        chosen = chosen[-2:-1] if part == "cross" and len(chosen) > 1 else chosen
+        chosen = [chosen[aligning_layer(len(chosen))]] if part == "cross" else chosen
         rows, columns = _axes(chosen[0])
         if len(chosen) > 1:
             label = f"{part} · mean of {len(chosen)} layers, all heads".removeprefix(" · ")
@@ -126,7 +126,7 @@ class AttentionView:
         """
         matrix = self.matrix(layer, head, part)
         part, layers = next(iter(self.only(part, layer, head).parts.items()), ("", []))
-        layers = layers[-2:-1] if part == "cross" and len(layers) > 1 else layers
+        layers = [layers[aligning_layer(len(layers))]] if part == "cross" else layers
         single = len(layers) == 1 and layers[0].heads > 1
         heads = dict(zip(layers[0].numbers, layers[0].weights)) if single else {}
         return lines_svg(matrix, heads)

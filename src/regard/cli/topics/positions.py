@@ -75,7 +75,7 @@ def _sections(
     )
     bits = ["8", "4", "2", "1"]
     heats = [
-        page.Heat("sin and cos, width 64", "number in the vector", "position", found.encodings, side=9),
+        page.Heat("sin and cos, width 48", "number in the vector", "position", found.encodings, side=11),
         page.Heat("a counter of four bits", "bit", "position", found.counter, columns=bits, side=11),
     ]
     lines = [page.Line(one.positions, one.lengths, [100 * share for share in one.accuracy]) for one in found.reach]

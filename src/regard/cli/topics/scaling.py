@@ -96,16 +96,11 @@ def _sections(found: "list[Scaling]", keys: int, verdict: str) -> "list[Section]
         "sides: its gradient is next to nothing, and the head cannot learn to look elsewhere. Divided by √width the "
         "logits have variance 1 at any width, and the softmax stays soft (Vaswani et al. 2017, §3.2.1).",
     )
-    rows: list[list[page.Cell]] = [[*map(_number, _row(one))] for one in found]
     names = ["width", *(f"{name}, {how}" for how in ("q·k", "q·k/√d") for name in COLUMNS)]
     return [
         page.Text(words),
         curve("How soft the softmax is", "entropy", "entropy of the weights, nats", False),
         curve("What it can learn from", "gradient", "‖∂weights/∂logits‖, median", True),
         page.Heats("One query and its weights", [heat("q·k / √width", "scaled"), heat("q·k", "plain")]),
-        page.Table("In figures", names, rows, note=verdict.replace("\n", " ")),
+        page.Table("In figures", names, [_row(one) for one in found], note=verdict.replace("\n", " ")),
     ]
-
-
-def _number(cell: str) -> float:
-    return float(cell)

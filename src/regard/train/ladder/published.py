@@ -20,8 +20,8 @@ MULTI30K = {
     ("en", "de"): Published(
         "tokenised BPE BLEU",
         {"additive": 38.0, "transformer sinusoidal": 41.0},
-        "Published, test2016: tokenised BPE BLEU, which is not sacreBLEU and runs higher. About 38 for recurrent "
-        "networks with attention; 41.0 for Transformer-Tiny, 4 layers of width 128 (Wu et al. 2021).",
+        "Published, test2016: tokenised BPE BLEU, which is not sacreBLEU. About 38 for recurrent networks "
+        "with attention; 41.0 for Transformer-Tiny, 4 layers of width 128 (Wu et al. 2021).",
     ),
     ("de", "en"): Published(
         "tutorial's own BLEU",

@@ -44,13 +44,13 @@ class Goal:
 def goal(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | None:
     """95 % of what the best rung came to, in the mean over its seeds; of a measure like the loss, the best / 95 %.
 
-    None where no rung has the measure. One without attention, for example, has no alignment.
+    None where no rung has the measure (one without attention has no alignment), or none came to anything.
     """
     pick = min if MEASURES[measure] else max
     finals = [statistics.fmean(pick(one.value for one in seed) for seed in seeds) for seeds in rungs if all(seeds)]
-    if not finals:
+    best = pick(finals, default=0.0)
+    if best <= 0:
         return None
-    best = pick(finals)
     return Goal(measure, best / SHARE if MEASURES[measure] else best * SHARE)
 
 

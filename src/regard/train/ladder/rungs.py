@@ -66,5 +66,7 @@ def _recurrent(recipe: Recipe, model: TransformerConfig) -> tuple[Seq2SeqConfig,
     known = find_recipe("multi30k-de-en" if isinstance(recipe.data, Multi30k) else "translate")
     assert isinstance(known.model, Seq2SeqConfig)
     own: dict[str, Any] = {name: getattr(known.plan, name) for name in OWN}
-    rnn = replace(known.model, embed=min(known.model.embed, model.width), capacity=model.context)
+    embed = min(known.model.embed, model.width)
+    width = known.model.width * embed // known.model.embed // 2 * 2
+    rnn = replace(known.model, width=max(width, 2), embed=embed, capacity=model.context)
     return rnn, replace(recipe, plan=replace(recipe.plan, **own))

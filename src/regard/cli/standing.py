@@ -1,0 +1,175 @@
+"""How the rungs of a ladder stand: the table, the JSON, the page."""
+
+import statistics
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Group
+from rich.text import Text
+
+from regard.checkpoint import write_json
+from regard.cli.conclude import curves
+from regard.cli.figures import deviation, duration, figure, size, spread, title
+from regard.cli.tables import grid
+from regard.config import tree
+from regard.recipes import MEASURES, Recipe
+from regard.train.ladder.published import Published
+from regard.train.ladder.quality import SHARE, Goal, Point, averaged, goal
+from regard.view import report as page
+from regard.view.files import write
+
+Results = dict[str, list[dict[str, Any]]]  # by rung, one for each seed
+FREE = ("plan.seed", "plan.patience", "name", "title")  # which tell no rung from another
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Everything that a ladder measured."""
+
+    recipe: Recipe  # as it was asked for: whose size the rungs have
+    rungs: dict[str, Recipe]  # as they were trained, with one of the seeds
+    results: Results
+    published: Published | None = None
+    quality: float | None = None  # to be reached; else a share of the best rung's
+
+    @cached_property
+    def points(self) -> dict[str, list[list[Point]]]:
+        """The evaluations of every rung and seed."""
+        return {
+            name: [[Point(**point) for point in one["curve"]] for one in every] for name, every in self.results.items()
+        }
+
+    @cached_property
+    def goal(self) -> Goal | None:
+        """The quality that the rungs are timed to reach."""
+        measure = self.recipe.plan.select
+        if self.quality is not None:
+            return Goal(measure, self.quality)
+        return goal(measure, self.points.values())
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """For each rung the mean over its seeds of everything measured, and the standard deviation of several."""
+        found = []
+        for name, every in self.results.items():
+            first, row = every[0], {"cell": name, "seeds": len(every)}
+            row |= {key: first[key] for key in ("parameters", "width")}
+            row |= {measure: _mean([one["scores"][measure] for one in every]) for measure in first["scores"]}
+            row |= {key: _mean([one[key] for one in every]) for key in ("tokens_per_second", "training_seconds")}
+            times = [self.goal.reached(seed) for seed in self.points[name]] if self.goal else []
+            reached = [seconds for seconds in times if seconds is not None]
+            row["seconds_to_quality"] = {**_mean(reached), "reached": len(reached)} if reached else None
+            row["published"] = self.published.figures.get(name) if self.published else None
+            found.append(row)
+        return found
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """As ladder.json holds them, beside the cells."""
+        about = self.published and {"measure": self.published.measure, "note": self.published.note}
+        return {"quality": self.goal and vars(self.goal), "published": about, "rows": self.rows}
+
+    @property
+    def heading(self) -> str:
+        seeds = max(map(len, self.results.values()))
+        told = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
+        return f"{self.recipe.title}: {self.recipe.plan.steps} steps, {told}"
+
+    def table(self) -> Group:
+        """For the terminal: the rungs, how to read them, and what of their plans differs."""
+        own = [row for row in self._differences() if row[0].startswith("plan.")]
+        found = Group(grid(self.heading, *self._cells()), *(Text(note, "dim") for note in self._notes()))
+        return Group(found, "", grid("What suits each family", ["", *self.rungs], own)) if own else found
+
+    def save(self, out: Path) -> Path:
+        """ladder.json and ladder.html, of which the second is the one to open."""
+        cells = [one for every in self.results.values() for one in every]
+        write_json(out / "ladder.json", {**self.numbers, "cells": cells})
+        return write(out / "ladder.html", page.report(f"Ladder: {self.recipe.name}", self._sections(out)))
+
+    def _measures(self) -> list[str]:
+        return list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        """The table in text: its columns, its rows."""
+        measures, columns = self._measures(), ["", "parameters"]
+        columns += [*map(title, measures), "tokens/s", *([_sought(self.goal)] if self.goal else [])]
+        rows = []
+        for row in self.rows:
+            told = [spread(name, **row[name]) if name in row else "–" for name in measures]
+            told = [row["cell"], f"{row['parameters']:,}", *told, size(row["tokens_per_second"]["mean"])]
+            told += [_waited(row["seconds_to_quality"], row["seeds"])] if self.goal else []
+            if self.published:
+                told.append("–" if row["published"] is None else f"{row['published']:.1f}")
+            rows.append(told)
+        return [*columns, *([f"published, {self.published.measure}"] if self.published else [])], rows
+
+    def _notes(self) -> list[str]:
+        """What one must know to read the table."""
+        found = []
+        if self.goal:
+            share = "" if self.quality is not None else f", {SHARE:.0%} of the best rung's"
+            sought = f"validation {title(self.goal.measure)} {figure(self.goal.measure, self.goal.value)}{share}"
+            found.append(f"To {sought}: seconds of training, judging apart, until an evaluation first found it.")
+        first = next(iter(self.results.values()))[0]
+        where = f"on {first['part']}, beam {first['beam']}"
+        found += [f"{title(name)} {where}: {note}." for name, note in first["notes"].items()]
+        return [*found, *([self.published.note] if self.published else [])]
+
+    def _differences(self) -> list[list[str]]:
+        """The settings in which the rungs differ, the plan's first; – where a model has no such setting."""
+        flat = [{setting.name: setting.value for setting in tree(rung)} for rung in self.rungs.values()]
+        names = [name for name in dict.fromkeys(name for each in flat for name in each) if name not in FREE]
+        told = {name: [_told(each[name]) if name in each else "–" for each in flat] for name in names}
+        rows = [[name, *values] for name, values in told.items() if len(set(values)) > 1]
+        return sorted(rows, key=lambda row: not row[0].startswith("plan."))
+
+    def _sections(self, out: Path) -> list[page.Section]:
+        """The table, quality against time, the curves of every rung's first seed, the settings."""
+        columns, rows = self._cells()
+        first = {
+            name: out / "cells" / name.replace(" ", "-") / f"seed-{every[0]['seed']}"
+            for name, every in self.results.items()
+        }
+        words = "Every rung has the same number of parameters within 5 % and was trained on the same target tokens."
+        measured = [name for name in self._measures() if name in MEASURES]
+        best: dict[str, Literal["high", "low"]] = {title(one): "low" if MEASURES[one] else "high" for one in measured}
+        return [
+            page.Text(f"{self.heading}.\n\n{words}"),
+            page.Table("The ladder", columns, rows, note=" ".join(self._notes()), best=best),
+            *self._timed(),
+            *curves(first, ("loss", *self.recipe.metrics)),
+            page.Table("Where the rungs differ", ["setting", *self.rungs], self._differences()),
+            page.Pre("\n".join(f"{setting.name}={setting.value}" for setting in tree(self.recipe)), "Settings"),
+        ]
+
+    def _timed(self) -> list[page.Curve]:
+        """Quality against seconds of training, in the mean over the seeds."""
+        measure = self.recipe.plan.select
+        found = {name: averaged(seeds) for name, seeds in self.points.items()}
+        lines = [page.Line(name, [p.seconds for p in line], [p.value for p in line]) for name, line in found.items()]
+        heading = f"Quality against time: {title(measure)}"
+        return [page.Curve(heading, "seconds of training", measure, lines, log_y=measure in ("loss", "perplexity"))]
+
+
+def _mean(values: list[float]) -> dict[str, float | None]:
+    return {"mean": statistics.fmean(values), "sd": deviation(values)}
+
+
+def _sought(goal: Goal) -> str:
+    return f"to {title(goal.measure)} {figure(goal.measure, goal.value)}"
+
+
+def _waited(found: dict[str, Any] | None, seeds: int) -> str:
+    """The mean time, and of how many seeds where some never came so far."""
+    if found is None:
+        return "never"
+    some = "" if found["reached"] == seeds else f" ({found['reached']} of {seeds})"
+    seconds = found["mean"]
+    return (f"{seconds:.1f} s" if seconds < 10 else duration(seconds)) + some
+
+
+def _told(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

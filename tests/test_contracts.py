@@ -82,7 +82,11 @@ VARIANTS: dict[str, ModelConfig] = {
     },
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score != "location"},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
-    **{f"gpt-{score}": replace(GPT, score=score) for score in SCORES if score not in ("location", "scaled_dot")},
+    **{
+        f"gpt-{score}": replace(GPT, score=score)
+        for score in SCORES
+        if score not in ("location", "relative", "scaled_dot")
+    },
     "gpt-post": replace(GPT, norm_place="post", activation="relu"),
     "gpt-sinusoidal": replace(GPT, positions="sinusoidal", scaled=True, tied=False),
     "gpt-t5": replace(GPT, **T5),
@@ -92,6 +96,7 @@ VARIANTS: dict[str, ModelConfig] = {
     "gpt-adaptive": replace(GPT, **CLUSTERED, tied=False, positions="sinusoidal", scaled=True),
     "xl-endless": replace(GPT, **XL | {"memory": 0}, clamp=3, shared_biases=True, softmax="adaptive", embed=6),
     "bert-albert": replace(BERT, layers=4, groups=2, embed=5, segments=0),
+    "bert-groups": replace(BERT, layers=4, groups=2, group_blocks=2),
     "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
     "bert-window": replace(BERT, windows=(1,), norm_place="pre"),
     "transformer-post": replace(TRANSFORMER, norm_place="post", decoder_layers=1, decoder_heads=4, readout_bias=True),

@@ -220,7 +220,7 @@ def test_on_a_gpu_it_can_be_captured_and_gives_the_same_bits(monkeypatch, vocab)
     expected = work()
     halves = [part.detach().bfloat16().double().requires_grad_() for part in parts]
     for ours, exact in zip(expected, both_ways(definition, halves, targets, 0.1)):
-        assert float((ours - exact).norm() / exact.norm()) < 1e-2
+        assert float((ours - exact).norm() / exact.norm()) < 2e-2
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

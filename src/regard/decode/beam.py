@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.decode.replay import plain, readied, replayed
 from regard.decode.state import PAD, Decoder, Late, S
@@ -80,8 +79,8 @@ def beam(
     ended: list[Ranked] = []  # by step, (B, size): the sentences that ended, NEVER in the other places
     late = Late(prompt.device)
 
-    for length in range(1, limit + 1):
-        carry, (onward, done, over) = take(carry) if length < limit else turn.last(carry)
+    for _ in range(limit):
+        carry, (onward, done, over) = take(carry)
         going.append(onward.clone())
         ended.append(done.clone())
         if late(over):
@@ -105,25 +104,20 @@ class Turn:
     forbid: tuple[int, ...]
 
     def __call__(self, carry: Carried[S]) -> tuple[Carried[S], tuple[Ranked, Ranked, Tensor]]:
-        tokens, live, _, _, state = carry
+        tokens, live, _, length, state = carry
         logits, state = self.decoder.step(tokens, state)
-        logits = logits.float()
+        logits = logits.to(torch.float32, copy=True)  # ours to write to
         norm = logits.logsumexp(dim=-1, keepdim=True)
+        # One beginning can fill the beam, which takes `size` tokens, and end: its best size + 1 tokens are enough, and
+        # as many more as may turn out to be forbidden.
+        best, tokens = _best(logits, min(self.size + 1 + len(self.forbid), logits.shape[1]))  # (R, K)
         for token in self.forbid:
-            logits[:, token] = NEVER
-        # One beginning can fill the beam, which takes `size` tokens, and end: its best size + 1 tokens are enough.
-        best, tokens = _best(logits, min(self.size + 1, logits.shape[1]))  # (R, K)
+            best = best.masked_fill(tokens == token, NEVER)
+        # At the limit every sentence must stop, with the log-probability that stopping has.
+        final, alone = length >= self.limit, torch.full_like(best, NEVER)
+        alone[:, 0] = logits[:, self.stop]
+        best, tokens = torch.where(final, alone, best), tokens.masked_fill(final, self.stop)
         return self._ranked(carry, _extend(live, best - norm, tokens), state)
-
-    def last(self, carry: Carried[S]) -> tuple[Carried[S], tuple[Ranked, Ranked, Tensor]]:
-        """At the limit every sentence must stop: its log-probabilities are as they are, no other token is left."""
-        tokens, live, _, _, state = carry
-        logits, state = self.decoder.step(tokens, state)
-        logps = F.log_softmax(logits.float(), dim=-1)
-        stops = torch.full_like(tokens, self.stop)[:, None].expand(-1, min(self.size + 1, logits.shape[1]))
-        best = torch.full_like(stops, NEVER, dtype=logps.dtype)
-        best[:, 0] = logps[:, self.stop]
-        return self._ranked(carry, _extend(live, best, stops), state)
 
     def _ranked(self, carry: Carried[S], ranked: Ranked, state: S) -> tuple[Carried[S], tuple[Ranked, Ranked, Tensor]]:
         """Which beginnings go on, which sentences have ended, and whether that is all."""

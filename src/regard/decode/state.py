@@ -5,7 +5,7 @@ from typing import Protocol, Self, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-PAD = 0  # what a row that has finished goes on saying; every tokenizer gives padding this id
+PAD = 0  # what a row that has finished goes on saying, whatever this id means to its tokenizer: nobody reads it
 
 
 class State(Protocol):

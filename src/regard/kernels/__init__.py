@@ -1,1 +1,1 @@
-"""Fast routes behind ``Score``: nothing outside ``scores.py`` imports them."""
+"""Fast routes behind ``Score``: only ``scores.py`` imports them, and ``objectives/loss.py`` its cross-entropy."""

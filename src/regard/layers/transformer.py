@@ -20,7 +20,7 @@ from regard.errors import UserError, nearest
 from regard.layers.past import Past, Segments, Sight
 from regard.layers.positions import Buckets
 from regard.mask import EVERYTHING, Mask
-from regard.scores import SCORES, Relative, Score, XLRelative, build_score
+from regard.scores import SCORES, Relative, Score, build_score
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -56,10 +56,9 @@ class Shape:
     positions: str = "learned"  # none, sinusoidal, sinusoidal-halves, learned, t5, relative or xl
     furthest: int = 128  # distances that t5 and relative positions tell apart
     buckets: int = 32  # of distances, for t5
-    windows: tuple[
-        int, ...
-    ] = ()  # how far layers see to either side, in turn; 0: all the way (0,128: every second one)
+    windows: tuple[int, ...] = ()  # how far layers see to either side, in turn; 0: all the way (0,128: every second)
     groups: int = 0  # layers share their weights within this many groups; 0: each has its own
+    group_blocks: int = 1  # with groups: the blocks of each, which every layer of the group runs one after the other
     context: int = 512  # the most tokens a text may have, where positions have a table
     dropout: float = 0.1  # after embeddings, attention and feed-forward layers
     attention_dropout: float = 0.0  # of the weights of attention
@@ -86,12 +85,21 @@ class Shape:
             raise UserError(f"model.heads={self.heads}: model.width={self.width} is not a multiple; set head_width")
         if self.groups and self.layers % self.groups:
             raise UserError(f"model.groups={self.groups}: must divide model.layers={self.layers}")
+        if self.group_blocks < 1 or (self.group_blocks > 1 and not self.groups):
+            raise UserError(f"model.group_blocks={self.group_blocks}: must be at least 1, and 1 without model.groups")
         if min(self.windows, default=0) < 0:
             raise UserError(f"model.windows={','.join(map(str, self.windows))}: must be at least 0")
         if self.score == "location":
             raise UserError("model.score=location: needs a source whose positions are fixed; a growing past has none")
+        if self.score == "relative":
+            raise UserError("model.score=relative: is about positions; set model.positions=relative instead")
         if self.positions in ("relative", "xl") and self.score != "scaled_dot":
             raise UserError(f"model.positions={self.positions}: is a score of its own; leave model.score=scaled_dot")
+        if self.positions == "t5" and self.buckets < 4:
+            raise UserError(f"model.buckets={self.buckets}: near and far on two sides need at least 4")
+        if self.positions == "t5" and self.furthest <= self.buckets // 2:
+            cure = f"give more than half of model.buckets={self.buckets}"
+            raise UserError(f"model.furthest={self.furthest}: leaves no distance for the far buckets; {cure}")
 
     @property
     def longest(self) -> int | None:
@@ -109,13 +117,9 @@ class Shape:
 
     def self_score(self) -> Score:
         """How the tokens of a text are compared with each other."""
-        match self.positions:
-            case "relative":
-                return Relative(self.head, self.furthest)
-            case "xl":
-                return XLRelative(self.heads, self.head, self.width)
-            case _:
-                return build_score(self.score, self.head, self.context)
+        if self.positions == "relative":
+            return Relative(self.head, self.furthest)
+        return build_score(self.score, self.head, self.context)
 
     def attention(self, score: Score) -> MultiHead:
         return MultiHead(
@@ -184,15 +188,15 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks one above the other. With ``groups`` one block is used several times (Lan et al. 2020, §3.1)."""
+    """Blocks one above the other. With ``groups`` a few are used several times (Lan et al. 2020, §3.1)."""
 
     def __init__(self, shape: Shape, causal: bool, reads_source: bool = False) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(shape, reads_source) for _ in range(shape.groups or shape.layers))
-        self.repeats = shape.layers // len(self.blocks)
-        for block in self.blocks:
-            for read in (part for part in block.modules() if isinstance(part, Attention)):
-                read.turns = self.repeats
+        groups = shape.groups or shape.layers
+        self.repeats, self.group_blocks = shape.layers // groups, shape.group_blocks
+        self.blocks = nn.ModuleList(Block(shape, reads_source) for _ in range(groups * shape.group_blocks))
+        for read in (part for part in self.modules() if isinstance(part, Attention)):
+            read.turns = self.repeats
         self.windows = shape.windows or (0,)
         self.bias = Buckets(shape.heads, shape.buckets, shape.furthest, not causal) if shape.positions == "t5" else None
         self.norm = shape.build_norm() if shape.norm_place == "pre" and shape.last_norm else None
@@ -200,7 +204,9 @@ class Stack(nn.Module):
     @property
     def layers(self) -> list[Block]:
         """The block of every layer, from the bottom up."""
-        return [block for block in self.blocks for _ in range(self.repeats)]  # type: ignore[misc]
+        blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
+        groups = [blocks[first : first + self.group_blocks] for first in range(0, len(blocks), self.group_blocks)]
+        return [block for group in groups for _ in range(self.repeats) for block in group]
 
     def forward(self, x: Tensor, real: Tensor | None = None, mask: Mask = EVERYTHING) -> Tensor:
         """A text read in both directions. (B, T, width) → (B, T, width)"""

@@ -15,18 +15,17 @@ replaced  whether a token was put there by another model                  Clark 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import Attention
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
-from regard.layers.transformer import ACTIVATIONS, Block, Shape, Stack, start_weights
+from regard.layers.transformer import ACTIVATIONS, Shape, Stack, start_weights
 
 OUTPUTS = ("masked", "pooled", "next", "replaced")
 
@@ -44,7 +43,6 @@ class BertConfig(Shape):
     outputs: tuple[str, ...] = ("masked",)  # what stands above the encoder: masked, pooled, next, replaced
     tied: bool = True  # the masked readout is the token embedding
     head_activation: str = ""  # of the masked output; empty: as in the feed-forward layers
-    group_blocks: int = 1  # with groups: the blocks of each, which every layer of the group runs one after the other
     mask: int = -1  # the id of the mask token; -1: taken from the tokenizer
     specials: tuple[int, ...] = ()  # ids that are never masked
 
@@ -61,30 +59,11 @@ class BertConfig(Shape):
         if self.head_activation and self.head_activation not in ACTIVATIONS:
             known = nearest(self.head_activation, ACTIVATIONS)
             raise UserError(f"model.head_activation={self.head_activation}: no such activation.{known}")
-        if self.group_blocks < 1 or (self.group_blocks > 1 and not self.groups):
-            raise UserError(f"model.group_blocks={self.group_blocks}: must be at least 1, and 1 without model.groups")
+        if self.positions == "xl":
+            raise UserError("model.positions=xl: is for language models, which do not look ahead; use relative or t5")
 
     def build(self) -> Bert:
         return Bert(self)
-
-
-class Groups(Stack):
-    """Layers that share their weights, where each group has several blocks (Lan et al. 2020, §3.1)."""
-
-    def __init__(self, config: BertConfig) -> None:
-        blocks = config.groups * config.group_blocks
-        super().__init__(replace(config, layers=blocks, groups=0, group_blocks=1), causal=False)
-        self.repeats, self.group_blocks = config.layers // config.groups, config.group_blocks
-        for part in self.modules():
-            if isinstance(part, Attention):
-                part.turns = self.repeats
-
-    @property
-    def layers(self) -> list[Block]:
-        """The block of every layer, from the bottom up."""
-        blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
-        groups = [blocks[first : first + self.group_blocks] for first in range(0, len(blocks), self.group_blocks)]
-        return [block for group in groups for _ in range(self.repeats) for block in group]
 
 
 class MaskedHead(nn.Module):
@@ -128,7 +107,7 @@ class Bert(nn.Module):
         self.embedding = TokenEmbedding(
             config, config.vocab, config.embed, config.segments, norm=True, offset=config.first_position
         )
-        self.stack = Stack(config, causal=False) if config.group_blocks == 1 else Groups(config)
+        self.stack = Stack(config, causal=False)
         width = config.embed or config.width
         self.masked = MaskedHead(config, width) if "masked" in config.outputs else None
         self.replaced = ReplacedHead(config) if "replaced" in config.outputs else None

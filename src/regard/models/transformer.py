@@ -32,9 +32,7 @@ class TransformerConfig(Shape):
     decoder_layers: int = 0  # 0: as many as the encoder has
     decoder_heads: int = 0  # 0: as many as the encoder has
     decoder_inner: int = 0  # 0: as wide as the encoder's
-    shared: str = (
-        "target"  # one matrix for: all (source, target, readout), sides (the first two), target (the last two)
-    )
+    shared: str = "target"  # one matrix for all (source, target, readout), sides (the first two), target (the last two)
     scaled: bool = True  # token vectors are multiplied by √width
     readout_bias: bool = False  # a bias for every token of the vocabulary
     readout_scale: float = 1.0  # of the last states, before the readout

@@ -145,10 +145,10 @@ def _trained(steps: int, seed: int) -> "tuple[list[str], list[Worked]]":
 
 def _loaded(run: Path, text: str) -> "tuple[list[str], list[Worked]]":
     """The pieces of a text, and every block of a model that reads it; of a translator, those of its encoder."""
-    from regard.cli.topics.reading import read
+    from regard.cli.topics.reading import opened, read
     from regard.explain.attention import by_hand, watched
 
-    reading = read(run, text)
+    reading = read(opened(run), text)
     reading.model.module.double()
     with watched(reading.model.module) as calls:
         reading.play()

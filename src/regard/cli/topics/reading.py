@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from regard.verbs.loaded import Loaded
 
 
@@ -16,7 +18,19 @@ class Reading:
 
     model: "Loaded"
     tokens: list[int]
-    pieces: list[str]
+
+    @property
+    def pieces(self) -> list[str]:
+        return self.model.tokenizer.pieces(self.tokens)
+
+    @property
+    def separators(self) -> list[bool]:
+        """Which pieces are marks, or nothing but punctuation."""
+        marks = vars(self.model.tokenizer.marks).values()
+        return [
+            token in marks or not any(character.isalnum() for character in piece)
+            for token, piece in zip(self.tokens, self.pieces)
+        ]
 
     def play(self) -> None:
         """The model reads it once. A translator has it as its source, and is about to begin."""
@@ -29,18 +43,20 @@ class Reading:
         begin = self.model.target_tokenizer.marks.begin
         self.model.logits(torch.tensor([[0 if begin is None else begin]]), source=tokens)
 
-    @property
-    def separators(self) -> list[bool]:
-        """Which pieces are marks, or nothing but punctuation."""
-        marks = vars(self.model.tokenizer.marks).values()
-        return [
-            token in marks or not any(character.isalnum() for character in piece)
-            for token, piece in zip(self.tokens, self.pieces)
-        ]
+    def weights(self) -> "dict[str, Tensor]":
+        """Where the text looks at itself, (H, T, T) by layer; what is remembered from before it is left out."""
+        from regard.record import record
+        from regard.verbs.parts import parts
+
+        whose = "encoder" if self.model.module.task == "translate" else None  # the decoder has nothing to say yet
+        paths = [path for path, part in parts(self.model.module).items() if whose in (part, None)]
+        with record(self.model.module, paths) as tape:
+            self.play()
+        return {name: tape[name][0][..., -len(self.tokens) :] for name in tape}
 
 
-def read(run: Path, text: str) -> Reading:
-    """Loads the model and cuts the text; refuses what is no Transformer, and a text of nothing."""
+def opened(run: Path) -> "Loaded":
+    """The model of a directory; refuses what is no Transformer."""
     from regard.layers.transformer import Block
     from regard.verbs import load
 
@@ -49,11 +65,15 @@ def read(run: Path, text: str) -> Reading:
         raise UserError(
             f"{run}: a {type(model.module).__name__} has no Transformer blocks; name another model, or none."
         )
+    return model
+
+
+def read(model: "Loaded", text: str) -> Reading:
+    """Cuts a text as the model would; refuses one of nothing."""
     if not text.strip():
-        raise UserError(f'TEXT: nothing to read; for example: regard explain attention {run} "a line of text"')
-    marks, (tokens,) = model.tokenizer.marks, model.read([text])
-    if model.module.task == "language":
-        tokens = [*([] if marks.begin is None else [marks.begin]), *tokens]
-    else:
-        tokens = marks.framed(tokens)
-    return Reading(model, tokens, model.tokenizer.pieces(tokens))
+        raise UserError(f'TEXT: nothing to read; for example: regard explain attention {model.path} "a line of text"')
+    (tokens,) = model.read([text])
+    marks = model.tokenizer.marks
+    if model.module.task != "language":
+        return Reading(model, marks.framed(tokens))
+    return Reading(model, [*([] if marks.begin is None else [marks.begin]), *tokens])

@@ -75,6 +75,14 @@ class Memory:
             values=copy(self.values, -2, slots, new.values.to(self.values.dtype)),
         )
 
+    def first(self, slots: int) -> Memory:
+        """What the first so many slots hold."""
+        return replace(self, keys=self.keys[..., :slots, :], values=self.values[..., :slots, :])
+
+    def packed(self) -> Memory:
+        """The same in one piece: worth the copy to whoever reads it often, since products copy what is not."""
+        return replace(self, keys=self.keys.contiguous(), values=self.values.contiguous())
+
     def like(self, rows: int, slots: int) -> Memory:
         """Empty buffers of so many rows and slots, shaped and typed otherwise like this memory."""
         keys, values = (x.new_zeros(rows, *x.shape[1:-2], slots, x.shape[-1]) for x in (self.keys, self.values))

@@ -36,6 +36,9 @@ from regard.kernels.fused import fused, windowed
 from regard.mask import Mask, default_positions, preferred
 
 
+WAVES = 256  # sinusoids are kept in multiples of this
+
+
 class Score(nn.Module):
     """How well each query matches each key; a subclass brings ``logits``, the definition.
 
@@ -344,7 +347,8 @@ def _waves(length: int, width: int, like: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling() or (like.is_cuda and torch.cuda.is_current_stream_capturing()):
         return _sinusoids(length, width, like.dtype, like.device)
-    return _kept_sinusoids(length, width, like.dtype, like.device)
+    rounded = -(-length // WAVES) * WAVES  # a text that grows does not need new ones at every token
+    return _kept_sinusoids(rounded, width, like.dtype, like.device)[:length]
 
 
 @lru_cache(maxsize=4)

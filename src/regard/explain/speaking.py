@@ -13,10 +13,10 @@ SHAPE = Shape(
 )
 
 
-def taught(what: str, mask: Mask, steps: int, seed: int) -> Experiment[tuple[Reader, float]]:
+def taught(what: str, mask: Mask, steps: int, seed: int, shape: Shape = SHAPE) -> Experiment[tuple[Reader, float]]:
     """A network that was taught to say the next word, and its last loss in training."""
     torch.manual_seed(seed)
-    network = Reader(SHAPE, len(VOCABULARY), mask)
+    network = Reader(shape, len(VOCABULARY), mask)
     loss = yield from learn(what, network, batch, steps, seed)
     return network.eval(), loss
 

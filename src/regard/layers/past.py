@@ -1,9 +1,9 @@
 """What a stack of causal layers has read: who sees which of it, and where new tokens go.
 
-Three ways to read on, one interface. ``Past`` is a preallocated cache; where nothing can follow what is read (training)
-it keeps nothing and costs nothing. Its slots belong to a *sentence*: the K hypotheses of a beam write side by side into
-the same slots, and a table of lineage says which slots each of them descends from. When beams are reordered only that
-table moves; no key is ever copied. ``Segments`` is the memory of Transformer-XL, the last so many states.
+``Past`` is a preallocated cache; where nothing can follow what is read (training) it keeps nothing and costs nothing.
+Its slots belong to a *sentence*: the K hypotheses of a beam write side by side into the same slots, and a table of
+lineage says which slots each of them descends from. When beams are reordered only that table moves; no key is ever
+copied. ``Segments`` (regard.layers.segments), the memory of Transformer-XL, has the same interface.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.attention import Memory
+from regard.errors import UserError
 from regard.mask import CAUSAL, EVERYTHING, Mask
 
 EMPTY = 2**30  # the position of a slot that holds nothing: after every query, so that no causal mask lets it be seen
@@ -26,16 +27,15 @@ class Sight:
 
     mask: Mask = EVERYTHING
     q_at: Tensor | None = None  # (Tq,); None: as many queries as keys, in the same order
-    k_at: Tensor | None = None  # (Tk,)
+    k_at: Tensor | None = None  # (Tk,) of as many slots as are read; None: there is nothing but the new keys
     slots: Tensor | None = None  # (Tq,) where the new keys are kept; None: nowhere
-    cached: bool = False  # whether there is more to read than the new keys
 
     def join(self, past: Memory | None, new: Memory) -> tuple[Memory, Memory | None]:
         """What a layer reads, and what it keeps, of its past and of the new tokens."""
         if past is None or self.slots is None:
             return new, past
         kept = past.write_at(self.slots, new)
-        return (kept, kept) if self.cached else (new, kept)
+        return new if self.k_at is None else kept.first(len(self.k_at)), kept
 
     def through(self, window: int) -> Sight:
         """The same, seeing no further than a window (0: as far as ever)."""
@@ -45,7 +45,7 @@ class Sight:
         """The mask written out for all layers, with what they prefer."""
         if bias is not None:
             mask = self.mask & Mask(bias=bias)
-        elif self.mask is EVERYTHING or self.mask.only_causal and self.q_at is None:
+        elif self.mask is EVERYTHING or (self.mask.only_causal and self.q_at is None):
             return self
         else:
             mask = self.mask
@@ -127,9 +127,9 @@ class Past:
 
     def _on(self, count: int, real: Tensor | None, device: torch.device) -> tuple[Past, Sight]:
         """Tokens that see a cache."""
-        assert self.read is not None, "this past was made for a text that has been read to its end"
-        assert self.used is not None
-        assert self.at is not None
+        if self.read is None or self.used is None or self.at is None:
+            raise UserError(_full(self.capacity))  # all of it was read at once, and no cache was made
+        reach = self._reach(count)
         length = count // self.beams
         new = torch.arange(count, device=device)  # beam by beam
         slots, q_at = self.used + new, self.read + new % length
@@ -138,20 +138,34 @@ class Past:
         if seen is not None:
             mine = (torch.arange(seen.shape[2], device=device) - self.used).div(length, rounding_mode="floor")  # (S,)
             seen = seen | (mine == torch.arange(self.beams, device=device)[:, None])
-            mask = mask & Mask(pairs=seen.repeat_interleave(length, dim=1))  # (B, K·T, S)
+            mask = mask & Mask(pairs=seen[:, :, :reach].repeat_interleave(length, dim=1))  # (B, K·T, reach)
         if real is not None:
             assert self.beams == 1, "padding is read before a beam is made"
             everything = torch.ones(self.sentences, len(at), dtype=torch.bool, device=device)
             kept = (everything if kept is None else kept).index_copy(1, slots, real)
         if kept is not None:
-            mask = mask & Mask(keys=kept)
+            mask = mask & Mask(keys=kept[:, :reach])
         padding = self.padding
         if real is not None:
             more = (~real).sum(1, keepdim=True)
             padding = more if padding is None else padding + more
         counted = replace(self, read=self.read + length, used=self.used + count, at=at, fresh=False)
         past = replace(counted, seen=seen, real=kept, padding=padding)
-        return past, Sight(mask, q_at, at, slots, cached=True)
+        return past, Sight(mask, q_at, at[:reach], slots)
+
+    def _reach(self, count: int) -> int:
+        """How many slots are read where ``count`` more are filled.
+
+        A GPU is not asked how many there are: it reads all of them, in steps of one shape that can be recorded. A CPU
+        knows, and reads no more.
+        """
+        assert self.used is not None
+        assert self.at is not None
+        if self.used.device.type != "cpu":
+            return len(self.at)
+        if (reach := int(self.used) + count) > len(self.at):
+            raise UserError(_full(self.capacity))
+        return reach
 
     def holding(self, layers: Sequence[Memory | None]) -> Past:
         """The past with what each layer has kept."""
@@ -191,66 +205,7 @@ class Past:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Segments:
-    """The memory of Transformer-XL (Dai et al. 2019, §3.2): the last ``length`` tokens before this segment.
-
-    No gradient goes into it. All tokens of one reading are a segment: each sees the memory, and the segment up to
-    itself. Where a text is read in several segments, what is seen of it depends on where they end, unless the layers'
-    window is the memory (``windows=(length - 1,)``).
-    """
-
-    length: int
-    layers: tuple[Memory, ...] = ()
-    held: int = 0  # how many tokens the memory has
-
-    beams = 1
-
-    def fold(self, tokens: Tensor) -> Tensor:
-        return tokens
-
-    def unfold(self, features: Tensor) -> Tensor:
-        return features
-
-    def positions(self, tokens: Tensor, real: Tensor | None) -> Tensor:
-        return torch.arange(tokens.shape[1], device=tokens.device)[None]
-
-    def wants_slots(self, count: int) -> bool:
-        return False
-
-    def allocated(self, slot: Sequence[Memory]) -> Segments:
-        raise NotImplementedError
-
-    def room(self, count: int, real: Tensor | None, device: torch.device) -> tuple[Segments, Sight]:
-        assert real is None, "Transformer-XL has no padding"
-        at = torch.arange(self.held + count, device=device)
-        past = replace(self, held=min(self.held + count, self.length))
-        return past, Rolling(CAUSAL, at[self.held :], at, length=self.length)
-
-    def holding(self, layers: Sequence[Memory | None]) -> Segments:
-        return replace(self, layers=tuple(one for one in layers if one is not None))
-
-    def select(self, rows: Tensor) -> Segments:
-        moved = (replace(one, keys=one.keys[rows], values=one.values[rows]) for one in self.layers)
-        return replace(self, layers=tuple(moved))
-
-
-@dataclass(frozen=True, eq=False)
-class Rolling(Sight):
-    """Joins a segment to the memory before it, and keeps the last ``length`` of both."""
-
-    length: int = 0
-
-    def join(self, past: Memory | None, new: Memory) -> tuple[Memory, Memory | None]:
-        if past is not None:
-            new = Memory(_after(past.keys, new.keys), _after(past.values, new.values))
-        return new, Memory(self._last(new.keys), self._last(new.values))
-
-    def _last(self, x: Tensor) -> Tensor:
-        kept = x[..., max(x.shape[-2] - self.length, 0) :, :].detach()
-        # A search steps on from here, and a step is recorded for one layout of what it is given.
-        return kept if torch.is_grad_enabled() else kept.contiguous()
-
-
-def _after(past: Tensor, new: Tensor) -> Tensor:
-    return torch.cat([past.to(new.dtype), new], -2)  # the past may have been made before autocast began
+def _full(capacity: int) -> str:
+    return (
+        f"capacity={capacity}: the model has no room for more tokens than it was started with; start with a larger one"
+    )

@@ -78,3 +78,10 @@ def check_length(tokens: Tensor, longest: int | None) -> None:
     """Refuse a text that is longer than the model can read."""
     if longest is not None and tokens.shape[1] > longest:
         raise UserError(f"a text of {tokens.shape[1]} tokens is past the model's limit: model.context={longest}")
+
+
+def check_capacity(capacity: int | None, context: int, longest: int | None) -> int:
+    """Room for so many tokens, if None for a context of them; refuse more than the model can ever read."""
+    if capacity is not None and longest is not None and capacity > longest:
+        raise UserError(f"capacity={capacity}: is past the model's limit, model.context={longest}; give at most that")
+    return context if capacity is None else capacity

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 
 from regard.attention import Attention, Memory, MultiHead
 from regard.errors import UserError, nearest
-from regard.layers.past import Past, Segments, Sight
+from regard.layers.past import Past, Sight
 from regard.layers.positions import Buckets
+from regard.layers.segments import Segments
 from regard.mask import EVERYTHING, Mask
 from regard.scores import SCORES, Relative, Score, build_score
 
@@ -250,7 +251,8 @@ class Stack(nn.Module):
 
     def read_source(self, states: Tensor) -> tuple[Memory, ...]:
         """What every layer's attention to the source will read, projected once."""
-        return tuple(block.cross.memory(states) for block in self.layers if block.cross is not None)
+        memories = tuple(block.cross.memory(states) for block in self.layers if block.cross is not None)
+        return memories if torch.is_grad_enabled() else tuple(one.packed() for one in memories)  # for a search's steps
 
     def _sights(self, sight: Sight, x: Tensor) -> list[Sight]:
         """What layers see, in turn, written out once for all of them."""

@@ -24,9 +24,10 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
-from regard.layers.past import Past, Segments
+from regard.layers.past import Past
 from regard.layers.product import Product
-from regard.layers.tokens import TokenEmbedding, check_length
+from regard.layers.segments import Segments
+from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack, start_weights
 from regard.scores import Score, XLRelative
 
@@ -127,7 +128,7 @@ class Gpt(nn.Module):
     ) -> Past | Segments:
         """The state before the first token, with room for ``capacity`` of them. Every decoder starts so."""
         if not self.config.memory:
-            return Past(rows or 1, capacity or self.config.context)
+            return Past(rows or 1, check_capacity(capacity, self.config.context, self.config.longest))
         if not self.config.memory_zeros:
             return Segments(self.config.memory)
         return self.stack.remembering_zeros(rows or 1, self.config.memory, next(self.parameters()))

@@ -14,7 +14,7 @@ from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.past import Past
 from regard.layers.product import Product
-from regard.layers.tokens import TokenEmbedding, check_length, real_positions
+from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape, Stack, start_weights
 from regard.mask import EVERYTHING, Mask
 
@@ -112,7 +112,8 @@ class Transformer(nn.Module):
         if source_real is not None:
             at = torch.arange(source.shape[1], device=source.device)
             mask = Mask(keys=source_real).resolved(at[:1], at, 4)
-        return Telling(Past(len(source), capacity or self.config.context), self.decoder.read_source(states), mask)
+        room = check_capacity(capacity, self.config.context, self.config.longest)
+        return Telling(Past(len(source), room), self.decoder.read_source(states), mask)
 
     def advance(
         self, tokens: Tensor, state: Telling, real: Tensor | None = None, positions: Tensor | None = None

@@ -1,6 +1,7 @@
 """A Transformer that the user names, and a text as it reads it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,11 @@ class Reading:
     def pieces(self) -> list[str]:
         return self.model.tokenizer.pieces(self.tokens)
 
+    @cached_property
+    def words(self) -> list[int]:
+        """Of each piece the word it is part of; -1 for marks and spaces."""
+        return self.model.tokenizer.words(self.tokens)
+
     @property
     def separators(self) -> list[bool]:
         """Which pieces are marks, or nothing but punctuation."""
@@ -43,6 +49,7 @@ class Reading:
         begin = self.model.target_tokenizer.marks.begin
         self.model.logits(torch.tensor([[0 if begin is None else begin]]), source=tokens)
 
+    @cached_property
     def weights(self) -> "dict[str, Tensor]":
         """Where the text looks at itself, (H, T, T) by layer; what is remembered from before it is left out."""
         from regard.record import record

@@ -1,0 +1,57 @@
+"""Some heads of one layer, as lines and as matrices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from regard.view.labels import escape
+from regard.view.parts import Floats, Layer
+from regard.view.report import Gallery, Section
+from regard.view.view import AttentionView
+
+TOGETHER = (1, 2, 8)  # heads in one picture
+
+
+@dataclass(frozen=True)
+class Lines(Gallery):
+    """The same views, drawn as lines."""
+
+    def html(self) -> str:
+        pictures = "".join(
+            f"<figure><figcaption>{escape(view.title)}</figcaption>\n{replace(view, title='').lines()}</figure>\n"
+            for view in self.views
+        )
+        return f'<section class="card"><h2>{escape(self.title)}</h2><div class="gallery">{pictures}</div></section>'
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """The heads of one layer, looking from pieces at pieces."""
+
+    layer: str
+    pieces: Sequence[str]
+    weights: Floats  # (H, T, T)
+    asking: Sequence[int]  # the pieces whose lines are drawn: with eight heads, those of all are a thicket
+
+    def sections(self, order: Sequence[int]) -> list[Section]:
+        """One head, two and eight, in this order, where there are so many."""
+        counts = sorted({min(count, len(order)) for count in TOGETHER})
+        asked = np.isin(np.arange(len(self.pieces)), self.asking)[:, None]  # (T, 1)
+        together = [
+            self._view(f"{count} heads" if count > 1 else "1 head", order[:count], self.weights * asked)
+            for count in counts
+        ]
+        alone = [self._view(f"head {head}", [head], self.weights) for head in order[: counts[-1]]]
+        whose = "all words" if asked.all() else f"“{''.join(self.pieces[at] for at in self.asking).strip('▁Ġ ')}”"
+        return [
+            Lines(
+                f"{self.layer}, heads as lines: where {whose} looks, on the left, at the words on the right", together
+            ),
+            Gallery("The same heads as matrices: each row looks at the columns", alone),
+        ]
+
+    def _view(self, title: str, heads: Sequence[int], weights: Floats) -> AttentionView:
+        return AttentionView(
+            title, self.pieces, self.pieces, [Layer(self.layer, weights[list(heads)], kept=tuple(heads))]
+        )

@@ -1,0 +1,80 @@
+"""The memory of Transformer-XL: the last so many tokens of a text, read segment by segment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from regard.attention import Memory
+from regard.errors import UserError
+from regard.layers.past import Sight
+from regard.mask import CAUSAL
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The memory of Transformer-XL (Dai et al. 2019, §3.2): the last ``length`` tokens before this segment.
+
+    No gradient goes into it. All tokens of one reading are a segment: each sees the memory, and the segment up to
+    itself. Where a text is read in several segments, what is seen of it depends on where they end, unless the layers'
+    window is the memory (``windows=(length - 1,)``).
+    """
+
+    length: int
+    layers: tuple[Memory, ...] = ()
+    held: int = 0  # how many tokens the memory has
+
+    beams = 1
+
+    def fold(self, tokens: Tensor) -> Tensor:
+        return tokens
+
+    def unfold(self, features: Tensor) -> Tensor:
+        return features
+
+    def positions(self, tokens: Tensor, real: Tensor | None) -> Tensor:
+        return torch.arange(tokens.shape[1], device=tokens.device)[None]
+
+    def wants_slots(self, count: int) -> bool:
+        return False
+
+    def allocated(self, slot: Sequence[Memory]) -> Segments:
+        raise NotImplementedError
+
+    def room(self, count: int, real: Tensor | None, device: torch.device) -> tuple[Segments, Sight]:
+        if real is not None:
+            raise UserError("real: Transformer-XL's memory has no place for padding; read texts of one length together")
+        at = torch.arange(self.held + count, device=device)
+        past = replace(self, held=min(self.held + count, self.length))
+        return past, Rolling(CAUSAL, at[self.held :], at, length=self.length)
+
+    def holding(self, layers: Sequence[Memory | None]) -> Segments:
+        return replace(self, layers=tuple(one for one in layers if one is not None))
+
+    def select(self, rows: Tensor) -> Segments:
+        moved = (replace(one, keys=one.keys[rows], values=one.values[rows]) for one in self.layers)
+        return replace(self, layers=tuple(moved))
+
+
+@dataclass(frozen=True, eq=False)
+class Rolling(Sight):
+    """Joins a segment to the memory before it, and keeps the last ``length`` of both."""
+
+    length: int = 0
+
+    def join(self, past: Memory | None, new: Memory) -> tuple[Memory, Memory | None]:
+        if past is not None:
+            new = Memory(_after(past.keys, new.keys), _after(past.values, new.values))
+        return new, Memory(self._last(new.keys), self._last(new.values))
+
+    def _last(self, x: Tensor) -> Tensor:
+        kept = x[..., max(x.shape[-2] - self.length, 0) :, :].detach()
+        # A search steps on from here, and a step is recorded for one layout of what it is given.
+        return kept if torch.is_grad_enabled() else kept.contiguous()
+
+
+def _after(past: Tensor, new: Tensor) -> Tensor:
+    return torch.cat([past.to(new.dtype), new], -2)  # the past may have been made before autocast began

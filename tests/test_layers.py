@@ -36,6 +36,7 @@ ORDER = (
     "stored",
     "average",
     "verbs.numbers",
+    "verbs.pooling",
     "verbs.loaded",
     "verbs",
     "train",

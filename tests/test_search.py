@@ -24,7 +24,7 @@ def test_the_marks_of_the_tokenizer_are_those_of_the_search(
 ) -> None:
     model = load(translator(decoder="bahdanau"))
     source, target = (replace(side, marks=marks) for side in (model.source_tokenizer, model.target_tokenizer))  # type: ignore[type-var]
-    model = replace(model, source_tokenizer=source, target_tokenizer_=target)
+    model = replace(model, source_tokenizer=source, vocabulary=target)
     found = translate(model, LINES, beam=beam, limit=9)
     assert [one.line for one in found] == [0, 1, 2, 3]
     for one, line in zip(found[:3], LINES):
@@ -42,7 +42,7 @@ def test_the_marks_of_the_tokenizer_are_those_of_the_search(
 
 def test_a_vocabulary_without_begin_and_end_is_scored_from_its_second_token(language: Path) -> None:
     model = load(language)
-    bare = replace(model, target_tokenizer_=replace(model.target_tokenizer, marks=Marks(pad=0, begin=None, end=None)))
+    bare = replace(model, vocabulary=replace(model.target_tokenizer, marks=Marks(pad=0, begin=None, end=None)))
     (scored,) = score(bare, ["ab c"])
     assert scored.pieces == ["b", "␣", "c"]
     assert scored.logps.shape == (3,)

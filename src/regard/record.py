@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import count
+from itertools import count, pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.attention import Attention
 from regard.errors import UserError, nearest
@@ -47,10 +48,17 @@ class Tape:
     captions: list[dict[str, Axes]] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Tensor:
-        """All reads of one module, joined along the query axis: (B, [H,] Tq, Tk), at least float32, on the CPU."""
+        """All reads of one module, joined along the query axis: (B, [H,] Tq, Tk), at least float32, on the CPU.
+
+        Of a past that grew from read to read, no query sees the keys that came after it.
+        """
         if name not in self.reads:
             raise KeyError(f"nothing recorded under {name!r}.{nearest(name, self.reads)}")
         reads = self.reads[name]
+        if len(reads) > 1 and all(
+            after.shape[-1] == before.shape[-1] + after.shape[-2] for before, after in pairwise(reads)
+        ):
+            reads = [F.pad(read, (0, reads[-1].shape[-1] - read.shape[-1])) for read in reads]
         shapes = {(*read.shape[:-2], read.shape[-1]): tuple(read.shape) for read in reads}  # all but the query axis
         if len(shapes) > 1:
             raise UserError(

@@ -35,7 +35,6 @@ from regard.kernels.additive import additive_logits
 from regard.kernels.fused import fused, windowed
 from regard.mask import Mask, default_positions, preferred
 
-
 WAVES = 256  # sinusoids are kept in multiples of this
 
 

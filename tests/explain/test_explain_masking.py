@@ -63,6 +63,7 @@ def test_a_batch_asks_for_the_next_word() -> None:
     assert encoded(["dog", "."]) == [IDS["dog"], IDS["."]]
 
 
+@pytest.mark.slow
 def test_without_a_mask_the_loss_is_a_lie() -> None:
     found = finished(masking(steps=120, count=40))
     causal, free = found.told

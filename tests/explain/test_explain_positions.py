@@ -48,6 +48,7 @@ def test_a_layered_reader_is_its_stack(timing: bool) -> None:
     assert torch.allclose(layers[-1], through, atol=1e-5) != timing
 
 
+@pytest.mark.slow
 def test_what_the_three_panels_show() -> None:
     found = {one.name: one for one in finished(residuals(length=8, steps=100))}
     whole, without, timed = found.values()

@@ -10,7 +10,7 @@ import torch
 
 from regard import UserError, generate, load, record, speak
 from regard.data.sources import Lines
-from regard.data.streams import Book
+from regard.data.streams import Book, unmarked
 from regard.data.tokenizers import train_tokenizer
 from regard.models import GptConfig, LstmnConfig, ModelConfig
 from regard.objectives import NextToken
@@ -54,7 +54,8 @@ def ours() -> Callable[..., Loaded]:
             config = OURS[family](tokenizer.size)
             data = Book() if running else Lines()
             recipe = Recipe("tiny", "a tiny model", data, config, NextToken(), Plan(), ("perplexity",))
-            made[name] = Loaded(Path(name), config.build().eval(), torch.device("cpu"), tokenizer, recipe=recipe)
+            known = unmarked(tokenizer) if running else tokenizer
+            made[name] = Loaded(Path(name), config.build().eval(), torch.device("cpu"), known, recipe=recipe)
             with torch.no_grad():
                 torch.manual_seed(8)
                 for weight in made[name].module.parameters():
@@ -245,7 +246,7 @@ def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:
     model = ours("gpt", running=True)
     read = model.target_tokenizer.encode("the\n")
     marks = replace(model.target_tokenizer.marks, begin=None, end=None)
-    plain = replace(model, target_tokenizer_=replace(model.target_tokenizer, marks=marks))
+    plain = replace(model, vocabulary=replace(model.target_tokenizer, marks=marks))
     assert generate(model, ["the\n"], limit=5)[0].tokens == by_definition(plain, read, 5)
 
 

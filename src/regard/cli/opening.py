@@ -16,8 +16,6 @@ def opened(
     allow_pickle: bool = False,
 ) -> "Loaded":
     """A run, a public checkpoint or `hf:NAME`, ready to be used."""
-    from regard.pretrained.hub import found
     from regard.verbs import load
-    from regard.verbs.pooling import transformer_in
 
-    return load(transformer_in(found(run, download, allow_pickle)), device, precision, long, allow_pickle)
+    return load(run, device, precision, long, allow_pickle, download)

@@ -28,6 +28,12 @@ class Marks:
         return [*_one(self.begin), *ids, *_one(self.end)]
 
     @property
+    def known(self) -> tuple[int, ...]:
+        """All that are no tokens of a text, but for the unknown one, which stands for some."""
+        marks = {self.pad, self.begin, self.end, self.mask, self.before, self.after}
+        return tuple(sorted(mark for mark in marks if mark is not None))
+
+    @property
     def silent(self) -> tuple[int, ...]:
         """What no sentence contains, and a search must not say."""
         marks = {self.pad, self.begin, self.mask} - {self.end, None}

@@ -92,11 +92,13 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
         raise
     except Exception as error:  # the libraries raise bare Exception for every kind of damage
         there = ", ".join(name for name in files if name in wanted or name == "tokenizer.json")
-        raise UserError(f"{folder}: {there}: damaged, or of another kind of tokenizer ({error}).") from error
+        raise UserError(
+            f"{folder}: {there}: damaged, or of another kind of tokenizer ({error}); download them again."
+        ) from error
 
 
 def _exported(folder: Path) -> tuple[Tokenizer, Tokenizer] | None:
-    """Tokenizers of our own kinds, as `regard export` puts them beside a model: of what is read, and of what is said."""
+    """Tokenizers of our own kinds, as `regard export` puts them beside a model: of what is read, of what is said."""
     try:
         source = Tokenizer.load(folder / "tokenizer.json")
         return source, Tokenizer.load(folder / "target" / "tokenizer.json") if (folder / "target").is_dir() else source

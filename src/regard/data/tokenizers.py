@@ -150,6 +150,12 @@ def rust_cut(inner: rust.Tokenizer) -> Cut:
 
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
     """Refuse a tokenizer with ids that a model has no row for. Fewer are normal: vocabularies are padded."""
+    for role, mark in vars(tokenizer.marks).items():
+        if mark is not None and mark not in range(vocab):
+            raise UserError(
+                f"{path}: its mark `{role}` has the id {mark}, but the model's vocabulary {vocab:,}; "
+                "mend the ids in config.json and the tokenizer files."
+            )
     if tokenizer.size > vocab:
         raise UserError(
             f"{path}: the tokenizer has {tokenizer.size:,} ids, but the model's vocabulary {vocab:,}; "

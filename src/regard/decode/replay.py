@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -17,99 +18,114 @@ from torch.nn import functional as F
 
 from regard.layers.product import Product
 
-C = TypeVar("C")  # what is carried from one step to the next: tensors in dataclasses and tuples
+T = TypeVar("T")  # a tree: tensors in dataclasses, tuples and lists
+C = TypeVar("C", bound=tuple[Any, ...])  # what is carried from one step to the next: tensors, and a state
 O = TypeVar("O")  # what a step puts out  # noqa: E741
 
 TILE = 64  # rows of a readout come in multiples of this
-KEPT = 4  # recordings of different shapes; each holds a cache of its own
+KEPT = 4  # recordings of a step; each holds a cache of its own
 WARMUPS = 2  # runs before the recording, in which kernels are chosen and compiled
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Recording(Generic[C, O]):
-    """A graph, and the buffers that it reads from and writes to."""
+    """A graph, the buffers that it reads from and writes to, and the search that they are lent to."""
 
+    key: object  # what it was recorded for
     graph: torch.cuda.CUDAGraph
     carry: C
     output: O
-    places: list[Tensor]  # the tensors of the carry
+    borrower: Callable[[], object] = lambda: None  # the state that was lent; None: whoever had it is gone
 
-    def fits(self, found: list[Tensor]) -> bool:
-        """Whether a carry with these tensors is of the recorded shape; most are the recording's own."""
-        return len(found) == len(self.places) and all(
-            value is place or (value.shape == place.shape and value.dtype == place.dtype)
-            for value, place in zip(found, self.places)
-        )
+    def lend(self, carry: C) -> Any:
+        """Begins a search here: its state, from now on in these buffers. The search holds it as long as it goes on."""
+        for place, value in zip(tensors(self.carry), tensors(carry)):
+            if place is not value:
+                place.copy_(value)
+        state = with_tensors(self.carry[-1], tensors(self.carry[-1]))  # the same buffers in a shell of its own
+        self.borrower = ref(state)
+        return state
 
 
 class Replayed(Generic[C, O]):
     """A step (carry → carry, output), on a GPU recorded at its second call with each shape.
 
-    What is put out is overwritten by the next call. On a CPU the step is simply called.
+    The state stands last in what is carried. What is put out is overwritten by the next call of the same search; of two
+    searches that go on at once, each has a recording of its own. On a CPU the step is simply called.
     """
 
     def __init__(self, step: Callable[[C], tuple[C, O]]) -> None:
         self._step = step
-        self._recordings: dict[object, Recording[C, O]] = {}
-        self._latest: Recording[C, O] | None = None
+        self._recordings: list[Recording[C, O]] = []  # the oldest first
         self._steady: dict[object, bool] = {}  # by shape: whether a step carries on what it was given
 
     def __call__(self, carry: C) -> tuple[C, O]:
-        found = list(tensors(carry))
-        if not found[0].is_cuda:
+        if not self.able(carry):
             return self._step(carry)
-        recording = self._latest
-        if recording is None or not recording.fits(found):
-            key = outline(carry)
+        state = carry[-1]
+        recording = next((one for one in self._recordings if one.borrower() is state), None)
+        if recording is None:
+            key = outline(carry), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
             if not self._steady.get(key, False):  # the first time, or one that changes the shape of what it carries
                 after, said = self._step(carry)
-                self._steady[key] = outline(after) == key
+                self._steady[key] = outline(after) == key[0]
                 return after, said
-            recording = self._latest = self._recording(key, carry)
-        for place, value in zip(recording.places, found):
+            recording = self._free(key, carry)
+            state = recording.lend(carry)
+        for place, value in zip(recording.carry[:-1], carry):
             if place is not value:
                 place.copy_(value)
         recording.graph.replay()
-        return recording.carry, recording.output
+        carried: Any = (*recording.carry[:-1], state)
+        return carried, recording.output
 
-    def _recording(self, key: object, carry: C) -> Recording[C, O]:
-        if key not in self._recordings:
-            with torch.cuda.device(next(tensors(carry)).device):
-                self._recordings[key] = self._record(carry)
-            if len(self._recordings) > KEPT:
-                del self._recordings[next(iter(self._recordings))]  # the oldest, with the memory of its buffers
-        return self._recordings[key]
+    def able(self, carry: C) -> bool:
+        """Whether this can be recorded."""
+        return bool(carry[0].is_cuda)
 
-    def _record(self, carry: C) -> Recording[C, O]:
-        """A step consumes what it is given, so its buffers may be kept; a tensor that stands in two places may not."""
+    def _free(self, key: object, carry: C) -> Recording[C, O]:
+        """A recording for this shape that no search is using."""
+        for one in self._recordings:
+            if one.key == key and one.borrower() is None:
+                return one
+        self._recordings.append(self._record(key, carry))
+        if len(self._recordings) > KEPT:
+            del self._recordings[0]  # with its buffers, unless a search still has them, which then goes on elsewhere
+        return self._recordings[-1]
+
+    def _record(self, key: object, carry: C) -> Recording[C, O]:
+        """A step consumes what it is given, so its buffers may be kept; not a tensor that stands in two places, nor a
+        view, which may be one of something that others read."""
         seen: set[int] = set()
 
         def own(tensor: Tensor) -> Tensor:
-            alone = tensor.data_ptr() not in seen and tensor.is_contiguous()
+            alone = tensor.data_ptr() not in seen and tensor.is_contiguous() and not tensor._is_view()
             seen.add(tensor.data_ptr())
             return tensor if alone else tensor.clone()
 
         fixed = with_tensors(carry, map(own, tensors(carry)))
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARMUPS):
-                self._step(fixed)  # what it writes into a cache, the recorded step will write again
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            after, output = self._step(fixed)
-            for place, value in zip(tensors(fixed), tensors(after)):
-                if place.data_ptr() != value.data_ptr():
-                    place.copy_(value)
-        return Recording(graph, fixed, output, list(tensors(fixed)))
+        with torch.cuda.device(carry[0].device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARMUPS):
+                    self._step(fixed)  # what it writes into a cache, the recorded step will write again
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                after, output = self._step(fixed)
+                for place, value in zip(tensors(fixed), tensors(after)):
+                    if place.data_ptr() != value.data_ptr():
+                        place.copy_(value)
+        return Recording(key, graph, fixed, output)
 
 
 class Captured:
     """A decoder whose steps are recorded: to searches the same as the decoder itself.
 
-    It may be used for many searches, one after the other; those of one shape share a recording. A search that can be
-    recorded whole, with its choice of the next token, asks for that by ``replayed``.
+    It may be used for many searches, at once or one after the other; of the latter, those of one shape share a
+    recording. A search that can be recorded whole, with its choice of the next token, asks for that by ``replayed``. The
+    weights must stay as they were: ``Padded`` has copied some of them.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -131,7 +147,11 @@ class Captured:
 
     def replayed(self, key: object, step: Callable[[C], tuple[C, O]]) -> Replayed[C, O]:
         """The recordings of a step that this key is for."""
-        return self._recorded.setdefault(key, Replayed(step))
+        found = self._recorded.pop(key, None) or Replayed(step)
+        self._recorded[key] = found  # the latest last
+        if len(self._recorded) > KEPT:
+            del self._recorded[next(iter(self._recorded))]
+        return found
 
 
 class Padded:
@@ -166,10 +186,10 @@ def plain(decoder: Any) -> Any:
     return decoder.plain if isinstance(decoder, Captured) else decoder
 
 
-def readied(decoder: Any, state: C) -> C:
+def readied(decoder: Any, state: T) -> T:
     """The state in the shape that a recording wants, where the decoder is one whose steps are recorded."""
     inner: Any = decoder.plain.decoder if isinstance(decoder, Captured) else None
-    ready: C = inner.ready(state) if hasattr(inner, "ready") else state
+    ready: T = inner.ready(state) if hasattr(inner, "ready") else state
     return ready
 
 
@@ -190,7 +210,7 @@ def tensors(tree: Any) -> Iterator[Tensor]:
             yield from tensors(getattr(tree, name))
 
 
-def with_tensors(tree: C, values: Iterator[Tensor]) -> C:
+def with_tensors(tree: T, values: Iterator[Tensor]) -> T:
     """The same tree with other tensors in the places of its own."""
     built: Any = tree
     if isinstance(tree, Tensor):

@@ -1,6 +1,6 @@
 """One token after another: greedy decoding and sampling, as a stream."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,13 +25,14 @@ class Sampler:
 
     A temperature below 1 sharpens the distribution and one above flattens it. `top_k` keeps the k likeliest tokens
     (Fan et al. 2018, section 5.1), `top_p` the fewest likeliest ones that hold at least p of the probability (Holtzman
-    et al. 2020, section 3.1). A seeded `generator`, on the device of the logits, repeats its draws.
+    et al. 2020, section 3.1). A seeded `generator`, on the device of the logits, repeats its draws; with one for each
+    row, what a row draws does not depend on the others.
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
-    generator: torch.Generator | None = None
+    generator: torch.Generator | Sequence[torch.Generator] | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):
@@ -59,7 +60,12 @@ class Sampler:
 
         The same law as `torch.multinomial`, which would stop the GPU to check its argument.
         """
-        waits = torch.empty_like(chances).exponential_(generator=self.generator)
+        waits = torch.empty_like(chances)
+        if isinstance(self.generator, Sequence):
+            for row, generator in zip(waits, self.generator, strict=True):
+                row.exponential_(generator=generator)
+        else:
+            waits.exponential_(generator=self.generator)
         return (chances / waits.clamp_min(1e-30)).argmax(dim=-1)  # never 0 / 0: what has no chance never rings
 
 

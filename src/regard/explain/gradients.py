@@ -2,7 +2,8 @@
 
 The task is recall: somewhere in a row of random symbols one is marked, and at the end the network must name it. In a
 plain RNN the gradient shrinks by about the same factor at every step back (Bengio et al. 1994); an LSTM's gates let it
-pass (Hochreiter & Schmidhuber 1997); attention is a path of length one to every input (Bahdanau et al. 2015).
+pass (Hochreiter & Schmidhuber 1997); attention is a path of length one to every input (Bahdanau et al. 2015), and a
+Transformer has no other (Vaswani et al. 2017).
 """
 
 import time
@@ -15,6 +16,9 @@ from torch.nn import functional as F
 
 from regard.attention import Attention
 from regard.layers.recurrent import Recurrent
+from regard.layers.tokens import TokenEmbedding
+from regard.layers.transformer import Shape, Stack
+from regard.mask import CAUSAL
 from regard.scores import Additive
 
 SYMBOLS = 8  # to be recalled
@@ -42,10 +46,28 @@ class Recaller(nn.Module):
         return logits
 
 
-NETWORKS: dict[str, Callable[[], Recaller]] = {
-    "RNN": lambda: Recaller("rnn", attention=False),
-    "LSTM": lambda: Recaller("lstm", attention=False),
-    "LSTM + attention": lambda: Recaller("lstm", attention=True),
+class Transformer(nn.Module):
+    """The same with a small causal Transformer, as GPT is one: nothing is carried along, everything is looked up."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        shape = Shape(WIDTH, heads=4, layers=2, inner=2 * WIDTH, context=length, positions="sinusoidal", dropout=0.0)
+        self.embedding = TokenEmbedding(shape, 0, tokens=nn.Linear(SYMBOLS + 1, WIDTH))
+        self.stack = Stack(shape, causal=True)
+        self.readout = nn.Linear(WIDTH, SYMBOLS)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(B, T, symbols + 1) → logits of the recalled symbol (B, symbols)"""
+        places = torch.arange(inputs.shape[1])[None]
+        logits: Tensor = self.readout(self.stack(self.embedding(inputs, places), mask=CAUSAL)[:, -1])
+        return logits
+
+
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # by the length of what they read
+    "RNN": lambda _: Recaller("rnn", attention=False),
+    "LSTM": lambda _: Recaller("lstm", attention=False),
+    "LSTM + attention": lambda _: Recaller("lstm", attention=True),
+    "Transformer": Transformer,
 }
 
 
@@ -65,7 +87,7 @@ def gradients(length: int = 100, seconds: float = 15.0, steps: int = 400, seed: 
     found = []
     for name, build in NETWORKS.items():
         torch.manual_seed(seed)
-        network = build()
+        network = build(length)
         before = reach(network, length, seed)
         done = _learn(network, length, seconds, steps, seed)
         inputs, answers = examples(length, 1024, _chance(seed, "test"))

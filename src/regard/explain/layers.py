@@ -21,6 +21,8 @@ from regard.layers.recurrent import Recurrent, cell
 from regard.mask import EVERYTHING, Mask
 from regard.scores import ScaledDot
 
+MOMENT = 0.02  # seconds for which a layer is run again and again, to be timed
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -193,7 +195,7 @@ def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
 
 
 @torch.no_grad()
-def _timed(layer: nn.Module, inputs: Sequence[Tensor], rounds: int = 5, at_least: float = 0.02) -> list[float]:
+def _timed(layer: nn.Module, inputs: Sequence[Tensor], rounds: int = 5) -> list[float]:
     """The least time of a forward pass over each input, in seconds of the processor.
 
     Rounds over all inputs, each of them run for a moment: where somebody else keeps the machine busy for a while, all
@@ -201,7 +203,7 @@ def _timed(layer: nn.Module, inputs: Sequence[Tensor], rounds: int = 5, at_least
     """
     least = [math.inf] * len(inputs)
     for at, x in list(enumerate(inputs)) * rounds:
-        until = time.process_time() + at_least
+        until = time.process_time() + MOMENT
         while (began := time.process_time()) < until:
             layer(x)
             least[at] = min(least[at], time.process_time() - began)

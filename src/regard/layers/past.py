@@ -95,7 +95,7 @@ class Past:
 
     def wants_slots(self, count: int) -> bool:
         """Whether a cache is still to be made before ``count`` tokens of each sentence are read."""
-        return not self.layers and (self.beams > 1 or count < self.capacity)
+        return self.fresh and not self.layers and (self.beams > 1 or count < self.capacity)
 
     def allocated(self, slot: Sequence[Memory]) -> Past:
         """A past with an empty cache, of slots like these, one for each layer."""
@@ -112,6 +112,8 @@ class Past:
 
     def ready(self, slot: Sequence[Memory]) -> Past:
         """A past whose shape no longer changes, even by the first token: what a recorded step needs."""
+        if not self.layers and not self.fresh:
+            raise UserError(_full(self.capacity))
         return replace(self if self.layers else self.allocated(slot), fresh=False)
 
     def room(self, count: int, real: Tensor | None, device: torch.device) -> tuple[Past, Sight]:

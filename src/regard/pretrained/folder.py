@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,10 @@ def _pickled(path: Path, allowed: bool) -> dict[str, Tensor]:
             "or say --allow-pickle to read nothing but tensors from it."
         )
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # what it says of odd files is said below
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        raise UserError(f"{path}: damaged, or holds more than tensors ({str(error).splitlines()[0]}).") from error
+        raise UserError(f"{path}: damaged, or holds more than tensors; use a checkpoint with {WEIGHTS}.") from error
     if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
         raise UserError(f"{path}: should hold tensors by name; use another checkpoint.")
     return found

@@ -39,7 +39,9 @@ def found(path: str | Path, download: bool = False, allow_pickle: bool = False) 
     except LocalEntryNotFoundError as error:
         if download:
             raise UserError(f"{path}: cannot be reached, and is not on this machine; check the connection.") from error
-        raise UserError(f"{path}: is not on this machine; say --download to fetch it.") from error
+        raise UserError(
+            f"{path}: is not on this machine; say --download (in Python: download=True) to fetch it."
+        ) from error
     except Exception as error:  # no such repository, no right to it, no network: its own words say it best
         raise UserError(f"{path}: cannot be fetched ({_first_line(error)}).") from error
     if not any((Path(folder) / file).is_file() for file in ("config.json", "modules.json")):

@@ -173,8 +173,7 @@ def _with_mask(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
     marks = tokenizer.marks
     if marks.mask is None:
         raise UserError("the tokenizer has no mask to hide tokens with; start from a model whose tokenizer has one.")
-    around = (marks.pad, marks.begin, marks.end, marks.mask, marks.before, marks.after)
-    return replace(config, mask=marks.mask, specials=tuple(sorted({mark for mark in around if mark is not None})))
+    return replace(config, mask=marks.mask, specials=marks.known)
 
 
 def _limit(config: ModelConfig, task: str, frame: Frame) -> int | None:

@@ -227,7 +227,7 @@ class Run:
             step=self.mark.step,
             recipe=recipe,
             module=cast(Model, self.judged.model),
-            target_tokenizer_=it.target_tokenizer,
+            vocabulary=it.target_tokenizer,
             source_tokenizer=it.source_tokenizer,
             device=it.device,
             precision=choose_precision(recipe.plan.precision, it.device),

@@ -16,7 +16,6 @@ from regard.record import silenced
 from regard.verbs.forced import BATCH_TOKENS, grouped, listed
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import Pooling, pooling_of
-from regard.verbs.telling import marks_of
 
 Vectors = NDArray[np.float32]
 
@@ -82,7 +81,7 @@ def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> 
     stripped = [pooling.prefix + text.strip() for text in texts]
     tokens = model.tokenizer.encode_batch([text.lower() for text in stripped] if pooling.lower else stripped)
     if model.module.task == "language":
-        begin = None if model.public else marks_of(model).begin
+        begin = None if model.public else model.target_tokenizer.marks.begin
         before, after = [] if begin is None else [begin], []
     else:
         marks = model.tokenizer.marks

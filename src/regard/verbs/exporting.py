@@ -135,9 +135,9 @@ def _came_as(model: Loaded) -> str | None:
     """The type of the public checkpoint that a model is, or that its training started from; its tokenizer knows."""
     if model.public is not None:
         return str(model.public["model_type"])
-    if model.target_tokenizer_ is None or model.target_tokenizer_.kind in KINDS:
+    if model.vocabulary is None or model.vocabulary.kind in KINDS:
         return None
-    return str(json.loads(model.target_tokenizer_.stored())["config"]["model_type"])
+    return str(json.loads(model.vocabulary.stored())["config"]["model_type"])
 
 
 def _settings(model: Loaded) -> dict[str, Any]:
@@ -173,9 +173,9 @@ def _put_speech(model: Loaded, folder: Path, settings: Mapping[str, Any]) -> Non
 
 def _put_tokenizers(model: Loaded, folder: Path) -> None:
     """The files of the tokenizer; where what is said has another one, that one's in target/."""
-    if model.target_tokenizer_ is None:
+    if model.vocabulary is None:
         return
-    read, said = (_handed(one, model) for one in (model.tokenizer, model.target_tokenizer_))
+    read, said = (_handed(one, model) for one in (model.tokenizer, model.vocabulary))
     for place, files in ((folder, read), (folder / "target", said if said != read else {})):
         for name, data in files.items():
             place.mkdir(exist_ok=True)

@@ -78,10 +78,11 @@ def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], firs
     assert mask is not None
     for number, (text, ids) in enumerate(zip(texts, tokens), first):
         if text.strip() and mask not in ids:
-            cut = " (what was kept of it)" * (name in text)
-            raise UserError(
-                f"line {number}: no {name} in {text!r:.60}{cut}; write {name} where a token is to be found."
-            )
+            if name in text:
+                raise UserError(
+                    f"line {number}: its {name} is past what the model reads; say --long window, or shorten it."
+                )
+            raise UserError(f"line {number}: no {name} in {text[:60]!r}; write {name} where a token is to be found.")
     return mask
 
 
@@ -90,12 +91,17 @@ def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
     assert isinstance(model.module, Bert)
     with model.autocast():
         logits = F.linear(*model.module.product(states)).float()  # (N, V)
-    best, tokens = logits.softmax(dim=-1).topk(min(top, logits.shape[-1]), dim=-1)
-    decode = model.tokenizer.decode
+    spelt = min(model.tokenizer.size, logits.shape[-1])  # a vocabulary may be padded to a round number
+    best, tokens = logits.softmax(dim=-1)[:, :spelt].topk(min(top, spelt), dim=-1)
     return [
-        [Guess(decode([token]).strip(), token, chance) for token, chance in zip(row, chances)]
+        [Guess(_spelt(model.tokenizer, token), token, chance) for token, chance in zip(row, chances)]
         for row, chances in zip(tokens.tolist(), best.tolist())
     ]
+
+
+def _spelt(tokenizer: Tokenizer, token: int) -> str:
+    """A token as text; one that says nothing, such as a mark, by its name."""
+    return tokenizer.decode([token]).strip() or tokenizer.pieces([token])[0]
 
 
 def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list[Guess]]) -> str:

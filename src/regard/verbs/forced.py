@@ -18,7 +18,7 @@ from regard.objectives.judged import Speaker
 from regard.objectives.sequence import forced as features_of
 from regard.record import record, silenced
 from regard.verbs.loaded import Loaded
-from regard.verbs.parts import aligning, marks_of, path_of
+from regard.verbs.parts import aligning, path_of
 
 Floats = NDArray[np.floating[Any]]
 
@@ -37,7 +37,7 @@ class Forced:
 def frame_of(model: Loaded) -> Frame:
     """How pairs become batches for this model."""
     if model.module.task == "language":
-        return LanguageFrame(marks_of(model))
+        return LanguageFrame(model.target_tokenizer.marks)
     return frame_for(model.module.task, model.source_tokenizer, model.target_tokenizer)
 
 

@@ -15,7 +15,7 @@ from regard.verbs.forced import BATCH_TOKENS, Floats, listed
 from regard.verbs.loaded import Loaded
 from regard.verbs.manner import LIMIT, Manner
 from regard.verbs.replay import replay
-from regard.verbs.telling import Telling, batches, marks_of, prefill, steps, tellings
+from regard.verbs.telling import Telling, batches, prefill, steps, tellings
 
 PENALTY = 1.0  # a beam compares answers by the mean log-probability of their tokens
 
@@ -103,7 +103,7 @@ def spoken(model: Loaded, one: Telling, manner: Manner) -> Iterator[Piece]:
     """The answer to one prompt in pieces that end with whole characters."""
     if manner.beam > 1:
         raise UserError(f"beam={manner.beam}: a beam knows its answer only at the end; stream with beam=1.")
-    end, decode, turn = marks_of(model).end, model.target_tokenizer.decode, 0
+    end, decode, turn = model.target_tokenizer.marks.end, model.target_tokenizer.decode, 0
     shown = len(decode(one.read))
     while True:
         ((_, limit),) = batches(model, [one], manner, turn, budget=1)
@@ -125,13 +125,13 @@ def _tell(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, li
     said = list(steps(model, batch, manner, turn, limit))
     tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*said))  # (R, T)
     for one, row, chances in zip(batch, tokens, logps):
-        one.hear(row, chances, marks_of(model).end, manner.limit)
+        one.hear(row, chances, model.target_tokenizer.marks.end, manner.limit)
 
 
 @torch.no_grad()
 def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int) -> None:
     """The best sentence of each row, its end counted in the limit; judged by one more pass."""
-    marks = marks_of(model)
+    marks = model.target_tokenizer.marks
     if marks.end is None:
         raise UserError(f"beam={manner.beam}: this model has no mark to end a text with; leave the beam out.")
     prompt, state = prefill(model, [one.read for one in batch], limit)

@@ -9,7 +9,6 @@ from regard.errors import UserError, nearest
 from regard.metrics import perplexity
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced, listed, spoken, told
 from regard.verbs.loaded import Loaded
-from regard.verbs.parts import marks_of
 from regard.verbs.replay import replay
 
 UNITS = ("auto", "word", "piece")
@@ -44,7 +43,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     answers = []
     for (_, target), logps in zip(pairs, told(model, pairs, batch_tokens)):
         total = float(logps.sum())
-        pieces = model.target_tokenizer.pieces(marks_of(model).told(target)[1:])
+        pieces = model.target_tokenizer.pieces(model.target_tokenizer.marks.told(target)[1:])
         answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces))))
     return answers
 

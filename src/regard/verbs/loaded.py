@@ -19,11 +19,13 @@ from regard.data.tokenizers import Tokenizer, check_vocab
 from regard.decode import Captured
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
-from regard.models import Model
+from regard.models import Bert, Model
 from regard.pretrained import is_public, read_model, read_settings
+from regard.pretrained.hub import found as found_at
 from regard.recipes import KINDS, Recipe
 from regard.stored import load_weights, read_tokenizers, stored_recipe
 from regard.verbs.numbers import features, logits
+from regard.verbs.pooling import transformer_in
 
 # What to do with a model, and what to call it, by its task.
 VERBS = {"translate": "translate", "language": "generate", "classify": "classify", "fill": "fill"}
@@ -44,7 +46,7 @@ class Loaded:
     path: Path  # what was asked for: a run, a step of one, or a directory of a public checkpoint
     module: Model  # on the device, in evaluation mode
     device: torch.device
-    target_tokenizer_: Tokenizer | None = None  # of a classifier: its labels; None where a checkpoint came without
+    vocabulary: Tokenizer | None = None  # of what it says, or of a classifier's labels; None: it came without one
     source_tokenizer: Tokenizer | None = None  # None for a language model
     recipe: Recipe | None = None  # None for a public checkpoint
     step: int = 0
@@ -55,9 +57,9 @@ class Loaded:
     @property
     def target_tokenizer(self) -> Tokenizer:
         """Of what the model says, or of the only text there is."""
-        if self.target_tokenizer_ is None:
+        if self.vocabulary is None:
             raise UserError(f"{self.path}: has no tokenizer; put its tokenizer.json there to use the model on text.")
-        return self.target_tokenizer_
+        return self.vocabulary
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -156,14 +158,19 @@ class Loaded:
 
 
 def load(
-    path: str | Path, device: str = "auto", precision: str = "float32", long: str = "error", allow_pickle: bool = False
+    path: str | Path,
+    device: str = "auto",
+    precision: str = "float32",
+    long: str = "error",
+    allow_pickle: bool = False,
+    download: bool = False,
 ) -> Loaded:
-    """A trained model: the best step of a run, or else its latest; the step whose directory is named; or a directory
-    of a public checkpoint (config.json, safetensors, tokenizer files)."""
+    """A trained model: the best step of a run, or else its latest; the step whose directory is named; a directory of a
+    public checkpoint (config.json, safetensors, tokenizer files); or `hf:OWNER/NAME`, fetched only with `download`."""
     for name, value, known in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in known:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
-    place, path = choose_device(device), Path(path)
+    place, path = choose_device(device), transformer_in(found_at(path, download, allow_pickle))
     found = _public(path, allow_pickle) if is_public(path) else _trained(path)
     module = found.module.to(place, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     return replace(found, module=module, device=place, precision=precision, long=long)
@@ -193,6 +200,8 @@ def _public(path: Path, allow_pickle: bool) -> Loaded:
     for tokenizer, vocab in ((source, "source_vocab"), (target, "target_vocab")):
         if tokenizer is not None:
             check_vocab(tokenizer, getattr(module.config, vocab, 0) or getattr(module.config, "vocab", 0), path)
+    if isinstance(module, Bert) and target is not None and target.marks.mask is not None:  # which its settings lack
+        module.config = replace(module.config, mask=target.marks.mask, specials=target.marks.known)
     return Loaded(path, module, torch.device("cpu"), target, source, public=settings)
 
 

@@ -16,8 +16,8 @@ from regard.models.seq2seq import Carry
 from regard.objectives.judged import Speaker
 from regard.record import Axes, Tape, attentions, record, silenced
 from regard.verbs.forced import frame_of, spoken
-from regard.verbs.loaded import Loaded
-from regard.verbs.parts import axes, marks_of, parts, path_of
+from regard.verbs.loaded import KINDS_OF, Loaded
+from regard.verbs.parts import axes, parts, path_of
 from regard.verbs.search import translate
 from regard.view.parts import Floats, Frame, Layer
 from regard.view.view import AttentionView
@@ -79,6 +79,10 @@ def look(
     """
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
+    if target is not None and model.source_tokenizer is None:
+        raise UserError(
+            f"--target: {model.path} is {KINDS_OF[model.module.task]}, which reads the text alone; leave it out."
+        )
     paths = _paths(model, part, layer)
     (tokens,) = model.read([text])
     if isinstance(model.module, Structured):
@@ -128,7 +132,7 @@ def _reading(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Att
 @torch.no_grad()
 def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> AttentionView:
     """The model is made to say the target of a pair: a Transformer at once, others token by token."""
-    module, told = cast(Speaker, model.module), marks_of(model).told(pair[1])
+    module, told = cast(Speaker, model.module), model.target_tokenizer.marks.told(pair[1])
     if len(told) < 2:
         raise UserError(f"{title!r}: one token, and the model knows no begin to say it after; give a longer text.")
     source = torch.tensor([model.source_tokenizer.framed(pair[0]) if model.source_tokenizer else []])
@@ -150,7 +154,8 @@ def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Atte
             for at, (scores, carry) in enumerate(zip(logits, carried.float().cpu())):
                 context = contexts[-1][at] if contexts else None
                 frames.append(Frame(next(pieces), _top(model, scores), carry.numpy(), context))
-    return replace(_seen(model, tape, pair, title), frames=frames)
+    seen = _seen(model, tape, pair, title)
+    return replace(seen, frames=frames) if len(seen.rows) == len(frames) else seen  # a source alone takes no steps
 
 
 def _seen(model: Loaded, tape: Tape, pair: Pair, title: str) -> AttentionView:

@@ -1,5 +1,6 @@
 """How a language model goes on with a prompt: greedily, at random, or by beam search."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -41,8 +42,8 @@ class Manner:
         if self.beam > 1 and self.temperature:
             raise UserError(f"beam={self.beam} with temperature={self.temperature}: a beam draws nothing; give one.")
 
-    def sampler(self, index: int, turn: int, device: torch.device) -> Sampler:
-        """That of one prompt: its draws follow from the seed, its number and the turn, never from its company."""
-        state = np.random.SeedSequence((self.seed, index, turn)).generate_state(1, np.uint64)
-        generator = torch.Generator(device).manual_seed(int(state[0]) >> 1)
-        return Sampler(self.temperature, self.top_k, self.top_p, generator)
+    def sampler(self, prompts: Sequence[int], turn: int, device: torch.device) -> Sampler:
+        """That of prompts: the draws of each follow from the seed, its number and the turn, not from its company."""
+        states = (np.random.SeedSequence((self.seed, index, turn)).generate_state(1, np.uint64) for index in prompts)
+        generators = [torch.Generator(device).manual_seed(int(state[0]) >> 1) for state in states]
+        return Sampler(self.temperature, self.top_k, self.top_p, generators)

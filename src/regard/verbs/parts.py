@@ -9,8 +9,6 @@ from dataclasses import replace
 from torch import nn
 
 from regard.data.batches import Pair
-from regard.data.marks import Marks
-from regard.data.streams import Running
 from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.models import Bert, Gpt, Seq2Seq, Structured
@@ -68,13 +66,6 @@ def aligning(model: Loaded, layer: int | None = None) -> str | None:
     return names[layer]
 
 
-def marks_of(model: Loaded) -> Marks:
-    """The marks that a model knows around what it says: windows of running text have neither begin nor end."""
-    marks = model.target_tokenizer.marks
-    running = model.recipe is not None and isinstance(model.recipe.data, Running)
-    return replace(marks, begin=None, end=None) if running else marks
-
-
 def axes(model: Loaded, pair: Pair) -> dict[str, Axes]:
     """Who looks, and what at, in every part of a model that is given this pair."""
     source, target = pair
@@ -86,7 +77,7 @@ def axes(model: Loaded, pair: Pair) -> dict[str, Axes]:
     if isinstance(module, Structured):
         looks = [f"look {number}" for number in range(1, module.config.hops + 1)]
         return {"encoder": Axes(looks, read, "encoder")}
-    told = marks_of(model).told(target)
+    told = said.marks.told(target)
     rows, past = said.pieces(told[1:]), said.pieces(told[:-1])
     # What Transformer-XL remembers before a text may be so many zeros.
     first = module.config.memory if isinstance(module, Gpt) and module.config.memory_zeros else 0

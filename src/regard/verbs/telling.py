@@ -8,7 +8,7 @@ follows from its own prompt alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.marks import Marks
-from regard.data.streams import Running
 from regard.decode import PAD, Pick, greedy, stream
 from regard.errors import UserError
 from regard.models import Gpt
@@ -59,17 +57,11 @@ class Telling:
         return whole if turn == 0 or longest is None else whole[-max(1, longest // 2) :]
 
 
-def marks_of(model: Loaded) -> Marks:
-    """The marks that the model knows: windows of running text have neither begin nor end."""
-    marks = model.target_tokenizer.marks
-    running = model.recipe is not None and isinstance(model.recipe.data, Running)
-    return replace(marks, begin=None, end=None) if running else marks
-
-
 def tellings(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Telling]:
     """The prompts, numbered from `first`, as the model reads them; one that it cannot read is refused by its number."""
     model.expect("generate", "language")
-    tokenizer, begin = model.target_tokenizer, marks_of(model).begin
+    tokenizer = model.target_tokenizer
+    begin = tokenizer.marks.begin
     found = []
     for index, (prompt, tokens) in enumerate(zip(prompts, tokenizer.encode_batch(list(prompts))), first):
         kept = model.fitted(tokens, f"prompt {index + 1}")
@@ -127,7 +119,7 @@ def steps(
 
     Between the steps the caller is left alone: gradients, precision and tapes are as they were.
     """
-    marks, chosen = marks_of(model), list[Tensor]()
+    marks, chosen = model.target_tokenizer.marks, list[Tensor]()
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     pick = _pick(model, batch, manner, turn, chosen)
     stop = -1 if marks.end is None else marks.end  # no token is -1
@@ -142,16 +134,12 @@ def steps(
 
 def _pick(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, chosen: list[Tensor]) -> Pick:
     """How a token of each row is chosen; its log-probability is noted."""
-    silent = torch.tensor(marks_of(model).silent, dtype=torch.long, device=model.device)
-    samplers = [manner.sampler(one.index, turn, model.device) for one in batch] if manner.temperature else []
+    silent = torch.tensor(model.target_tokenizer.marks.silent, dtype=torch.long, device=model.device)
+    choose = manner.sampler([one.index for one in batch], turn, model.device) if manner.temperature else greedy
 
     def pick(logits: Tensor) -> Tensor:
         logps = F.log_softmax(logits.float(), dim=-1)
-        logits = logits.float().index_fill(1, silent, NEVER)
-        if samplers:
-            tokens = torch.cat([sampler(row) for sampler, row in zip(samplers, logits.split(1))])
-        else:
-            tokens = greedy(logits)
+        tokens = choose(logits.float().index_fill(1, silent, NEVER))
         chosen.append(logps.gather(1, tokens[:, None])[:, 0])
         return tokens
 

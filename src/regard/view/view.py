@@ -81,7 +81,7 @@ class AttentionView:
             chosen = [_layer(layer, chosen)]
         if head is not None:
             if len(chosen) > 1:
-                raise UserError(f"head={head}: say which layer too.{nearest('', [each.name for each in chosen])}")
+                raise UserError(f"head={head}: of which layer? Say layer=0 to {len(chosen) - 1} too.")
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
         frames = self.frames if list(rows) == list(self.rows) else None

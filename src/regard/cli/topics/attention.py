@@ -35,7 +35,7 @@ def attention(
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """Attention by hand: the textbook's numbers, then a real head, then the block around it.
+    """Attention by hand: a textbook's numbers, a real head, its block.
 
     Six steps. (1) Every word gives a query, a key and a value. (2) A word's query is multiplied with every key: 112 and
     96. (3) The products are divided by √width: 14 and 12. (4) Softmax makes weights of them: 0.88 and 0.12. (5) Every

@@ -25,8 +25,8 @@ def gradients(
 ) -> None:
     """How far back a network can learn from.
 
-    The size of ∂logit/∂input against the distance between the two, for an RNN, an LSTM and an LSTM with attention,
-    before and after they learn to recall a marked symbol. Takes less than a minute.
+    The size of ∂logit/∂input against the distance between the two, for an RNN, an LSTM, an LSTM with
+    attention and a Transformer, before and after they learn to recall a marked symbol. Takes a minute.
 
     \b
     Examples:
@@ -35,21 +35,21 @@ def gradients(
     """
     from regard.explain.gradients import gradients as measured
 
-    with Console(stderr=True).status("three networks learn to recall …"):
+    with Console(stderr=True).status("four networks learn to recall …"):
         found = measured(length, seconds, seed=seed)
     data = {"length": length, "seed": seed, "networks": [vars(one) for one in found]}
     recalled = [f"{one.name}: recalls {one.accuracy:.0%} after {one.steps} steps (chance 12.5%)" for one in found]
-    terminal: list[RenderableType] = [_table(found, length), "\n".join(recalled)]
+    tables = [_table(found, length, *when) for when in (("at first", "before"), ("after training", "after"))]
+    terminal: list[RenderableType] = [*tables, "\n".join(recalled)]
     tell(Findings("How far back a network can learn from", data, terminal, _sections(found, length)), out, json)
 
 
-def _table(found: "list[Reach]", length: int) -> Group:
-    columns = ["distance", *(f"{one.name}\n{when}" for one in found for when in ("at first", "trained"))]
+def _table(found: "list[Reach]", length: int, when: str, key: str) -> Group:
     rows = [
-        [str(distance), *(f"{curve[distance]:.1e}" for one in found for curve in (one.before, one.after))]
+        [str(distance), *(f"{getattr(one, key)[distance]:.1e}" for one in found)]
         for distance in sorted({*(d for d in DISTANCES if d < length), length - 1})
     ]
-    return grid("‖∂logit/∂input‖ by distance", columns, rows)
+    return grid(f"‖∂logit/∂input‖ by distance, {when}", ["distance", *(one.name for one in found)], rows)
 
 
 def _sections(found: "list[Reach]", length: int) -> "list[Section]":
@@ -63,7 +63,8 @@ def _sections(found: "list[Reach]", length: int) -> "list[Section]":
         f"Somewhere in a row of {length} random symbols one is marked; at the end the network must name it. The curves "
         "show how strongly its answer depends on the input so many places back: what training can learn from.",
         "In a plain RNN the gradient shrinks by about the same factor with every step back. The gates of an LSTM learn "
-        "to let it pass. Attention is a path of length one to every input, before any training.",
+        "to let it pass. Attention is a path of length one to every input, before any training; a Transformer has no "
+        "other.",
     )
     rows: list[list[page.Cell]] = [
         [one.name, f"{one.accuracy:.1%}", one.steps, one.before[-1], one.after[-1]] for one in found

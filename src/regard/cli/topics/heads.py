@@ -31,7 +31,7 @@ def heads(
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """What each head looks at; and does one of them know what "it" means?
+    """What each head looks at; whether one knows what "it" means.
 
     A line for each head: its weight on the word before, the next, itself, the first and separators, all means over the
     words that ask; the entropy of its weights in nats; how far it looks, in words. The last line is a head that would

@@ -32,7 +32,7 @@ def layers(
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """What a layer costs as its input grows, and how far apart it leaves two positions.
+    """What a layer costs as its input grows; how long its paths are.
 
     Table 1 of Vaswani et al. (2017), run: self-attention (by its fused kernel, and with the weights written out),
     restricted to a window, recurrent (LSTM), recurrent with attention, convolutional. First the operations at length

@@ -17,7 +17,7 @@ COLUMNS = ["", "loss", "future hidden", "looks ahead", "says it right"]
 
 
 def masking(steps: Steps = 240, seed: Seed = 1, out: Out = None, json: options.Json = False) -> None:
-    """Why a language model must not see ahead: without a mask, words see themselves.
+    """Why a language model must not see ahead.
 
     Two small Transformers learn to say the next word, all words of a sentence at once. One has the causal mask. The
     other sees the whole sentence, and the next word with it: its loss goes to nothing, far below the least that an

@@ -22,7 +22,7 @@ def positions(
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """What a Transformer knows of order: nothing until it is told; and how far that reaches.
+    """What a Transformer knows of order: nothing until it is told.
 
     "man bites dog" against "dog bites man": without positions the encoder's states are the same, in another order, to
     the last digit; with any kind of positions they differ.

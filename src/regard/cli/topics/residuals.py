@@ -27,7 +27,7 @@ def residuals(
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """What residual connections carry: where words stand, among other things.
+    """What residual connections carry: where words stand, for one.
 
     Three encoders of three layers learn to name the symbol two places before. One has residual connections; one has
     not, so that a layer knows only what attention brought it; the third has none either, but is told the positions

@@ -34,7 +34,7 @@ class It:
             return f"“it” cannot be judged in this model.{skipped}"
         best = self.found.best
         return (
-            f"The best head for it is {short(best.layer)} head {best.head}, by one half of {self.pairs} pairs of "
+            f"The best head for “it” is {short(best.layer)} head {best.head}, by one half of {self.pairs} pairs of "
             f"sentences ({self.found.chosen.right.rate:.0%}). In the other half, {self.asked} looks more at the right "
             f"noun than at the wrong one in {_told(best.right)} of {best.right.count} sentences; when the end changes, "
             f"its preference moves to the noun that is then right in {_told(best.moved)} of {best.moved.count} pairs. "

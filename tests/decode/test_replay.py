@@ -1,0 +1,163 @@
+"""Recorded steps: trees of tensors, who holds which recording, and the same answers as without any."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.decode import Captured, beam, collect, greedy, stream
+from regard.decode.replay import KEPT, Recording, Replayed, outline, tensors, with_tensors
+from regard.decode.sample import Sampler
+from regard.models import GptConfig, TransformerConfig
+
+SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 24, "dropout": 0.0}
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    number: int
+    weight: Tensor
+    more: tuple[Tensor, ...] = ()
+
+    def select(self, rows: Tensor) -> "Leaf":
+        return self
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(3)
+
+
+def test_a_tree_is_taken_apart_and_put_together() -> None:
+    a, b, c = torch.zeros(2), torch.ones(3), torch.ones(1)
+    tree = (a, [Leaf(7, b, (c, a))], None, "word")
+    assert [id(one) for one in tensors(tree)] == [id(one) for one in (a, b, c, a)]
+    other = with_tensors(tree, iter([b, a, a, c]))
+    assert [id(one) for one in tensors(other)] == [id(one) for one in (b, a, a, c)]
+    assert other[1][0].number == 7
+    assert other[2:] == (None, "word")
+
+
+def test_an_outline_tells_shapes_types_and_settings_apart() -> None:
+    leaf = Leaf(1, torch.zeros(2))
+    assert outline(leaf) == outline(Leaf(1, torch.ones(2)))
+    others = [Leaf(2, torch.zeros(2)), Leaf(1, torch.zeros(3)), Leaf(1, torch.zeros(2).double()), Leaf(1, leaf.weight, ())]
+    assert [outline(other) == outline(leaf) for other in others] == [False, False, False, True]
+
+
+class Pretended:
+    """What stands for a graph where there is none: runs the step on the buffers and leaves its answers in them."""
+
+    def __init__(self, step: Any, carry: Any, output: Any) -> None:
+        self.step, self.carry, self.output = step, carry, output
+
+    def replay(self) -> None:
+        after, output = self.step(with_tensors(self.carry, iter([one.clone() for one in tensors(self.carry)])))
+        for place, value in zip(tensors((self.carry, self.output)), tensors((after, output))):
+            place.copy_(value)
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recording[Any, Any]]]:
+    """Steps are recorded on a CPU too; the recordings that were made."""
+    made: list[Recording[Any, Any]] = []
+
+    def record(self: Any, key: object, carry: Any) -> Recording[Any, Any]:
+        fixed = with_tensors(carry, iter([one.clone() for one in tensors(carry)]))
+        trial = with_tensors(carry, iter([one.clone() for one in tensors(carry)]))
+        output = self._step(trial)[1]
+        made.append(Recording(key, Pretended(self._step, fixed, output), fixed, output))  # type: ignore[arg-type]
+        return made[-1]
+
+    monkeypatch.setattr(Replayed, "able", lambda self, carry: True)
+    monkeypatch.setattr(Replayed, "_record", record)
+    yield made
+
+
+def model() -> Any:
+    return GptConfig(vocab=11, **SMALL).build().double().eval()
+
+
+def told(decoder: Any, start: Any, first: int, limit: int = 6) -> Any:
+    return stream(decoder, start.start(rows=2, capacity=8), torch.tensor([first, first + 1]), greedy, limit, -1)
+
+
+def test_searches_one_after_the_other_share_a_recording(recorded: list[Any]) -> None:
+    gpt = model()
+    captured = Captured(gpt)
+    for first in (1, 4, 7):
+        torch.testing.assert_close(collect(told(captured, gpt, first)), collect(told(gpt, gpt, first)))
+    assert len(recorded) == 1
+
+
+def test_searches_at_once_do_not_disturb_each_other(recorded: list[Any]) -> None:
+    gpt = model()
+    captured = Captured(gpt)
+    expected = [collect(told(gpt, gpt, first)) for first in (1, 4, 7)]
+    both = list(zip(*(told(captured, gpt, first) for first in (1, 4, 7))))
+    for said, right in zip(zip(*both), expected):
+        assert torch.stack(said, 1).tolist() == right.tolist()
+    assert len(recorded) == 3
+
+
+def test_more_searches_than_recordings_are_kept(recorded: list[Any]) -> None:
+    gpt = model()
+    captured, firsts = Captured(gpt), range(KEPT + 3)
+    expected = [collect(told(gpt, gpt, first)).tolist() for first in firsts]
+    found = list(zip(*(told(captured, gpt, first) for first in firsts)))
+    assert [torch.stack(said, 1).tolist() for said in zip(*found)] == expected
+
+
+def test_a_beam_and_a_sampler_are_recorded_too(recorded: list[Any]) -> None:
+    config = TransformerConfig(source_vocab=11, target_vocab=11, **SMALL)
+    one = config.build().double().eval()
+    captured, source = Captured(one), torch.randint(1, 11, (3, 5))
+    prompt = torch.ones(3, dtype=torch.long)
+    for penalty, limit in ((0.0, 5), (1.0, 5), (1.0, 7)):
+        found, expected = (
+            beam(decoder, one.start(source, None, 3, 8), prompt, 3, limit, 2, penalty) for decoder in (captured, one)
+        )
+        assert found.tokens.tolist() == expected.tokens.tolist()
+        torch.testing.assert_close(found.scores, expected.scores)
+    drawn = []
+    for decoder in (captured, one):
+        pick = Sampler(generator=torch.Generator().manual_seed(5))
+        drawn.append(collect(stream(decoder, one.start(source, None, 3, 8), prompt, pick, 8, 2)).tolist())
+    assert drawn[0] == drawn[1]
+    assert recorded
+
+
+def test_on_a_cpu_nothing_is_recorded() -> None:
+    gpt = model()
+    captured = Captured(gpt)
+    assert collect(told(captured, gpt, 1)).tolist() == collect(told(gpt, gpt, 1)).tolist()
+    logits, _ = captured.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))
+    torch.testing.assert_close(logits, gpt.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))[0])
+
+
+def test_settings_of_a_search_are_kept_apart_but_not_for_ever() -> None:
+    captured = Captured(model())
+    first = captured.replayed(0, lambda carry: (carry, None))
+    assert captured.replayed(0, lambda carry: (carry, 1)) is first
+    for key in range(1, KEPT + 1):
+        captured.replayed(key, lambda carry: (carry, None))
+    assert captured.replayed(0, lambda carry: (carry, None)) is not first
+
+
+@GPU
+def test_a_graph_says_what_the_model_says() -> None:
+    gpt = model().cuda()
+    captured = Captured(gpt)
+
+    def said(decoder: Any, first: int) -> Iterator[Tensor]:
+        prompt = torch.tensor([first, first + 1], device="cuda")
+        return stream(decoder, gpt.start(rows=2, capacity=8), prompt, greedy, 6, -1)
+
+    expected = [collect(said(gpt, first)).tolist() for first in (1, 4, 7)]
+    assert [collect(said(captured, first)).tolist() for first in (1, 4, 7)] == expected
+    together = zip(*(said(captured, first) for first in (1, 4, 7)))
+    assert [torch.stack(one, 1).tolist() for one in zip(*together)] == expected

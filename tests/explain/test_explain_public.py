@@ -1,0 +1,88 @@
+"""`attention` and `heads` on public checkpoints that read SentencePiece: T5, Marian, ALBERT."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.cli.topics.reading import opened, read
+from regard.cli.topics.resolving import resolved
+from regard.explain.attention import by_hand, watched
+from regard.explain.pronouns import pairs
+
+transformers = pytest.importorskip("transformers")
+sentencepiece = pytest.importorskip("sentencepiece")
+
+LINES = [version.text for pair in pairs() for version in pair]
+
+
+def pieces(path: Path, **ids: Any) -> list[str]:
+    """A SentencePiece model of the sentences, in a file of that name; its pieces."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES), model_prefix=str(path.with_suffix("")), vocab_size=220, hard_vocab_limit=False,
+        character_coverage=1.0, minloglevel=2, **ids,
+    )  # fmt: skip
+    made = path.with_suffix(".model")
+    if made != path:
+        made.rename(path)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    return [processor.id_to_piece(at) for at in range(processor.get_piece_size())]
+
+
+def t5(folder: Path) -> Any:
+    vocab = pieces(folder / "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    config = transformers.T5Config(
+        vocab_size=len(vocab) + 100, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, pad_token_id=0, eos_token_id=1,
+        decoder_start_token_id=0,
+    )  # fmt: skip
+    return transformers.T5ForConditionalGeneration(config)
+
+
+def marian(folder: Path) -> Any:
+    vocab = pieces(folder / "source.spm", pad_id=-1, bos_id=-1, eos_id=0, unk_id=1)
+    shutil.copy(folder / "source.spm", folder / "target.spm")
+    ids = {piece: at for at, piece in enumerate([*vocab, "<pad>"])}
+    (folder / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+    pad = ids["<pad>"]
+    config = transformers.MarianConfig(
+        vocab_size=len(ids), d_model=16, encoder_layers=2, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24, max_position_embeddings=64,
+        pad_token_id=pad, decoder_start_token_id=pad, eos_token_id=0, bos_token_id=0, forced_eos_token_id=0,
+    )  # fmt: skip
+    return transformers.MarianMTModel(config)
+
+
+def albert(folder: Path) -> Any:
+    vocab = pieces(
+        folder / "spiece.model", pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]"],
+        user_defined_symbols=["[MASK]"],
+    )  # fmt: skip
+    config = transformers.AlbertConfig(
+        vocab_size=len(vocab), embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=24, max_position_embeddings=64,
+    )  # fmt: skip
+    return transformers.AlbertForMaskedLM(config)
+
+
+@pytest.mark.parametrize("build", [t5, marian, albert])
+def test_a_public_model_is_worked_by_hand_and_asked_about_it(build: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    build(tmp_path).save_pretrained(tmp_path)
+    model = opened(tmp_path)
+    it = resolved(model)
+    assert (it.pairs, it.left_out) == (len(pairs()), 0)
+    assert it.found is not None
+    assert len(it.found.heads) == 4  # of the encoder, where there is a decoder too
+    assert all(0.2 < one.right.rate < 0.8 for one in it.found.heads)
+    assert it.asked == "“it”"
+    reading = read(model, LINES[0])
+    model.module.double()
+    with torch.no_grad(), watched(model.module) as calls:
+        reading.play()
+    with torch.no_grad():
+        worked = [by_hand(call) for call in calls if call.block.cross is None]
+    assert len(worked) == 2
+    assert max(one.difference for one in worked) < 1e-9

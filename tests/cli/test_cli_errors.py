@@ -127,6 +127,18 @@ def test_output_that_cannot_be_written(translator: Make) -> None:
     assert said.stderr == f"error: {os.strerror(errno.ENOSPC)}; free some space.\n"
 
 
+@pytest.mark.parametrize("command", [["show", "dates"], ["--help"]])
+def test_a_reader_that_has_had_enough(command: list[str]) -> None:
+    """`regard show dates | head`: no complaint, and no failure."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        said = subprocess.run(
+            [sys.executable, "-m", "regard", *command], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (said.returncode, said.stderr) == (0, "")
+
+
 def test_debug_shows_the_traceback(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="is no recipe"):
         regard("train", "datse", "--debug")

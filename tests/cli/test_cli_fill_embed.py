@@ -32,6 +32,17 @@ def test_fill_shows_the_likeliest(regard: Regard, public: Path) -> None:
         assert shown == " ".join(f"{guess.text} {guess.probability:.4f}" for guess in guesses)
 
 
+def test_a_public_model_is_measured_on_a_file(regard: Regard, public: Path, tmp_path: Path) -> None:
+    """Its settings do not say which token is the mask: its tokenizer does."""
+    file = tmp_path / "lines.txt"
+    file.write_text("the grey heron stood\nrain fell on the tin roof\n", encoding="utf-8")
+    said = regard("eval", public, "--data", file, "--json")
+    assert (said.code, said.err) == (0, "")
+    assert set(json.loads(said.out)["scores"]) == {"loss", "perplexity"}
+    assert "step" not in regard("eval", public, "--data", file).out
+    assert regard("eval", public, "--data", file, "--split", "test").code == 2
+
+
 def test_fill_answers_lines_in_place(regard: Regard, public: Path) -> None:
     said = regard("fill", public, "--json", stdin="a [MASK]\n\n[MASK] rain\n")
     answers = [json.loads(line) for line in said.out.splitlines()]

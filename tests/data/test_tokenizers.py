@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.marks import Marks
-from regard.data.tokenizers import BOS, EOS, KINDS, PAD, SPECIALS, UNK, Tokenizer, train_tokenizer
+from regard.data.tokenizers import BOS, EOS, KINDS, PAD, SPECIALS, UNK, Tokenizer, check_vocab, train_tokenizer
 from regard.errors import UserError
 
 LINES = [
@@ -221,3 +222,11 @@ def test_unknown_kinds_and_sizes_are_refused() -> None:
         train_tokenizer("chars", LINES, vocab=100)
     with pytest.raises(UserError, match=r"vocab=4.*at least 5"):
         train_tokenizer("word", LINES, vocab=4)
+
+
+def test_a_mark_that_the_model_has_no_row_for(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer("char", ["abc"], 60)
+    check_vocab(tokenizer, tokenizer.size, tmp_path)
+    odd = replace(tokenizer, marks=replace(tokenizer.marks, begin=99))
+    with pytest.raises(UserError, match="its mark `begin` has the id 99, but the model's vocabulary 7"):
+        check_vocab(odd, tokenizer.size, tmp_path)

@@ -45,7 +45,12 @@ def test_a_tree_is_taken_apart_and_put_together() -> None:
 def test_an_outline_tells_shapes_types_and_settings_apart() -> None:
     leaf = Leaf(1, torch.zeros(2))
     assert outline(leaf) == outline(Leaf(1, torch.ones(2)))
-    others = [Leaf(2, torch.zeros(2)), Leaf(1, torch.zeros(3)), Leaf(1, torch.zeros(2).double()), Leaf(1, leaf.weight, ())]
+    others = [
+        Leaf(2, torch.zeros(2)),
+        Leaf(1, torch.zeros(3)),
+        Leaf(1, torch.zeros(2).double()),
+        Leaf(1, leaf.weight, ()),
+    ]
     assert [outline(other) == outline(leaf) for other in others] == [False, False, False, True]
 
 
@@ -62,7 +67,7 @@ class Pretended:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recording[Any, Any]]]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Recording[Any, Any]]:
     """Steps are recorded on a CPU too; the recordings that were made."""
     made: list[Recording[Any, Any]] = []
 
@@ -75,7 +80,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Recording[Any, An
 
     monkeypatch.setattr(Replayed, "able", lambda self, carry: True)
     monkeypatch.setattr(Replayed, "_record", record)
-    yield made
+    return made
 
 
 def model() -> Any:

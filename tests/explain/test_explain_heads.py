@@ -28,6 +28,11 @@ def test_the_even_head_sees_what_may_be_seen() -> None:
     assert even.entropy == pytest.approx((math.log(2) + math.log(3)) / 3)
 
 
+def test_what_one_head_never_looks_at_another_may_see() -> None:
+    sharp, even = torch.eye(3)[None], torch.full((1, 3, 3), 1 / 3)
+    assert heads([({"a": sharp, "b": even}, [False] * 3)])[-1].entropy == pytest.approx(math.log(3))
+
+
 def test_texts_are_weighed_by_their_words() -> None:
     short, long = torch.eye(1)[None], torch.full((1, 3, 3), 1 / 3)
     found = heads([({"a": short}, [False]), ({"a": long}, [False] * 3)])[0]

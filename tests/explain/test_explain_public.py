@@ -35,8 +35,8 @@ def pieces(path: Path, **ids: Any) -> list[str]:
 def t5(folder: Path) -> Any:
     vocab = pieces(folder / "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     config = transformers.T5Config(
-        vocab_size=len(vocab) + 100, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, pad_token_id=0, eos_token_id=1,
-        decoder_start_token_id=0,
+        vocab_size=len(vocab) + 100, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, pad_token_id=0,
+        eos_token_id=1, decoder_start_token_id=0,
     )  # fmt: skip
     return transformers.T5ForConditionalGeneration(config)
 

@@ -142,6 +142,21 @@ def test_their_search_says_the_same(name: str, translator: Callable[..., regard.
     assert all(set(row[len(one) :]) <= {0} for row, one in zip(said.tolist(), ours))
 
 
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_what_was_exported_opens_here_again(
+    name: str, translator: Callable[..., regard.Loaded], tmp_path: Path
+) -> None:
+    """With the tokenizers it had, of either side, and saying what it said."""
+    model = translator("word", **TRANSLATORS[name][1])
+    regard.export(model, tmp_path / "out")
+    again = regard.load(tmp_path / "out", device="cpu")
+    assert again.source_tokenizer is not None
+    for ours, theirs in ((model.tokenizer, again.tokenizer), (model.target_tokenizer, again.target_tokenizer)):
+        assert (ours.captions, ours.marks) == (theirs.captions, theirs.marks)
+    said = [[one.text for one in regard.translate(each, LINES, limit=12)] for each in (model, again)]
+    assert said[0] == said[1]
+
+
 @pytest.mark.parametrize("tokens", ["char", "word", "bpe"])
 def test_our_tokenizers_give_the_same_ids_there(
     tokens: str, translator: Callable[..., regard.Loaded], tmp_path: Path

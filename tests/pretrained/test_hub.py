@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from regard import UserError
+from regard import UserError, load
 from regard.pretrained.hub import found
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -36,6 +36,16 @@ def test_nothing_is_fetched_unasked(asked: dict[str, Any], tmp_path: Path) -> No
     assert (asked["name"], asked["local_files_only"], asked["revision"]) == ("someone/small", True, None)
     assert "pytorch_model.bin" not in asked["allow_patterns"]
     assert not any(pattern.endswith((".py", ".bin", ".pkl", "*")) for pattern in asked["allow_patterns"])
+
+
+def test_load_takes_a_name_too(asked: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"model_type=None"):  # what the hub gave has an empty config.json
+        load("hf:someone/small")
+    assert asked["local_files_only"]
+    with pytest.raises(UserError, match=r"model_type=None"):
+        load("hf:someone/small", download=True, allow_pickle=True)
+    assert not asked["local_files_only"]
+    assert "pytorch_model.bin" in asked["allow_patterns"]
 
 
 def test_asked_it_fetches(asked: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Looking into Transformers, ours and those of `transformers`: every layer and head, under the right captions."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -343,3 +344,19 @@ def test_the_commands_show_parts_layers_and_the_chain_rule(
     sums = np.cumsum([np.log(float(piece[1])) for piece in pieces])
     np.testing.assert_allclose([float(piece[3]) for piece in pieces], sums, atol=1e-3)
     assert f"ln p(text) = {float(pieces[-1][3]):.4f}" in told[5]
+
+
+def test_one_part_alone_may_have_no_steps() -> None:
+    """The rows of the encoder are of the source, which nobody says."""
+    encoder = look(translator(), "abc", target="zz", part="encoder")
+    assert (list(encoder.rows), encoder.frames) == (["a", "b", "c"], None)
+    decoder = look(translator(), "abc", target="zz", part="decoder")
+    assert [frame.token for frame in decoder.frames or ()] == ["z", "z", "<eos>"]
+    source = look(translator(), "abc", target="zz", part="encoder", layer=1)
+    assert len(source.layers) == 1
+
+
+@pytest.mark.parametrize("model", [speaker, reader])
+def test_a_target_is_for_translators(model: Callable[[], Loaded]) -> None:
+    with pytest.raises(UserError, match=r"--target: tiny is .*; leave it out"):
+        look(model(), "abc", target="zz")

@@ -83,7 +83,8 @@ def evaluate(
         say({**told, "scores": scores.values, "notes": scores.notes, **more})
         return
     console = Console()
-    console.print(_table(f"{run}, step {model.step}, on {len(examples):,} examples of {name}", scores))
+    what = f"{run}, step {model.step}," if model.recipe else f"{run}"
+    console.print(_table(f"{what} on {len(examples):,} examples of {name}", scores))
     if cut:
         console.print(f"{cut:,} of them are past the model's {model.longest} tokens and were cut", style="yellow")
     if lengths:
@@ -95,6 +96,8 @@ def evaluate(
 
 def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[str, Sequence[Example]]":
     """What to measure on, and what it is called."""
+    if data is not None and split is not None:
+        raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
     if data is not None:
         return data, _own(model)(train=data, valid=data).load().train
     if split is not None and split not in SPLITS:

@@ -23,7 +23,7 @@ from regard.data.marks import Marks
 from regard.data.public_cuts import Build, Files, Settings, name_of
 from regard.data.public_names import Names, by_id, names_of
 from regard.data.public_spm import marian_cut
-from regard.data.tokenizers import Cut, Tokenizer, rust_cut
+from regard.data.tokenizers import SPECIALS, Cut, Tokenizer, rust_cut
 from regard.errors import UserError, nearest
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -99,11 +99,11 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
 
 def _exported(folder: Path) -> tuple[Tokenizer, Tokenizer] | None:
     """Tokenizers of our own kinds, as `regard export` puts them beside a model: of what is read, of what is said."""
-    try:
-        source = Tokenizer.load(folder / "tokenizer.json")
-        return source, Tokenizer.load(folder / "target" / "tokenizer.json") if (folder / "target").is_dir() else source
-    except UserError:
+    read, said = folder / "tokenizer.json", folder / "target" / "tokenizer.json"
+    if not read.is_file() or SPECIALS[0].encode() not in read.read_bytes():
         return None  # somebody else's
+    source = Tokenizer.load(read)
+    return source, (Tokenizer.load(said) if said.is_file() else source)
 
 
 def unpacked(content: Mapping[str, Any], path: Path) -> Tokenizer:

@@ -124,8 +124,8 @@ class Captured:
     """A decoder whose steps are recorded: to searches the same as the decoder itself.
 
     It may be used for many searches, at once or one after the other; of the latter, those of one shape share a
-    recording. A search that can be recorded whole, with its choice of the next token, asks for that by ``replayed``. The
-    weights must stay as they were: ``Padded`` has copied some of them.
+    recording. A search that can be recorded whole, with its choice of the next token, asks for that by ``replayed``.
+    The weights must stay as they were: ``Padded`` has copied some of them.
     """
 
     def __init__(self, decoder: Any) -> None:

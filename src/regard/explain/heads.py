@@ -39,7 +39,7 @@ def heads(texts: Iterable[Text]) -> list[Head]:
         for name, weights in layers.items():
             for head, found in enumerate(_habits(weights, separators)):
                 sums[name, head] = sums.get((name, head), torch.zeros(())) + found
-        seen = next(iter(layers.values()))[:1] > 0
+        seen = torch.stack([(weights > 0).any(dim=0) for weights in layers.values()]).any(dim=0)[None]  # by any head
         even = seen / seen.sum(dim=-1, keepdim=True)
         sums["even", -1] = sums.get(("even", -1), torch.zeros(())) + _habits(even, separators)[0]
     last = sums.pop(("even", -1))

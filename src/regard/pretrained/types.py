@@ -33,7 +33,8 @@ PUBLIC: dict[str, Public] = {
 
 def lost(kind: str, config: ModelConfig) -> list[str]:
     """What of a model a type cannot hold: the settings, as they are, that would be read back as others."""
-    whole, back = spelt_out(config), spelt_out(PUBLIC[kind].back(config))
+    whole = spelt_out(config)
+    back = spelt_out(PUBLIC[kind].back(whole))
     names = (one.name for one in fields(config) if getattr(whole, one.name) != getattr(back, one.name))
     return [f"{name}={getattr(config, name)}" for name in names]
 

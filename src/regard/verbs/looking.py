@@ -155,7 +155,9 @@ def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Atte
                 context = contexts[-1][at] if contexts else None
                 frames.append(Frame(next(pieces), _top(model, scores), carry.numpy(), context))
     seen = _seen(model, tape, pair, title)
-    return replace(seen, frames=frames) if len(seen.rows) == len(frames) else seen  # a source alone takes no steps
+    if {layer.part for layer in seen.layers} == {"encoder"}:
+        return seen  # a source is read, not said: it takes no steps
+    return replace(seen, frames=frames)
 
 
 def _seen(model: Loaded, tape: Tape, pair: Pair, title: str) -> AttentionView:

@@ -153,8 +153,16 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         context = attend(self.score, folded, memory.keys, memory.values, seen, dropout, q_at, k_at)
         if self.tap is not None:
+            q_at, k_at = default_positions(folded, memory.keys, q_at, k_at)
+
+            def part(rows: slice) -> Tensor:
+                """The weights of some of the queries; of beams, which are folded into one another, of all."""
+                some = rows if folded is q else slice(None)
+                asked, where = folded[..., some, :], q_at[some]
+                return _unfold(weights(self.score, asked, memory.keys, seen.of_queries(some), where, k_at), q)
+
             with torch.no_grad():
-                self.tap.write(_unfold(weights(self.score, folded, memory.keys, seen, q_at, k_at), q))
+                self.tap.watch(part, q.shape, memory.keys.shape[-2])
         return _unfold(context, q)
 
     def look(self, q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None) -> Look:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -118,6 +118,14 @@ class Mask:
         if self.bias is None:
             return Mask(pairs=table, sighted=self.sighted, blind=blind)
         return Mask(bias=table, sighted=self.sighted, blind=blind)
+
+    def of_queries(self, rows: slice) -> Mask:
+        """What the mask says of some of the queries, whose positions are given with it."""
+
+        def cut(table: Tensor | None) -> Tensor | None:
+            return table if table is None or table.shape[-2] == 1 else table[..., rows, :]
+
+        return replace(self, pairs=cut(self.pairs), bias=cut(self.bias), blind=cut(self.blind))
 
     def blinded(self, table: Tensor) -> Tensor | None:
         """(..., Tq, 1), True at the queries to which this table, the mask's own, leaves nothing; None: there are none.

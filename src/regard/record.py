@@ -8,7 +8,8 @@ torch.Size([1, 10, 16])
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -92,6 +93,26 @@ class Tap:
         default_factory=lambda: torch.tensor(next(_NUMBERS), device="cpu")
     )  # by which compiled code finds the tap
 
+    def watch(self, part: Callable[[slice], Tensor], queries: torch.Size, keys: int) -> None:
+        """Puts one read by queries (B, [H,] Tq, D) on the tape; ``part`` makes the weights of some of them.
+
+        Long texts are watched a part at a time, and rows that nobody asked for are not looked at: all weights of 8,192
+        tokens are 3 GiB a layer. Compiled code makes them at once.
+        """
+        length = queries[-2]
+        if torch.compiler.is_compiling():
+            self.write(part(slice(0, length)))
+            return
+        rows = max(PART // (math.prod(queries[:-2]) * keys), 1)
+        name, start = self._next()
+        wanted = (slice(at, min(at + rows, length)) for at in range(0, length, rows))
+        parts = [
+            self._chosen(part(some), start + some.start)
+            for some in wanted
+            if self.rows is None or any(some.start <= row - start < some.stop for row in self.rows)
+        ]
+        self._put(name, torch.cat(parts, -2) if parts else self._chosen(part(slice(0, 1)), start)[..., :0, :], length)
+
     def write(self, weights: Tensor) -> None:
         """Puts the weights (B, [H,] Tq, Tk) of one read on the tape.
 
@@ -103,22 +124,36 @@ class Tap:
         else:
             self.keep(weights.detach())
 
-    def keep(self, kept: Tensor) -> None:
-        """What was asked for of one read, on the CPU."""
-        queries = kept.shape[-2]
+    def keep(self, weights: Tensor) -> None:
+        """What was asked for of one read."""
+        name, start = self._next()
+        self._put(name, self._chosen(weights, start), weights.shape[-2])
+
+    def _next(self) -> tuple[str, int]:
+        """What the next read is called, and which row of the tape is its first."""
         name = self.name if self.turns == 1 else f"{self.name}[{self.reads % self.turns}]"
-        start = self.starts.get(name, 0)
-        if self.heads is not None and kept.dim() > 3:
-            if max(self.heads, default=0) >= kept.shape[1]:
-                raise UserError(f"record: heads={list(self.heads)}: {self.name!r} has heads 0 to {kept.shape[1] - 1}")
-            kept = kept[:, list(self.heads)]
+        return name, self.starts.get(name, 0)
+
+    def _chosen(self, weights: Tensor, start: int) -> Tensor:
+        """The heads and rows that were asked for, of a read whose first row is ``start``; on the CPU."""
+        if self.heads is not None and weights.dim() > 3:
+            if max(self.heads, default=0) >= weights.shape[1]:
+                raise UserError(
+                    f"record: heads={list(self.heads)}: {self.name!r} has heads 0 to {weights.shape[1] - 1}"
+                )
+            weights = weights[:, list(self.heads)]
         if self.rows is not None:
-            kept = kept[..., [row - start for row in self.rows if 0 <= row - start < queries], :]
-        self.starts[name] = start + queries
+            here = [row - start for row in self.rows if 0 <= row - start < weights.shape[-2]]
+            weights = weights[..., here, :]
+        return at_least_float32(weights).cpu()
+
+    def _put(self, name: str, kept: Tensor, queries: int) -> None:
+        self.starts[name] = self.starts.get(name, 0) + queries
         self.reads += 1
-        self.tape.reads.setdefault(name, []).append(at_least_float32(kept).cpu())
+        self.tape.reads.setdefault(name, []).append(kept)
 
 
+PART = 2**26  # weights that are made at a time while somebody watches: 256 MiB
 _OPEN: dict[int, Tap] = {}  # the taps of the tapes that are recording, by their tickets
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -218,3 +219,15 @@ def test_the_same_seed_says_the_same() -> None:
 def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
     with pytest.raises(UserError, match=named):
         Sampler(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kept", [{}, {"top_k": 5}, {"top_p": 0.7}, {"top_k": 9, "top_p": 0.9}])
+def test_with_a_generator_for_each_row_company_does_not_matter(kept: dict[str, Any]) -> None:
+    logits = torch.randn(4, 20, generator=torch.Generator().manual_seed(1))
+
+    def generators() -> list[torch.Generator]:
+        return [torch.Generator().manual_seed(10 + row) for row in range(4)]
+
+    together = Sampler(temperature=1.3, generator=generators(), **kept)(logits)
+    alone = [Sampler(temperature=1.3, generator=one, **kept)(row) for one, row in zip(generators(), logits.split(1))]
+    assert together.tolist() == torch.cat(alone).tolist()

@@ -63,7 +63,7 @@ def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
         ("gpt2-plain", {"n_layer": -1}, r"config\.json: n_layer should be a whole number, found -1"),
         ("gpt2-plain", {"n_layer": 3}, r"the tensor transformer\.h\.2\.ln_1\.weight is missing"),
         ("gpt2-plain", {"n_layer": 1}, r"transformer\.h\.1\.\S+ and 11 more: no such tensor in this model"),
-        ("gpt2-plain", {"n_head": 5}, r"config\.json: .*heads=5"),
+        ("gpt2-plain", {"n_head": 5}, r"config\.json: n_head should be a divisor of the width, 12, found 5"),
         ("gpt2-plain", {"n_inner": 20}, r"c_fc\.weight is 48×12, but by config\.json it should be 20×12"),
         ("gpt2-plain", {"activation_function": "gelu_10"}, r"activation_function=gelu_10: no such activation"),
         ("gpt2-plain", {"resid_pdrop": 1.5}, r"config\.json: .*dropout=1\.5"),

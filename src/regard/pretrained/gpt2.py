@@ -35,7 +35,7 @@ def read(given: Given, names: frozenset[str]) -> GptConfig:
     return GptConfig(
         vocab=given.whole("vocab_size", 50257),
         width=width,
-        heads=given.whole("n_head", 12),
+        heads=given.heads("n_head", 12, width),
         layers=given.whole("n_layer", 12),
         inner=4 * width if given.get("n_inner") is None else given.whole("n_inner"),
         activation=given.activation("activation_function", "gelu_new"),

@@ -31,7 +31,7 @@ def read(given: Given, names: frozenset[str]) -> GptConfig:
     return GptConfig(
         vocab=given.whole("vocab_size", 40478),
         width=width,
-        heads=given.whole("n_head", 12),
+        heads=given.heads("n_head", 12, width),
         layers=given.whole("n_layer", 12),
         inner=4 * width,
         activation=ACTIVATIONS[afn],

@@ -97,6 +97,13 @@ class Given:
             raise self.wrong(name, "a whole number")
         return value
 
+    def heads(self, name: str, default: int, width: int) -> int:
+        """How many heads share out a width."""
+        heads = self.whole(name, default)
+        if heads == 0 or width % heads:
+            raise self.wrong(name, f"a divisor of the width, {width}")
+        return heads
+
     def number(self, name: str, default: float | None = None) -> float:
         value = self._get(name, default)
         if not isinstance(value, (int, float)) or isinstance(value, bool):

@@ -53,8 +53,10 @@ def works() -> dict[str, Work]:
     if not CUDA:
         gpt2, bert = replace(gpt2, **small, vocab=1024), replace(bert, **small, vocab=1024)
         base = replace(base, **small, source_vocab=1024, target_vocab=1024)
-    rows = {"gpt2": (64, 1024), "bert": (256, 128), "base": (400, 64)} if CUDA else dict.fromkeys(
-        ("gpt2", "bert", "base"), (8, 64)
+    rows = (
+        {"gpt2": (64, 1024), "bert": (256, 128), "base": (400, 64)}
+        if CUDA
+        else dict.fromkeys(("gpt2", "bert", "base"), (8, 64))
     )
     return {
         "gpt2": Work(gpt2, NextToken(), batch(*rows["gpt2"], gpt2.vocab)),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,13 +200,13 @@ def test_scores_are_the_chain_rule() -> None:
 
 def test_scores_look_at_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, plain = translator(), score(translator(), [("abc", "xy")])
-    written, keep = list[str](), Tap.keep
+    written, watch = list[str](), Tap.watch
 
-    def noted(tap: Tap, weights: torch.Tensor) -> None:
+    def noted(tap: Tap, *given: Any) -> None:
         written.append(tap.name)
-        keep(tap, weights)
+        watch(tap, *given)
 
-    monkeypatch.setattr(Tap, "keep", noted)
+    monkeypatch.setattr(Tap, "watch", noted)
     assert [one.total for one in score(model, [("abc", "xy")])] == [one.total for one in plain]
     assert written == []
     align(model, [("abc", "xy")])

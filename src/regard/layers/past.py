@@ -44,7 +44,7 @@ class Sight:
     def resolved(self, queries: int, device: torch.device, bias: Tensor | None = None) -> Sight:
         """The mask written out for all layers, with what they prefer."""
         if bias is not None:
-            mask = self.mask & Mask(bias=bias)
+            mask = self.mask & Mask(bias=bias, sighted=True)
         elif self.mask is EVERYTHING or (self.mask.only_causal and self.q_at is None):
             return self
         else:
@@ -136,11 +136,14 @@ class Past:
         new = torch.arange(count, device=device)  # beam by beam
         slots, q_at = self.used + new, self.read + new % length
         at = self.at.index_copy(0, slots, q_at)
-        mask, seen, kept = CAUSAL, self.seen, self.real
+        # A single token that sees no more slots than are filled needs no mask: nothing stands after it.
+        alone = length == 1 and device.type == "cpu"
+        mask, seen, kept = EVERYTHING if alone else replace(CAUSAL, sighted=True), self.seen, self.real
         if seen is not None:
             mine = (torch.arange(seen.shape[2], device=device) - self.used).div(length, rounding_mode="floor")  # (S,)
             seen = seen | (mine == torch.arange(self.beams, device=device)[:, None])
-            mask = mask & Mask(pairs=seen[:, :, :reach].repeat_interleave(length, dim=1))  # (B, K·T, reach)
+            lineage = seen[:, :, :reach].repeat_interleave(length, dim=1)  # (B, K·T, reach)
+            mask = mask & Mask(pairs=lineage, sighted=True)  # each has read itself
         if real is not None:
             assert self.beams == 1, "padding is read before a beam is made"
             everything = torch.ones(self.sentences, len(at), dtype=torch.bool, device=device)

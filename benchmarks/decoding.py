@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from regard.decode import Captured, beam, collect, greedy, stream
+from regard.decode import Captured, Packed, beam, collect, greedy, stream
 from regard.models import SIZES
 from regard.pretrained import write_model
 from regard.train.compiled import compile_blocks
@@ -54,7 +54,7 @@ def language(rows: int, length: int, compile: bool) -> Callable[[], int]:
     model = SIZES["gpt2"].build().to(DEVICE, DTYPE).eval()
     if compile:
         compile_blocks(model)
-    decoder: Any = Captured(model) if CUDA else model
+    decoder: Any = Captured(model) if CUDA else model if compile else Packed(model)
     prompt = torch.randint(0, 50000, (rows, 8), device=DEVICE)
 
     def run() -> int:
@@ -91,7 +91,7 @@ def translator(vocab: int) -> Any:
 def translation(model: Any, rows: int, source: int, length: int, size: int, compile: bool) -> Callable[[], int]:
     if compile:
         compile_blocks(model)
-    decoder: Any = Captured(model) if CUDA else model
+    decoder: Any = Captured(model) if CUDA else model if compile else Packed(model)
     read = torch.randint(5, 7000, (rows, source), device=DEVICE)
     first = torch.ones(rows, dtype=torch.long, device=DEVICE)
 

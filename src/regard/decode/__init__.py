@@ -1,6 +1,7 @@
 """Decoding: one `stream` and one `beam` for every model that can take a step."""
 
 from regard.decode.beam import Hypotheses, beam, check_penalty
+from regard.decode.packed import Packed, packable
 from regard.decode.replay import Captured
 from regard.decode.sample import Pick, Sampler, collect, greedy, stream
 from regard.decode.state import PAD, Advancing, Decoder, State
@@ -11,6 +12,7 @@ __all__ = [
     "Captured",
     "Decoder",
     "Hypotheses",
+    "Packed",
     "Pick",
     "Sampler",
     "State",
@@ -18,5 +20,6 @@ __all__ = [
     "check_penalty",
     "collect",
     "greedy",
+    "packable",
     "stream",
 ]

@@ -16,7 +16,7 @@ from regard.config import from_json
 from regard.data.public import read_tokenizers as public_tokenizers
 from regard.data.streams import Running, unmarked
 from regard.data.tokenizers import Tokenizer, check_vocab
-from regard.decode import Captured
+from regard.decode import Captured, Packed, packable
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
 from regard.models import Bert, Model
@@ -146,11 +146,13 @@ class Loaded:
 
     @cached_property
     def decoder(self) -> Any:
-        """The model as a search should use it: on a GPU, its steps are recorded and replayed.
+        """The model as a search should use it: on a GPU its steps are recorded, on a CPU its weights laid out for it.
 
         Not where weights are converted as they are used: a recording would convert them at every step.
         """
-        return Captured(self.module) if self.device.type == "cuda" and not self._converts else self.module
+        if self.device.type == "cuda" and not self._converts:
+            return Captured(self.module)
+        return Packed(self.module) if packable(self.module) and not self._converts else self.module
 
     @property
     def _converts(self) -> bool:

@@ -41,9 +41,7 @@ class Packed:
 
     def __init__(self, decoder: Any) -> None:
         self._decoder = decoder
-        self._layers = {
-            part: Laid(part.weight, part.bias) for part in decoder.modules() if isinstance(part, nn.Linear)
-        }
+        self._layers = {part: Laid(part.weight, part.bias) for part in decoder.modules() if isinstance(part, nn.Linear)}
         self._readout: Laid | None = None
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

@@ -68,6 +68,10 @@ def read(given: Given, names: frozenset[str]) -> TransformerConfig:
     proj = given.get("feed_forward_proj", "relu")
     if proj not in FEEDS:
         raise UserError(f"{given.path}: feed_forward_proj={proj}: is not supported, only {', '.join(FEEDS)} are.")
+    if names and not any(name.startswith("decoder.") for name in names):
+        raise UserError(
+            f"{given.path.parent}: is an encoder alone (T5EncoderModel), which is not read; give a whole T5."
+        )
     activation, gated = FEEDS[proj]
     width, layers = given.whole("d_model", 512), given.whole("num_layers", 6)
     tied = given.get("tie_word_embeddings", True)

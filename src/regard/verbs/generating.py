@@ -145,9 +145,10 @@ def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, 
         with silenced(model.module):
             logits = model.logits(whole[:, :-1])[0, len(one.read) - 1 :].float()
         logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(one.read) :, None])[:, 0]
-        one.said, one.logps = told[:-1], logps.tolist()
         cut = "context" if limit <= manner.limit else "limit"
         one.ended = "end" if len(told) < limit else cut
+        # At the limit the end counts in the comparison, as for every sentence of a beam, but the model has not said it.
+        one.said, one.logps = told[:-1], logps.tolist() if one.ended == "end" else logps.tolist()[:-1]
 
 
 def _settle(model: Loaded, one: Telling) -> None:

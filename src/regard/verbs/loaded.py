@@ -24,7 +24,7 @@ from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import found as found_at
 from regard.recipes import KINDS, Recipe
 from regard.stored import load_weights, read_tokenizers, stored_recipe
-from regard.verbs.numbers import features, logits
+from regard.verbs.numbers import checked, features, logits
 from regard.verbs.pooling import transformer_in
 
 # What to do with a model, and what to call it, by its task.
@@ -81,7 +81,7 @@ class Loaded:
         True in `real` means "not padding", which may stand on either side. Positions, rows of the model's own table,
         are counted over the real tokens where none are given.
         """
-        given = (tokens, real, source, source_real, segments, positions)
+        given = checked(self.module, tokens, real, source, source_real, segments, positions)
         with self.autocast():
             return features(self.module, *(None if one is None else one.to(self.device) for one in given))  # type: ignore[arg-type]
 
@@ -98,7 +98,9 @@ class Loaded:
         """The logits (B, T, V) at tokens (B, T), of what comes next or of what stands there; see `states`."""
         states = self.states(tokens, real, source, source_real, segments, positions)
         with self.autocast():
-            return logits(self.module, tokens.to(self.device), None if real is None else real.to(self.device), states)
+            return logits(
+                self.module, tokens.to(self.device), None if real is None else real.to(self.device) != 0, states
+            )
 
     def expect(self, verb: str, *tasks: str) -> None:
         """Refuse a verb that is for models of other tasks, and say which one to use."""

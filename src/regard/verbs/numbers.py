@@ -39,6 +39,59 @@ def features(
             return _spoken(module, tokens, real, source, source_real, positions)
 
 
+Given = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+
+def checked(
+    module: Model,
+    tokens: Tensor,
+    real: Tensor | None,
+    source: Tensor | None,
+    source_real: Tensor | None,
+    segments: Tensor | None,
+    positions: Tensor | None,
+) -> Given:
+    """The same tensors, if they fit the model and one another; a mask of 0 and 1 is as good as one of truths."""
+    config: Any = module.config
+    _check_ids("tokens", tokens, getattr(config, "target_vocab", 0) or config.vocab)
+    if source is not None and module.task == "translate":
+        _check_ids("source", source, config.source_vocab)
+        if len(source) != len(tokens):
+            raise UserError(f"source: has {len(source)} rows, but tokens have {len(tokens)}; give as many.")
+    if segments is not None and getattr(config, "segments", None):
+        _check_ids("segments", segments, config.segments, tokens.shape)
+    if positions is not None and getattr(config, "positions", "") in ("learned", "sinusoidal", "sinusoidal-halves"):
+        rows = config.context + getattr(config, "first_position", 0)
+        _check_ids("positions", positions, rows, tokens.shape)
+    return (
+        tokens,
+        _truths("real", real, tokens),
+        source,
+        _truths("source_real", source_real, source),
+        segments,
+        positions,
+    )
+
+
+def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int, ...] | None = None) -> None:
+    if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool:
+        told = f"{tuple(ids.shape)} of {ids.dtype}".replace("torch.", "")
+        raise UserError(f"{name}: should be whole numbers of shape (rows, length), not {told}.")
+    if shape is not None and (ids.shape[1] != shape[1] or len(ids) not in (1, shape[0])):
+        raise UserError(f"{name}: {tuple(ids.shape)} does not fit tokens of shape {tuple(shape)}.")
+    if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
+        found = f"{int(ids.min())} to {int(ids.max())}"
+        raise UserError(f"{name}: {found} are not all ids of this model, which has 0 to {count - 1}.")
+
+
+def _truths(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | None:
+    if given is None or like is None:
+        return given
+    if given.shape != like.shape:
+        raise UserError(f"{name}: {tuple(given.shape)} does not fit what it is about, {tuple(like.shape)}.")
+    return given if given.dtype == torch.bool else given != 0
+
+
 def logits(module: Model, tokens: Tensor, real: Tensor | None, states: Tensor) -> Tensor:
     """The logits of states: of every place, or of the whole text where that is what a model classifies."""
     if isinstance(module, Structured):

@@ -72,7 +72,8 @@ def to_ours(lines: Sequence[Line], tensors: Mapping[str, Tensor], path: object) 
     if left := sorted(set(tensors) - known):
         more = f" and {len(left) - 1} more" * (len(left) > 1)
         raise UserError(
-            f"{path}: {left[0]}{more}: is of no part that is read here; its config.json is of another model, or it is a head for another task."
+            f"{path}: {left[0]}{more}: is of no part that is read here; "
+            "its config.json is of another model, or this is a head for another task."
         )
     for one in lines:
         _check_alike(one, tensors, path)

@@ -1,6 +1,5 @@
 """The end of a run: its score, some examples, a report in one file."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from regard.data.example import Example
 from regard.recipes import Recipe
 from regard.train.evaluate import Scores, evaluate
 from regard.train.events import Finished
+from regard.train.ladder.quality import read_log
 from regard.train.run import Run
 from regard.verbs import Loaded
 from regard.verbs.filling import mask_of
@@ -147,17 +147,6 @@ def curves(runs: Mapping[str, Path], measures: Sequence[str]) -> list[page.Curve
         if any(line.xs for line in lines):
             heading = f"{'Training' if kind == 'train' else 'Validation'}: {title(measure)}"
             found.append(page.Curve(heading, "step", measure, lines, log_y=measure in ("loss", "perplexity")))
-    return found
-
-
-def read_log(run: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl, but for one that a kill left half-written."""
-    found = []
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
     return found
 
 

@@ -48,23 +48,30 @@ def read(given: Given, names: frozenset[str]) -> GptConfig:
     )
 
 
-def write(config: GptConfig) -> dict[str, Any]:
+def write_common(config: GptConfig) -> dict[str, Any]:
+    """What the files of GPT and of GPT-2 call by the same names."""
     return {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
         "vocab_size": config.vocab,
         "n_embd": config.width,
         "n_head": 1 if config.width % config.heads else config.heads,  # no other widths of heads: found on reading back
         "n_layer": config.layers,
-        "n_inner": config.inner,
-        "activation_function": their_activation(config.activation),
         "layer_norm_epsilon": config.epsilon,
         "n_positions": config.context,
         "resid_pdrop": config.dropout,
         "embd_pdrop": config.dropout,
         "attn_pdrop": config.attention_dropout,
-        "scale_attn_weights": config.score == "scaled_dot",
         "tie_word_embeddings": config.tied,
+    }
+
+
+def write(config: GptConfig) -> dict[str, Any]:
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        **write_common(config),
+        "n_inner": config.inner,
+        "activation_function": their_activation(config.activation),
+        "scale_attn_weights": config.score == "scaled_dot",
     }
 
 

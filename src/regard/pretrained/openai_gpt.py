@@ -6,7 +6,7 @@ from typing import Any
 
 from regard.errors import UserError
 from regard.models import GptConfig
-from regard.pretrained.gpt2 import BLOCK
+from regard.pretrained.gpt2 import BLOCK, write_common
 from regard.pretrained.names import Line, layered, line
 from regard.pretrained.public import Given, Public
 
@@ -48,17 +48,8 @@ def write(config: GptConfig) -> dict[str, Any]:
     return {
         "model_type": "openai-gpt",
         "architectures": ["OpenAIGPTLMHeadModel"],
-        "vocab_size": config.vocab,
-        "n_embd": config.width,
-        "n_head": 1 if config.width % config.heads else config.heads,  # no other widths of heads: found on reading back
-        "n_layer": config.layers,
+        **write_common(config),
         "afn": next((theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation), "gelu"),
-        "layer_norm_epsilon": config.epsilon,
-        "n_positions": config.context,
-        "resid_pdrop": config.dropout,
-        "embd_pdrop": config.dropout,
-        "attn_pdrop": config.attention_dropout,
-        "tie_word_embeddings": config.tied,
     }
 
 

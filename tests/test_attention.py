@@ -4,8 +4,6 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.attention import Attention, Memory, MultiHead, attend, weights
@@ -40,50 +38,13 @@ def test_padding_changes_nothing() -> None:
     torch.testing.assert_close(read(q, read.memory(longer, real)), read(q, read.memory(states)))
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    name=st.sampled_from(list(SCORES)),
-    narrowed=st.sampled_from(WINDOWS),
-    mask=st.sampled_from([EVERYTHING, CAUSAL, Mask(window=2)]),
-    leading=st.lists(st.integers(1, 2), max_size=2).map(tuple),
-    rows=st.integers(1, 3),
-    beams=st.integers(1, 3),
-    queries=st.integers(1, 5),
-    keys=st.integers(1, 6),
-    positions_given=st.booleans(),
-)
-def test_beams_share_one_memory(
-    name: str,
-    narrowed: str,
-    mask: Mask,
-    leading: tuple[int, ...],
-    rows: int,
-    beams: int,
-    queries: int,
-    keys: int,
-    positions_given: bool,
-) -> None:
-    """K beams that read one memory read what they would read from a memory each."""
-    read = Attention(build_score(name, WIDTH, 9, narrowed, radius=2).double()).double()
-    states = torch.randn(rows, *leading, keys, WIDTH, dtype=torch.float64)
-    q = torch.randn(rows * beams, *leading, queries, WIDTH, dtype=torch.float64)
-    at = torch.randint(keys, (queries,)) if positions_given else None
-    shared = read.memory(states, padded(rows, keys))
-    own = Memory(*(x.repeat_interleave(beams, 0) for x in (shared.keys, shared.values, shared.real)))
-    assert shared.select(torch.arange(rows * beams)) is shared
-    torch.testing.assert_close(read(q, shared, mask, at), read(q, own, mask, at))
-    a, b = read.look(q, shared, mask, at), read.look(q, own, mask, at)
-    torch.testing.assert_close(a.weights, b.weights)
-    torch.testing.assert_close(a.context, b.context)
-
-
 def test_look_gives_context_and_weights_with_gradients() -> None:
     read = Attention(General(WIDTH, WIDTH))
     q, states = torch.randn(2, 3, WIDTH), torch.randn(2, 5, WIDTH)
     memory = read.memory(states, padded(2, 5))
     look = read.look(q, memory)
     torch.testing.assert_close(look.context, read(q, memory))
-    torch.testing.assert_close(look.weights, weights(read.score, q, memory.keys, memory.mask()))
+    torch.testing.assert_close(look.weights, weights(read.score, q, memory.keys, Mask(keys=memory.real)))
     (look.weights.square().sum() + look.context.sum()).backward()
     assert read.score.key.weight.grad.abs().sum() > 0
 
@@ -96,15 +57,21 @@ def test_dropout_is_for_training() -> None:
     assert torch.equal(read(q, memory), read(q, memory))
 
 
-# --- a growing memory ---------------------------------------------------------------------------------------------
+# --- a past that grows ----------------------------------------------------------------------------------------------
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Memory:
+    """A past with nothing in it yet."""
+    return Memory(torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype))
 
 
 def grown(past: Memory, states: Tensor, read: Attention, chunk: int, mask: Mask) -> Tensor:
     """Reads a sequence piece by piece, each piece written before it is read."""
     contexts = []
-    for part in states.split(chunk, -2):
-        past = past.write(read.score.keys(part), part)
-        contexts.append(read(part, past, mask))
+    for at in torch.arange(states.shape[-2]).split(chunk):
+        part = states[..., at, :]
+        past = past.write_at(at, Memory(read.score.keys(part), part))
+        contexts.append(read(part, past, mask, at))
     return torch.cat(contexts, -2)
 
 
@@ -119,17 +86,16 @@ def test_reading_a_growing_past_is_reading_the_whole(
     states = torch.randn(2, 3, 6, WIDTH, dtype=torch.float64)
     with torch.set_grad_enabled(gradient):
         whole = read(states, read.memory(states), mask)
-        shape = (2, 3, 9, WIDTH)  # more room than is ever used
-        torch.testing.assert_close(grown(Memory.empty(shape, shape, states), states, read, chunk, mask), whole)
+        past = empty(2, 3, 9, WIDTH, dtype=torch.float64)  # more room than is ever used
+        torch.testing.assert_close(grown(past, states, read, chunk, mask), whole)
 
 
 def test_writing_keeps_gradients() -> None:
     read = Attention(General(WIDTH, WIDTH)).double()
-    shape = (2, 7, WIDTH)
     gradients = []
     for reading in (
         lambda x: read(x, read.memory(x), CAUSAL),
-        lambda x: grown(Memory.empty(shape, shape, x), x, read, 1, CAUSAL),
+        lambda x: grown(empty(2, 7, WIDTH, dtype=torch.float64), x, read, 1, CAUSAL),
     ):
         torch.manual_seed(0)
         states = torch.randn(2, 5, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -139,51 +105,40 @@ def test_writing_keeps_gradients() -> None:
 
 
 def test_writing_without_gradients_reuses_the_buffer() -> None:
-    part = torch.ones(1, 1, 2)
+    part, past, first = torch.ones(1, 1, 2), empty(1, 4, 2), torch.tensor([0])
     with torch.no_grad():
-        past = Memory.empty((1, 4, 2), (1, 4, 2), part)
-        after = past.write(part, part)
+        after = past.write_at(first, Memory(part, part))
     assert after.keys.data_ptr() == past.keys.data_ptr()
     assert after.values.data_ptr() == past.values.data_ptr()
-    fresh = past.write(part, part)
+    fresh = past.write_at(first, Memory(part, part))
     assert fresh.keys.data_ptr() != past.keys.data_ptr()
-    assert (int(past.used), int(after.used)) == (0, 1)
 
 
 def test_what_is_written_may_be_half_under_autocast() -> None:
-    past = Memory.empty((1, 4, 2), (1, 4, 2), torch.zeros(()))
     part = torch.ones(1, 1, 2, dtype=torch.bfloat16)
-    assert past.write(part, part).keys.dtype == torch.float32
+    assert empty(1, 4, 2).write_at(torch.tensor([1]), Memory(part, part)).keys.dtype == torch.float32
 
 
-def test_a_past_shows_what_is_written_and_real() -> None:
-    part = torch.ones(2, 3, 2)
-    past = Memory.empty((2, 5, 2), (2, 5, 2), part)
-    assert past.mask().keys.tolist() == [[False] * 5] * 2
-    assert past.write(part, part).mask().keys.tolist() == [[True, True, True, False, False]] * 2
-    real = torch.tensor([[False, True, True, True, True], [True] * 5])
-    partly = Memory(past.keys, past.values, real, past.used).write(part, part)
-    assert partly.mask().keys.tolist() == [[False, True, True, False, False], [True, True, True, False, False]]
-    assert Memory(part, part).mask() is EVERYTHING
-
-
-def test_selecting_rows_of_a_past() -> None:
-    states = torch.arange(3.0)[:, None, None].expand(3, 1, 2)
+def test_the_first_slots_and_some_rows_of_a_memory() -> None:
+    states = torch.arange(12.0).view(3, 2, 2)
     real = torch.tensor([[True, True], [False, True], [True, False]])
-    start = Memory.empty((3, 2, 2), (3, 2, 2), states)
-    past = Memory(start.keys, start.values, real, start.used).write(states, states)
-    chosen = past.select(torch.tensor([2, 2, 0, 1]))
-    assert chosen.keys[:, 0, 0].tolist() == chosen.values[:, 0, 0].tolist() == [2, 2, 0, 1]
+    memory = Memory(states, 2 * states, real)
+    first = memory.first(1)
+    assert torch.equal(first.keys, states[:, :1])
+    assert torch.equal(first.values, 2 * states[:, :1])
+    assert first.real.tolist() == [[True], [False], [True]]
+    chosen = memory.select(torch.tensor([2, 2, 0, 1]))
+    assert torch.equal(chosen.keys, states[[2, 2, 0, 1]])
+    assert torch.equal(chosen.values, 2 * states[[2, 2, 0, 1]])
     assert chosen.real.tolist() == [[True, False], [True, False], [True, True], [False, True]]
-    assert int(chosen.used) == 1
 
 
-def test_a_source_is_not_written_to_and_a_past_not_shared() -> None:
-    part = torch.ones(1, 1, 2)
-    with pytest.raises(AssertionError, match="source memory"):
-        Memory(part, part).write(part, part)
-    with pytest.raises(AssertionError, match="shared"):
-        Attention(Dot())(torch.ones(2, 1, 2), Memory.empty((1, 3, 2), (1, 3, 2), part))
+def test_what_is_not_real_is_not_seen() -> None:
+    states = torch.randn(2, 3, 2)
+    assert Memory(states, states).seen_through(CAUSAL) is CAUSAL
+    seen = Memory(states, states, padded(2, 3)).seen_through(CAUSAL)
+    assert seen.causal
+    assert seen.keys is not None
 
 
 # --- many heads ---------------------------------------------------------------------------------------------------
@@ -227,13 +182,6 @@ def test_cross_attention_equals_torch(padding: bool) -> None:
     torch.testing.assert_close(ours(x, ours.memory(states, real)), expected)
 
 
-def test_beams_share_a_memory_of_many_heads() -> None:
-    ours = MultiHead(12, 3).double()
-    states, x = torch.randn(2, 5, 12, dtype=torch.float64), torch.randn(6, 1, 12, dtype=torch.float64)
-    own = ours(x, ours.memory(states.repeat_interleave(3, 0)))
-    torch.testing.assert_close(ours(x, ours.memory(states)), own)
-
-
 def test_heads_must_divide_the_width_unless_their_width_is_given() -> None:
     with pytest.raises(ValueError, match="width 10 does not divide into 3 heads"):
         MultiHead(10, 3)
@@ -272,8 +220,7 @@ def test_a_growing_past_compiles_whole() -> None:
     with torch.no_grad():
         expected = read(states, read.memory(states), CAUSAL)
         read.compile(fullgraph=True, backend="eager")
-        past = Memory.empty((2, 6, WIDTH), (2, 6, WIDTH), states)
-        torch.testing.assert_close(grown(past, states, read, 1, CAUSAL), expected)
+        torch.testing.assert_close(grown(empty(2, 6, WIDTH), states, read, 1, CAUSAL), expected)
 
 
 def test_a_compiled_read_still_records() -> None:

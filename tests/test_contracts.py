@@ -37,7 +37,7 @@ from regard.models import (
 )
 from regard.models.seq2seq import DECODERS
 from regard.record import attentions, record
-from regard.scores import SCORES, WINDOWS
+from regard.scores import SCORES, UNFIT_FOR_A_SOURCE, UNFIT_FOR_ITSELF, WINDOWS
 
 VOCAB, LONGEST = 13, 12
 OWN = train_tokenizer("char", ["ab"], VOCAB)  # for its marks
@@ -69,29 +69,28 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "transformer": TRANSFORMER,
     "t5": replace(TRANSFORMER, **T5, feed_bias=False, gated=True, shared="all", scaled=False, readout_scale=0.5),
 }
+ACROSS = [score for score in SCORES if score not in UNFIT_FOR_A_SOURCE]
+NARROW = [window for window in WINDOWS if window != "none"]
 ATTENTIVE = [decoder for decoder in DECODERS if decoder not in ("once", "every")]
 VARIANTS: dict[str, ModelConfig] = {
     **{f"{decoder}-{cell}": replace(SEQ, decoder=decoder, cell=cell) for decoder, cell in product(DECODERS, KERNELS)},
     **{
         f"{decoder}-{score}": replace(SEQ, decoder=decoder, score=score, cell=cell)
-        for (decoder, score), cell in zip(product(ATTENTIVE, SCORES), cycle(("gru", "lstm", "rnn", "gru")))
+        for (decoder, score), cell in zip(product(ATTENTIVE, ACROSS), cycle(("gru", "lstm", "rnn", "gru")))
     },
     **{
         f"{decoder}-{window}-{score}": replace(SEQ, decoder=decoder, window=window, score=score)
-        for (decoder, window), score in zip(product(ATTENTIVE, WINDOWS[1:]), cycle(("additive", "location", "general")))
+        for (decoder, window), score in zip(product(ATTENTIVE, NARROW), cycle(("additive", "location", "general")))
     },
-    **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score != "location"},
+    **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in UNFIT_FOR_ITSELF},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
-    **{
-        f"gpt-{score}": replace(GPT, score=score)
-        for score in SCORES
-        if score not in ("location", "relative", "scaled_dot")
-    },
+    **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
     "gpt-post": replace(GPT, norm_place="post", activation="relu"),
     "gpt-sinusoidal": replace(GPT, positions="sinusoidal", scaled=True, tied=False),
     "gpt-t5": replace(GPT, **T5),
     "gpt-relative": replace(GPT, positions="relative"),
     "gpt-banded": replace(GPT, windows=(0, 2)),
+    "gpt-windowed": replace(GPT, windows=(3,)),
     "gpt-nowhere": replace(GPT, positions="none"),
     "gpt-adaptive": replace(GPT, **CLUSTERED, tied=False, positions="sinusoidal", scaled=True),
     "xl-endless": replace(GPT, **XL | {"memory": 0}, clamp=3, shared_biases=True, softmax="adaptive", embed=6),
@@ -125,6 +124,11 @@ def of_task(*tasks: str) -> dict[str, ModelConfig]:
 
 SPEAKERS = of_task("translate", "language")
 READERS = {name: config for name, config in CASES.items() if attentions(config.build())}
+PROMPTED = {  # whose prompts may be padded
+    name: config
+    for name, config in SPEAKERS.items()
+    if isinstance(config, GptConfig | TransformerConfig) and not getattr(config, "memory", 0)
+}
 SOURCE_READERS = {name: config for name, config in of_task("translate").items() if name in READERS}
 
 
@@ -233,6 +237,27 @@ def test_padding_changes_nothing(config: ModelConfig, left: int, right: int) -> 
     model = built(config)
     batch = framed(model)
     close(judged(model, padded(batch, left, right)), judged(model, batch))
+
+
+@over(PROMPTED)
+@pytest.mark.parametrize(("left", "right"), [(0, 3), (3, 0), (2, 1)])
+def test_padding_of_a_prompt_changes_nothing_that_follows(config: ModelConfig, left: int, right: int) -> None:
+    """Prompts of several lengths, padded further, and steps after them: as each alone, without padding."""
+    model = built(config)
+    batch = framed(model)
+    said = torch.tensor([[4, 5, 6], [7, 8, 9]])  # by step
+    tokens, real = F.pad(batch.tokens, (left, right), value=5), F.pad(batch.real, (left, right))
+    with torch.no_grad():
+        _, state = model.advance(tokens, begun(model, batch, 2 * LONGEST), real)
+        found = []
+        for one in said:
+            logits, state = model.step(one, state)
+            found.append(logits)
+        for row, pair in enumerate(PAIRS):
+            alone = framed(model, [pair])
+            whole = torch.cat([batch.tokens[row][batch.real[row]], said[:, row]])[None]
+            features, _ = model.advance(whole, begun(model, alone, 2 * LONGEST))
+            close(torch.stack(found)[:, row], model.readout(features)[0, -2:])
 
 
 @over(CASES)

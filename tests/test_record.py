@@ -1,6 +1,7 @@
 """Looking never changes the answer, and leaves nothing behind."""
 
 import copy
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -8,8 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from regard.attention import Attention, Memory, MultiHead
+from regard.attention import Attention, Memory, MultiHead, weights
 from regard.errors import UserError
 from regard.mask import CAUSAL, Mask
 from regard.record import active_tape, attentions, record, silenced
@@ -102,19 +104,27 @@ def test_heads_and_rows_limit_what_is_kept(toy: Toy, example: tuple[Tensor, Tens
         toy(*example)
     with record(toy, heads=[2, 0], rows=[4, 1]) as part:
         toy(*example)
-    assert torch.equal(part["layers.0.read"], full["layers.0.read"][:, [2, 0]][:, :, [4, 1]])
-    assert torch.equal(part["source"], full["source"][:, [4, 1]])  # one head: nothing to choose from
+    assert torch.equal(part["layers.0.read"], full["layers.0.read"][:, [2, 0]][:, :, [1, 4]])
+    assert torch.equal(part["source"], full["source"][:, [1, 4]])  # one head: nothing to choose from
 
 
-def test_a_row_is_the_same_query_in_steps_and_at_once(toy: Toy, example: tuple[Tensor, Tensor]) -> None:
+@pytest.mark.parametrize("rows", [[1, 3], [3, 1], [4], None])
+def test_a_row_is_the_same_query_in_steps_in_parts_and_at_once(
+    rows: list[int] | None, toy: Toy, example: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tape has its rows in one order, or captions would stand beside the wrong ones."""
     x, states = example
-    with record(toy, "source", rows=[1, 3]) as at_once:
+    with record(toy, "source", rows=rows) as at_once:
         toy.source(x, toy.source.memory(states))
-    with record(toy, "source", rows=[1, 3]) as in_steps:
+    with record(toy, "source", rows=rows) as in_steps:
         for t in range(5):
             toy.source(x[:, t : t + 1], toy.source.memory(states))
-    assert at_once["source"].shape == (2, 2, 7)
+    monkeypatch.setattr(sys.modules["regard.record"], "PART", 2 * 2 * 7)  # two queries of two rows
+    with record(toy, "source", rows=rows) as in_parts:
+        toy.source(x, toy.source.memory(states))
+    assert at_once["source"].shape == (2, 5 if rows is None else len(rows), 7)
     torch.testing.assert_close(in_steps["source"], at_once["source"])
+    torch.testing.assert_close(in_parts["source"], at_once["source"])
 
 
 def test_a_head_that_does_not_exist_is_named(toy: Toy, example: tuple[Tensor, Tensor]) -> None:
@@ -221,6 +231,65 @@ def test_reads_that_do_not_join_are_refused_by_name(toy: Toy) -> None:
     assert [read.shape for read in tape.reads["source"]] == [(2, 5, 7), (2, 5, 7), (3, 5, 7), (2, 5, 4)]
 
 
+def test_unrelated_reads_are_not_taken_for_a_past_that_grew(toy: Toy) -> None:
+    """Three queries more and three keys more: as if the second read went on after the first."""
+    with record(toy) as tape:
+        for queries, keys in ((4, 5), (3, 8)):
+            toy(torch.randn(1, queries, WIDTH), torch.randn(1, keys, WIDTH))
+    for name, one, other in (("source", (1, 4, 5), (1, 3, 8)), ("layers.0.read", (1, 4, 4, 4), (1, 4, 3, 3))):
+        with pytest.raises(UserError, match="record one batch at a time") as refused:
+            tape[name]
+        assert f"{one} and {other}" in str(refused.value)
+
+
+@pytest.mark.parametrize("rows", [None, [0, 4]])
+@pytest.mark.parametrize("capacity", [5, 9])
+@pytest.mark.parametrize("pieces", [[5], [2, 2, 1], [3, 1, 1]], ids=str)
+def test_a_past_that_grows_is_one_square(pieces: list[int], capacity: int, rows: list[int] | None) -> None:
+    """However it is read, and whether a read sees as many slots as are filled or all of them."""
+    read, states = Attention(Dot()), torch.randn(2, 5, WIDTH)
+    whole = weights(read.score, states, states, CAUSAL)[:, slice(None) if rows is None else rows]
+    for reach in (lambda end: end, lambda end: capacity):
+        with record(read, rows=rows) as tape:
+            for at in torch.arange(5).split(pieces):
+                first, keys = int(at[0]), reach(int(at[-1]) + 1)
+                slots = F.pad(states, (0, 0, 0, capacity - 5))[:, :keys]
+                if first == 0:  # nothing was there before: positions go without saying
+                    read(states[:, at], Memory(states[:, at], states[:, at]), CAUSAL)
+                else:
+                    read(states[:, at], Memory(slots, slots), CAUSAL, at, torch.arange(keys))
+        torch.testing.assert_close(tape[""][..., :5], whole)
+        assert (tape[""][..., 5:] == 0).all()
+
+
+def test_a_past_that_grows_is_one_square_in_compiled_code() -> None:
+    torch.compiler.reset()
+    read, states, at = Attention(Dot()), torch.randn(2, 5, WIDTH), torch.arange(5)
+    read.compile(fullgraph=True, backend="eager")
+    with torch.no_grad(), record(read) as tape:
+        for some in at.split([2, 2, 1]):
+            past = states[:, : some[-1] + 1]
+            read(states[:, some], Memory(past, past), CAUSAL, some, at[: some[-1] + 1])
+    torch.testing.assert_close(tape[""], weights(read.score, states, states, CAUSAL))
+
+
+def test_a_second_text_is_not_the_first_one_going_on() -> None:
+    read, states, at = Attention(Dot()), torch.randn(1, 6, WIDTH), torch.arange(6)
+    with record(read) as tape:
+        read(states[:, :2], Memory(states[:, :2], states[:, :2]), CAUSAL, at[:2], at[:2])
+        read(states[:, 3:], Memory(states, states), CAUSAL, at[3:], at)  # from the fourth on: the third is missing
+    with pytest.raises(UserError, match=r"\(1, 2, 2\) and \(1, 3, 6\)"):
+        tape[""]
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_a_read_of_which_no_row_was_asked_for_leaves_none(name: str) -> None:
+    read = Attention(build_score(name, WIDTH, 9))
+    with record(read, rows=[7]) as tape:
+        read(torch.randn(2, 3, WIDTH), read.memory(torch.randn(2, 6, WIDTH)), Mask(keys=torch.ones(2, 6) > 0))
+    assert tape[""].shape == (2, 0, 6)
+
+
 def test_look_is_recorded_too() -> None:
     read = Attention(Dot())
     memory = read.memory(torch.randn(2, 6, WIDTH))
@@ -229,14 +298,3 @@ def test_look_is_recorded_too() -> None:
         look = read.look(q, memory)
     assert torch.equal(tape[""], look.weights.detach())
     assert look.weights.requires_grad
-
-
-def test_beams_are_recorded_as_rows_of_their_own() -> None:
-    read = Attention(Dot())
-    states, q = torch.randn(2, 6, WIDTH), torch.randn(4, 3, WIDTH)
-    with record(read) as shared:
-        read(q, read.memory(states))
-    with record(read) as own:
-        read(q, Memory(*[states.repeat_interleave(2, 0)] * 2))
-    assert shared[""].shape == (4, 3, 6)
-    torch.testing.assert_close(shared[""], own[""])

@@ -15,6 +15,8 @@ from regard.errors import UserError
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.scores import (
     SCORES,
+    UNFIT_FOR_A_SOURCE,
+    UNFIT_FOR_ITSELF,
     WINDOWS,
     Additive,
     Cosine,
@@ -28,6 +30,7 @@ from regard.scores import (
     Score,
     XLRelative,
     build_score,
+    check_score,
     masked_softmax,
 )
 
@@ -152,7 +155,7 @@ def test_attend_is_weights_at_values(
 def test_attend_is_weights_at_values_in_any_shape(data: st.DataObject) -> None:
     torch.manual_seed(data.draw(st.integers(0, 9), label="seed"))
     name = data.draw(st.sampled_from(list(SCORES)), label="score")
-    score = build_score(name, WIDTH, CAPACITY, data.draw(st.sampled_from(WINDOWS)), radius=2).double()
+    score = build_score(name, WIDTH, CAPACITY, data.draw(st.sampled_from(list(WINDOWS))), radius=2).double()
     queries, keys = data.draw(st.integers(1, 9), label="Tq"), data.draw(st.integers(1, 9), label="Tk")
     given_places = data.draw(st.booleans(), label="positions given")
     at = (torch.randint(keys, (queries,)), torch.randperm(keys)) if given_places else places(queries, keys, "cpu")
@@ -477,7 +480,7 @@ def test_softmax_is_never_taken_in_half_precision(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", SCORES)
 def test_every_score_fits_a_head(name: str) -> None:
     """Inside multi-head attention, with everything a mask can say."""
-    heads = MultiHead(8, 2, build_score(name, 4, 16, furthest=3)).double()
+    heads = MultiHead(8, 2, build_score(name, 4, 16)).double()
     x = torch.randn(ROWS, 6, 8).double()
     mask = joined(6, 6) & Mask(bias=torch.randn(1, 2, 6, 6).double())
     q, memory = heads.queries(x), heads.memory(x)
@@ -493,6 +496,19 @@ def test_build_score_suggests() -> None:
         build_score("aditive", 4, 4)
     with pytest.raises(UserError, match=r"model\.window=local"):
         build_score("dot", 4, 4, window="local")
+
+
+def test_a_score_that_does_not_fit_is_refused_with_the_reason() -> None:
+    for name in SCORES:
+        for unfit in (UNFIT_FOR_ITSELF, UNFIT_FOR_A_SOURCE):
+            if name not in unfit:
+                check_score(name, unfit)
+    with pytest.raises(UserError, match=r"model\.score=location: needs a source"):
+        check_score("location", UNFIT_FOR_ITSELF)
+    with pytest.raises(UserError, match=r"model\.score=relative: .*within one text"):
+        check_score("relative", UNFIT_FOR_A_SOURCE)
+    with pytest.raises(UserError, match=r"Known: additive, cosine, dot, general, location, scaled_dot\.$"):
+        check_score("xyz", UNFIT_FOR_A_SOURCE)  # what does not fit is not offered
 
 
 def test_location_says_when_it_has_no_room() -> None:

@@ -42,28 +42,12 @@ def attend(
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """What attention reads: encoder states with their projected keys, or a growing past. An argument and a result.
-
-    With ``used`` None the memory is a source: every slot counts, nobody writes. Otherwise it is a preallocated past of
-    which the first ``used`` slots are filled; shapes never change, so a step can be captured.
-    """
+    """What attention reads: a source's states with their projected keys, or the slots of a past. An argument and a
+    result, never something that a module keeps."""
 
     keys: Tensor  # (B, ..., Tk, D)
     values: Tensor  # (B, ..., Tk, Dv)
     real: Tensor | None = None  # (B, Tk) False at padding
-    used: Tensor | None = None  # 0-d, on the device
-
-    @staticmethod
-    def empty(keys: tuple[int, ...], values: tuple[int, ...], like: Tensor) -> Memory:
-        """A past with nothing in it yet; the shapes name the capacity."""
-        start = torch.zeros((), dtype=torch.long, device=like.device)
-        return Memory(like.new_zeros(keys), like.new_zeros(values), None, start)
-
-    def write(self, keys: Tensor, values: Tensor) -> Memory:
-        """The memory with T more slots filled."""
-        assert self.used is not None, "a source memory is not written to"
-        slots = self.used + torch.arange(keys.shape[-2], device=keys.device)
-        return replace(self.write_at(slots, Memory(keys, values)), used=self.used + keys.shape[-2])
 
     def write_at(self, slots: Tensor, new: Memory) -> Memory:
         """The memory with these slots (T,) holding ``new``. Without gradients the buffers are reused: a step consumes
@@ -77,7 +61,8 @@ class Memory:
 
     def first(self, slots: int) -> Memory:
         """What the first so many slots hold."""
-        return replace(self, keys=self.keys[..., :slots, :], values=self.values[..., :slots, :])
+        real = None if self.real is None else self.real[:, :slots]
+        return Memory(self.keys[..., :slots, :], self.values[..., :slots, :], real)
 
     def packed(self) -> Memory:
         """The same in one piece: worth the copy to whoever reads it often, since products copy what is not."""
@@ -89,28 +74,12 @@ class Memory:
         return Memory(keys, values)
 
     def select(self, rows: Tensor) -> Memory:
-        """The memory after hypotheses have moved within their sentences: row i was row ``rows[i]``.
-
-        A past belongs to a hypothesis and moves with it. A source belongs to a sentence, whose hypotheses share it, and
-        stays put: right because ``rows`` keeps the hypotheses of a sentence side by side and never takes one to another
-        sentence (``decode.State.select``). It cannot drop sentences or change their order.
-        """
-        if self.used is None:
-            return self
-        real = None if self.real is None else self.real[rows]
-        return replace(self, keys=self.keys[rows], values=self.values[rows], real=real)
+        """The memory whose row i was row ``rows[i]``."""
+        return Memory(self.keys[rows], self.values[rows], None if self.real is None else self.real[rows])
 
     def seen_through(self, mask: Mask) -> Mask:
         """The mask, and what may be seen of the memory at all; where all of it may, the mask as it was."""
-        return mask if self.real is None and self.used is None else mask & self.mask()
-
-    def mask(self) -> Mask:
-        """What may be seen of it."""
-        seen = self.real
-        if self.used is not None:
-            filled = torch.arange(self.keys.shape[-2], device=self.keys.device) < self.used
-            seen = filled.expand(self.keys.shape[0], -1) if seen is None else seen & filled
-        return EVERYTHING if seen is None else Mask(keys=seen)
+        return mask if self.real is None else mask & Mask(keys=self.real)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,31 +117,19 @@ class Attention(nn.Module):
         k_at: Tensor | None = None,
     ) -> Tensor:
         """What the queries (B, ..., Tq, D) read, (B, ..., Tq, Dv)."""
-        folded, q_at = _fold(q, memory, mask, q_at)
         seen = memory.seen_through(mask)
         dropout = self.dropout if self.training else 0.0
-        context = attend(self.score, folded, memory.keys, memory.values, seen, dropout, q_at, k_at)
+        context = attend(self.score, q, memory.keys, memory.values, seen, dropout, q_at, k_at)
         if self.tap is not None:
-            q_at, k_at = default_positions(folded, memory.keys, q_at, k_at)
-
-            def part(rows: slice) -> Tensor:
-                """The weights of some of the queries; of beams, which are folded into one another, of all."""
-                some = rows if folded is q else slice(None)
-                asked, where = folded[..., some, :], q_at[some]
-                return _unfold(weights(self.score, asked, memory.keys, seen.of_queries(some), where, k_at), q)
-
-            with torch.no_grad():
-                self.tap.watch(part, q.shape, memory.keys.shape[-2])
-        return _unfold(context, q)
+            self.tap.watch(self.score, q, memory.keys, seen, q_at, k_at)
+        return context
 
     def look(self, q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None) -> Look:
         """Context and weights, both differentiable (hard attention, coverage, alignment losses); taped as well."""
-        folded, q_at = _fold(q, memory, mask, q_at)
-        table = weights(self.score, folded, memory.keys, memory.seen_through(mask), q_at)
-        look = Look(_unfold(table.to(memory.values.dtype) @ memory.values, q), _unfold(table, q))
+        table = weights(self.score, q, memory.keys, memory.seen_through(mask), q_at)
         if self.tap is not None:
-            self.tap.write(look.weights)
-        return look
+            self.tap.write(table)
+        return Look(table.to(memory.values.dtype) @ memory.values, table)
 
 
 class MultiHead(nn.Module):
@@ -231,28 +188,3 @@ class MultiHead(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)  # (B, T, H·D) → (B, H, T, D)
-
-
-def _fold(q: Tensor, memory: Memory, mask: Mask, q_at: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """(B·K, ..., Tq, D) → (B, ..., K·Tq, D), and positions: the K beams of a sentence share its memory as more queries.
-
-    Without beams the queries stay as they are. Positions count from what a growing memory holds, never from its end.
-    """
-    rows, queries = memory.keys.shape[0], q.shape[-2]
-    if q.shape[0] == rows:
-        if q_at is None and memory.used is not None:
-            q_at = memory.used - queries + torch.arange(queries, device=q.device)
-        return q, q_at
-    assert memory.used is None, "only a source memory is shared by beams"
-    assert mask.keys is mask.pairs is None, "what beams may see of their memory is said in the memory"
-    beams = q.shape[0] // rows
-    assert beams * rows == q.shape[0], f"{q.shape[0]} queries cannot share {rows} memories"
-    q_at, _ = default_positions(q, memory.keys, q_at, None)
-    return q.unflatten(0, (rows, beams)).movedim(1, -3).flatten(-3, -2), q_at.repeat(beams)
-
-
-def _unfold(result: Tensor, q: Tensor) -> Tensor:
-    """(B, ..., K·Tq, X) → (B·K, ..., Tq, X): each beam gets its own."""
-    if result.shape[0] == q.shape[0]:
-        return result
-    return result.unflatten(-2, (-1, q.shape[-2])).movedim(-3, 1).flatten(0, 1)

@@ -86,8 +86,9 @@ class Mask:
         """The mask written out, broadcastable to (..., Tq, Tk) with ``dims`` dimensions; None: nothing is forbidden.
 
         Boolean, True where a query may look; with a bias, numbers to be added to the logits, -∞ where it may not.
-        ``q_at`` (Tq,) and ``k_at`` (Tk,) are positions, which is all that causality and windows depend on. Leading
-        dimensions stay free: batch is first, whatever lies between it and the last two (heads) is broadcast.
+        ``q_at`` (Tq,) and ``k_at`` (Tk,), by row (B, 1, 1, Tk), are positions, which is all that causality and windows
+        depend on. Leading dimensions stay free: batch is first, whatever lies between it and the last two (heads) is
+        broadcast.
         """
         table: Tensor | None = None
         if self.causal:

@@ -9,20 +9,21 @@ torch.Size([1, 10, 16])
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import count, pairwise
+from itertools import count
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import Attention
+from regard.attention import Attention, weights
 from regard.errors import UserError, nearest
-from regard.scores import at_least_float32
+from regard.mask import Mask, default_positions
+from regard.scores import Score, at_least_float32
 
 _NUMBERS = count()
 
@@ -45,6 +46,8 @@ class Tape:
     """
 
     reads: dict[str, list[Tensor]] = field(default_factory=dict)
+    # Of each of them, whether it goes on in the text of the one before: a past that has grown.
+    onward: dict[str, list[bool]] = field(default_factory=dict)
     # Of each item of the batch, where a verb knows them: the axes of every name.
     captions: list[dict[str, Axes]] = field(default_factory=list)
 
@@ -56,10 +59,9 @@ class Tape:
         if name not in self.reads:
             raise KeyError(f"nothing recorded under {name!r}.{nearest(name, self.reads)}")
         reads = self.reads[name]
-        if len(reads) > 1 and all(
-            after.shape[-1] == before.shape[-1] + after.shape[-2] for before, after in pairwise(reads)
-        ):
-            reads = [F.pad(read, (0, reads[-1].shape[-1] - read.shape[-1])) for read in reads]
+        if all(self.onward[name][1:]):
+            keys = max(read.shape[-1] for read in reads)
+            reads = [F.pad(read, (0, keys - read.shape[-1])) for read in reads]
         shapes = {(*read.shape[:-2], read.shape[-1]): tuple(read.shape) for read in reads}  # all but the query axis
         if len(shapes) > 1:
             raise UserError(
@@ -88,46 +90,55 @@ class Tap:
     rows: tuple[int, ...] | None = None
     turns: int = 1  # how many layers share the module; each has a name of its own on the tape: "name[0]", "name[1]" …
     starts: dict[str, int] = field(default_factory=dict)  # queries read so far: where the next read begins on the tape
+    ends: dict[str, int] = field(default_factory=dict)  # the position after the last query: where its text would go on
     reads: int = 0
     ticket: Tensor = field(
         default_factory=lambda: torch.tensor(next(_NUMBERS), device="cpu")
     )  # by which compiled code finds the tap
 
-    def watch(self, part: Callable[[slice], Tensor], queries: torch.Size, keys: int) -> None:
-        """Puts one read by queries (B, [H,] Tq, D) on the tape; ``part`` makes the weights of some of them.
+    @torch.no_grad()
+    def watch(
+        self, score: Score, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None = None, k_at: Tensor | None = None
+    ) -> None:
+        """Puts the weights of one read, by queries (B, [H,] Tq, D), on the tape. Keys have positions in a past only.
 
         Long texts are watched a part at a time, and rows that nobody asked for are not looked at: all weights of 8,192
         tokens are 3 GiB a layer. Compiled code makes them at once.
         """
-        length = queries[-2]
+        length, at = q.shape[-2], None if k_at is None else q_at
+        q_at, k_at = default_positions(q, k, q_at, k_at)
         if torch.compiler.is_compiling():
-            self.write(part(slice(0, length)))
+            self.write(weights(score, q, k, mask, q_at, k_at), at)
             return
-        rows = max(PART // (math.prod(queries[:-2]) * keys), 1)
+        step = max(PART // (math.prod(q.shape[:-2]) * k.shape[-2]), 1)
         name, start = self._next()
-        wanted = (slice(at, min(at + rows, length)) for at in range(0, length, rows))
-        parts = [
-            self._chosen(part(some), start + some.start)
-            for some in wanted
-            if self.rows is None or any(some.start <= row - start < some.stop for row in self.rows)
-        ]
-        self._put(name, torch.cat(parts, -2) if parts else self._chosen(part(slice(0, 1)), start)[..., :0, :], length)
+        wanted = [slice(first, min(first + step, length)) for first in range(0, length, step)]
+        if self.rows is not None:
+            wanted = [some for some in wanted if any(some.start <= row - start < some.stop for row in self.rows)]
+        parts = (
+            self._chosen(
+                weights(score, q[..., some, :], k, mask.of_queries(some), q_at[some], k_at), start + some.start
+            )
+            for some in wanted or [slice(0, 0)]
+        )
+        rows = range(length) if self.rows is None else [row for row in self.rows if 0 <= row - start < length]
+        self._put(name, _gathered(parts, len(rows)), length, at)
 
-    def write(self, weights: Tensor) -> None:
-        """Puts the weights (B, [H,] Tq, Tk) of one read on the tape.
+    def write(self, weights: Tensor, at: Tensor | None = None) -> None:
+        """Puts the weights (B, [H,] Tq, Tk) of one read on the tape; ``at`` (Tq,): where in a past the queries stand.
 
         Compiled code goes through an operator that the compiler cannot look into: nothing breaks its graph, and the
         ticket is data, so that a program compiled for one tape serves the next.
         """
         if torch.compiler.is_compiling():
-            torch.ops.regard.write_tape(weights.detach(), self.ticket)
+            torch.ops.regard.write_tape(weights.detach(), at, self.ticket)
         else:
-            self.keep(weights.detach())
+            self.keep(weights.detach(), at)
 
-    def keep(self, weights: Tensor) -> None:
+    def keep(self, weights: Tensor, at: Tensor | None = None) -> None:
         """What was asked for of one read."""
         name, start = self._next()
-        self._put(name, self._chosen(weights, start), weights.shape[-2])
+        self._put(name, self._chosen(weights, start).cpu(), weights.shape[-2], at)
 
     def _next(self) -> tuple[str, int]:
         """What the next read is called, and which row of the tape is its first."""
@@ -135,7 +146,7 @@ class Tap:
         return name, self.starts.get(name, 0)
 
     def _chosen(self, weights: Tensor, start: int) -> Tensor:
-        """The heads and rows that were asked for, of a read whose first row is ``start``; on the CPU."""
+        """The heads and rows that were asked for, of a read whose first row is ``start``."""
         if self.heads is not None and weights.dim() > 3:
             if max(self.heads, default=0) >= weights.shape[1]:
                 raise UserError(
@@ -145,12 +156,31 @@ class Tap:
         if self.rows is not None:
             here = [row - start for row in self.rows if 0 <= row - start < weights.shape[-2]]
             weights = weights[..., here, :]
-        return at_least_float32(weights).cpu()
+        return at_least_float32(weights)
 
-    def _put(self, name: str, kept: Tensor, queries: int) -> None:
+    def _put(self, name: str, kept: Tensor, queries: int, at: Tensor | None) -> None:
+        self.tape.reads.setdefault(name, []).append(kept)
+        onward = at is not None and int(at[0]) == self.ends.get(name)
+        self.tape.onward.setdefault(name, []).append(onward)
+        self.ends[name] = queries if at is None else int(at[-1]) + 1
         self.starts[name] = self.starts.get(name, 0) + queries
         self.reads += 1
-        self.tape.reads.setdefault(name, []).append(kept)
+
+
+def _gathered(parts: Iterable[Tensor], rows: int) -> Tensor:
+    """Parts (B, [H,] some rows, Tk) of a table, on the CPU: each goes at once to where it will stay, head by head."""
+    whole, first = None, 0
+    for part in parts:
+        if part.shape[-2] == rows:
+            return part.cpu()
+        if whole is None:
+            whole = part.new_empty(*part.shape[:-2], rows, part.shape[-1], device="cpu")
+        place = whole[..., first : first + part.shape[-2], :]
+        for to, one in zip(place.flatten(0, -3), part.flatten(0, -3)):
+            to.copy_(one)
+        first += part.shape[-2]
+    assert whole is not None
+    return whole
 
 
 PART = 2**26  # weights that are made at a time while somebody watches: 256 MiB
@@ -165,10 +195,10 @@ def _operator() -> None:
     """
 
     @torch.library.custom_op("regard::write_tape", mutates_args=("ticket",))
-    def write_tape(weights: Tensor, ticket: Tensor) -> None:
-        _OPEN[int(ticket)].keep(weights)
+    def write_tape(weights: Tensor, at: Tensor | None, ticket: Tensor) -> None:
+        _OPEN[int(ticket)].keep(weights, at)
 
-    write_tape.register_fake(lambda weights, ticket: None)
+    write_tape.register_fake(lambda weights, at, ticket: None)
 
 
 def attentions(model: nn.Module) -> dict[str, Attention]:
@@ -185,9 +215,9 @@ def record(
 ) -> Iterator[Tape]:
     """Records the weights of the attention modules whose path matches ``pattern``, or one of several, in the block.
 
-    ``heads`` and ``rows`` limit what is kept. A row is a query's place on the tape, where the reads of a module follow
-    one another: the same query is the same row whether a model steps or runs at once. Inside another ``record`` of the
-    same module this one takes over until it ends.
+    ``heads`` and ``rows`` limit what is kept; rows stay in their order. A row is a query's place on the tape, where the
+    reads of a module follow one another: the same query is the same row whether a model steps or runs at once. Inside
+    another ``record`` of the same module this one takes over until it ends.
     """
     found = attentions(model)
     patterns = [pattern] if isinstance(pattern, str) else pattern
@@ -197,7 +227,8 @@ def record(
     tape = Tape()
     chosen = {name: module for name, module in found.items() if any(fnmatchcase(name, one) for one in patterns)}
     before = {name: module.tap for name, module in chosen.items()}
-    taps = {name: Tap(tape, name, _tuple(heads), _tuple(rows), module.turns) for name, module in chosen.items()}
+    kept = None if heads is None else tuple(heads), None if rows is None else tuple(sorted(rows))
+    taps = {name: Tap(tape, name, *kept, module.turns) for name, module in chosen.items()}
     _operator()
     _OPEN.update({int(tap.ticket): tap for tap in taps.values()})
     for name, module in chosen.items():
@@ -226,7 +257,3 @@ def silenced(model: nn.Module) -> Iterator[None]:
 def active_tape(model: nn.Module) -> Tape | None:
     """The tape that is recording this model, if any."""
     return next((module.tap.tape for module in attentions(model).values() if module.tap is not None), None)
-
-
-def _tuple(chosen: Sequence[int] | None) -> tuple[int, ...] | None:
-    return None if chosen is None else tuple(chosen)

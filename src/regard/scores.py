@@ -23,6 +23,7 @@ score           logit of query q, key k     from
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import torch
@@ -36,8 +37,6 @@ from regard.kernels.fused import fused, windowed
 from regard.mask import Mask, default_positions, preferred
 
 WAVES = 256  # sinusoids are kept in multiples of this
-
-
 FEW = 8  # queries: up to here the written-out products are faster on a CPU than its fused kernel
 
 
@@ -211,7 +210,7 @@ class Relative(Dot):
     def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
         apart = (q_at[:, None] - k_at).clamp(-self.furthest, self.furthest) + self.furthest  # (Tq, Tk)
         products = (self.scale * q) @ self.distance.to(q.dtype).mT  # (..., Tq, 2 furthest + 1)
-        return products.gather(-1, apart.expand(*q.shape[:-2], *apart.shape))
+        return products.gather(-1, apart.expand(*q.shape[:-2], -1, -1))
 
 
 class XLRelative(Dot):
@@ -244,7 +243,7 @@ class XLRelative(Dot):
         else:
             products = asked @ self.relative(r).unflatten(-1, (heads, -1)).permute(1, 2, 0).to(q.dtype)
         apart = (q_at[:, None] - k_at).clamp(0, furthest)  # (Tq, Tk)
-        return products.gather(-1, apart.expand(*q.shape[:-2], *apart.shape))
+        return products.gather(-1, apart.expand(*q.shape[:-2], -1, -1))
 
 
 class Window(Score):
@@ -297,49 +296,40 @@ class LocalPredictive(Window):
         return weights * torch.exp(-offset.square() / (2 * sigma**2))
 
 
-SCORES: dict[str, type[Score]] = {
-    "dot": Dot,
-    "scaled_dot": ScaledDot,
-    "general": General,
-    "additive": Additive,
-    "cosine": Cosine,
+# By name, each for queries and keys of one width and a memory of so many places.
+SCORES: dict[str, Callable[[int, int], Score]] = {
+    "dot": lambda width, capacity: Dot(),
+    "scaled_dot": lambda width, capacity: ScaledDot(width),
+    "general": lambda width, capacity: General(width, width),
+    "additive": lambda width, capacity: Additive(width, width, width),
+    "cosine": lambda width, capacity: Cosine(),
     "location": Location,
-    "relative": Relative,
+    "relative": lambda width, capacity: Relative(width, furthest=16),
 }
-WINDOWS = ("none", "local-m", "local-p")
+# Two are about places, and do not fit wherever a text looks: at itself, or at a source.
+UNFIT_FOR_ITSELF = {"location": "needs a source whose positions are fixed; a growing past has none"}
+UNFIT_FOR_A_SOURCE = {"relative": "is about distances within one text; a source is another"}
+WINDOWS: dict[str, Callable[[Score, int, int], Score]] = {
+    "none": lambda score, width, radius: score,
+    "local-m": lambda score, width, radius: LocalMonotonic(score, radius),
+    "local-p": LocalPredictive,
+}
 
 
-def build_score(
-    name: str, width: int, capacity: int, window: str = "none", radius: int = 10, furthest: int = 16
-) -> Score:
+def check_score(name: str, unfit: Mapping[str, str]) -> None:
+    """Refuse a score that does not fit, for the reason given, or that there is not."""
+    if name in unfit:
+        raise UserError(f"model.score={name}: {unfit[name]}")
+    if name not in SCORES:
+        raise UserError(f"model.score={name}: no such score.{nearest(name, SCORES.keys() - unfit.keys())}")
+
+
+def build_score(name: str, width: int, capacity: int, window: str = "none", radius: int = 10) -> Score:
     """The score called ``name`` for queries and keys of one width, narrowed to a window if asked."""
-    score: Score
-    match name:
-        case "dot":
-            score = Dot()
-        case "scaled_dot":
-            score = ScaledDot(width)
-        case "general":
-            score = General(width, width)
-        case "additive":
-            score = Additive(width, width, width)
-        case "cosine":
-            score = Cosine()
-        case "location":
-            score = Location(width, capacity)
-        case "relative":
-            score = Relative(width, furthest)
-        case _:
-            raise UserError(f"model.score={name}: no such score.{nearest(name, SCORES)}")
-    match window:
-        case "none":
-            return score
-        case "local-m":
-            return LocalMonotonic(score, radius)
-        case "local-p":
-            return LocalPredictive(score, width, radius)
-        case _:
-            raise UserError(f"model.window={window}: no such window.{nearest(window, WINDOWS)}")
+    check_score(name, {})
+    if window not in WINDOWS:
+        raise UserError(f"model.window={window}: no such window.{nearest(window, WINDOWS)}")
+    return WINDOWS[window](SCORES[name](width, capacity), width, radius)
 
 
 def _waves(length: int, width: int, like: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.layers.past import Past
-from regard.models import GptConfig
+from regard.models import GptConfig, TransformerConfig
 from regard.record import record
 
 VOCAB = 11
@@ -75,15 +75,23 @@ def test_beams_may_read_several_tokens_at_once_and_change_their_number() -> None
         torch.testing.assert_close(model.readout(features[:, -1]), afresh(model, texts), atol=1e-9, rtol=0.0)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "xl"])
+def padded(texts: list[Tensor], left: list[int], length: int) -> tuple[Tensor, Tensor]:
+    """Texts with so much padding before each, and behind it as much as is missing: tokens and real, (B, length)."""
+    tokens, real = torch.full((len(texts), length), 9), torch.zeros(len(texts), length, dtype=torch.bool)
+    for row, (text, first) in enumerate(zip(texts, left)):
+        tokens[row, first : first + len(text)], real[row, first : first + len(text)] = text, True
+    return tokens, real
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("left", [[3, 0], [0, 0], [1, 0]], ids=["before", "behind", "around"])
 @torch.no_grad()
-def test_padding_before_a_prompt_changes_nothing(kind: str, beams: int) -> None:
+def test_padding_of_a_prompt_changes_nothing(kind: str, beams: int, left: list[int]) -> None:
     model = built(kind)
     texts = [torch.randint(VOCAB, (length,)) for length in (2, 5)]
-    padded = torch.stack([torch.cat([torch.full((5 - len(text),), 9), text]) for text in texts])
-    real = torch.arange(5) >= torch.tensor([[3], [0]])
-    _, state = model.advance(padded, model.start(rows=2, capacity=9), real)
+    tokens, real = padded(texts, left, 5)
+    _, state = model.advance(tokens, model.start(rows=2, capacity=9), real)
     state = state.select(torch.arange(2).repeat_interleave(beams))
     said = torch.randint(VOCAB, (2 * beams, 4))
     for step in range(4):
@@ -91,6 +99,56 @@ def test_padding_before_a_prompt_changes_nothing(kind: str, beams: int) -> None:
         for row in range(2 * beams):
             whole = torch.cat([texts[row // beams], said[row, : step + 1]])[None]
             torch.testing.assert_close(logits[row], afresh(model, whole)[0], atol=1e-9, rtol=0.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ready", [False, True])
+@torch.no_grad()
+def test_padding_may_be_read_again_and_again(kind: str, ready: bool) -> None:
+    """Pieces of two texts, some of them padded, by rows of a past that is not the same in each."""
+    model = built(kind)
+    state, texts = model.start(rows=2, capacity=16), [torch.randint(VOCAB, (length,)) for length in (10, 12)]
+    state, read = model.ready(state) if ready else state, [0, 0]
+    for sizes, left in (((2, 4), [0, 0]), ((4, 1), [0, 2]), ((1, 4), [3, 0]), ((3, 3), None)):
+        pieces = [text[first : first + size] for text, first, size in zip(texts, read, sizes)]
+        tokens, real = padded(pieces, left or [0, 0], max(sizes))
+        features, state = model.advance(tokens, state, None if left is None else real)
+        read = [first + size for first, size in zip(read, sizes)]
+        for row, (text, size) in enumerate(zip(texts, sizes)):
+            whole, _ = model.advance(text[None, : read[row]], Past(1, read[row]))
+            torch.testing.assert_close(features[row][real[row]], whole[0, -size:], atol=1e-9, rtol=0.0)
+
+
+@torch.no_grad()
+def test_a_step_after_padding_is_recorded_as_without() -> None:
+    model, texts = built("relative"), [torch.randint(VOCAB, (length,)) for length in (2, 5)]
+    tokens, real = padded(texts, [0, 0], 5)
+    _, state = model.advance(tokens, model.start(rows=2, capacity=9), real)
+    with record(model) as tape:
+        model.step(torch.tensor([1, 2]), state)
+    seen = torch.cat([real, torch.ones(2, 1, dtype=torch.bool)], 1)
+    for row, text in enumerate(texts):
+        with record(model) as alone:
+            model.advance(torch.cat([text, torch.tensor([row + 1])])[None], Past(1, len(text) + 1))
+        for name in tape:
+            weights = tape[name][row, ..., -1, : seen.shape[1]]  # (H, Tk)
+            torch.testing.assert_close(weights[:, seen[row]], alone[name][0, :, -1], atol=1e-9, rtol=0.0)
+            assert not weights[:, ~seen[row]].any()
+
+
+def test_a_state_is_given_as_many_rows_as_it_has() -> None:
+    tokens = torch.ones(2, 5, dtype=torch.long)
+    with pytest.raises(UserError, match=r"2 rows.*the state has 1.*rows=2"):
+        built("learned").advance(tokens, built("learned").start(capacity=16))
+    with pytest.raises(UserError, match=r"2 rows.*the state has 3.*rows=2"):
+        built("learned").step(tokens[:, 0], built("learned").start(rows=1).select(torch.zeros(3, dtype=torch.long)))
+    translator = TransformerConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, heads=2, layers=1, inner=8).build()
+    with pytest.raises(UserError, match=r"4 rows.*the state has 2.*sources"):
+        translator.advance(torch.ones(4, 5, dtype=torch.long), translator.start(tokens))
+    remembering = GptConfig(**SMALL, positions="xl", memory=4).build()
+    _, state = remembering.advance(tokens, remembering.start(rows=2))
+    with pytest.raises(UserError, match=r"3 rows.*the state has 2.*rows=3"):
+        remembering.step(torch.ones(3, dtype=torch.long), state)
 
 
 @pytest.mark.parametrize("beams", [1, 2])

@@ -131,6 +131,29 @@ def operations(windows: tuple[int, ...], length: int) -> int:
     return int(counter.get_flop_counts()["Global"][torch.ops.aten.bmm])
 
 
+@pytest.mark.parametrize("half", [False, True])
+def test_a_preference_for_distances_is_written_once_for_all_layers(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables: list[Tensor] = []
+    fused = nn.functional.scaled_dot_product_attention
+
+    def watched(q: Tensor, k: Tensor, v: Tensor, table: Tensor, *rest: Any, **more: Any) -> Tensor:
+        assert table.dtype == q.dtype == (torch.bfloat16 if half else torch.float32)
+        tables.append(table)
+        return fused(q, k, v, table, *rest, **more)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", watched)
+    stack, real = (
+        Stack(replace(SHAPE, layers=3, positions="t5"), causal=False),
+        torch.arange(12) < torch.tensor([[12], [5]]),
+    )
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        stack(torch.randn(2, 12, 16), real).sum().backward()
+    assert len(tables) == 3
+    assert len({table.data_ptr() for table in tables}) == 1
+    assert stack.bias is not None
+    assert stack.bias.table.weight.grad.abs().sum() > 0
+
+
 def test_a_window_has_slope_one_and_full_attention_slope_two() -> None:
     def slope(windows: tuple[int, ...]) -> float:
         return math.log2(operations(windows, 2048) / operations(windows, 1024))

@@ -74,6 +74,52 @@ def test_a_row_that_moves_takes_its_past_along() -> None:
     torch.testing.assert_close(logits, torch.stack(expected), atol=1e-12, rtol=0.0)
 
 
+@pytest.mark.parametrize("pieces", [[5], [2, 3], [1, 1, 1, 1, 1]], ids=str)
+def test_a_tape_is_the_same_however_a_text_is_read(pieces: list[int]) -> None:
+    model = CONFIG.build()
+    tokens = torch.tensor([[1, 4, 5, 6, 7], [1, 8, 8, 4, 4]])
+    with record(model) as tape:
+        state = model.start(rows=2, capacity=8)
+        for some in tokens.split(pieces, 1):
+            _, state = model.advance(some, state)
+    with record(model) as whole:
+        model.advance(tokens, model.start(rows=2, capacity=5))
+    torch.testing.assert_close(tape["attention"][..., :5], whole["attention"])
+    assert (tape["attention"][..., 5:] == 0).all()
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_more_tokens_than_there_is_room_for_are_refused(before: int) -> None:
+    model = CONFIG.build()
+    state, tokens = model.start(rows=1, capacity=2), torch.tensor([[4, 5, 6]])
+    with torch.no_grad():
+        if before:
+            _, state = model.advance(tokens[:, :before], state)
+        with pytest.raises(UserError, match=r"capacity=2: no room for more tokens"):
+            model.advance(tokens[:, before:], state)
+
+
+def test_a_text_is_learned_from_in_one_cache() -> None:
+    """What backward keeps of a past of T tokens does not hold T copies of it."""
+    model, kept = replace(CONFIG, score="dot", context=64).build(), dict[int, int]()
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    def cost(length: int) -> int:
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            features, state = model.advance(torch.full((4, length), 5), model.start(rows=4, capacity=length))
+        assert features.requires_grad
+        assert state.memory.values.requires_grad
+        return sum(kept.values())
+
+    cache = 4 * 64 * 3 * 6 * 4  # of keys and values, in float32
+    assert cost(64) - 2 * cost(32) < 4 * cache
+
+
 @pytest.mark.parametrize("score", ["additive", "general", "dot", "scaled_dot", "cosine"])
 @pytest.mark.parametrize("grad", [True, False])
 def test_the_past_keeps_its_precision_under_autocast(score: str, grad: bool) -> None:

@@ -1,5 +1,6 @@
 """Each decoder against its paper's equations, written out naively, one sentence and one token at a time."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import Seq2Seq, Seq2SeqConfig
+from regard.record import record
+from regard.scores import WINDOWS
 
 CONFIG = Seq2SeqConfig(source_vocab=11, target_vocab=9, width=6, embed=4, capacity=12, dropout=0.0)
 PAIRS = [([4, 5, 6, 7, 10], [8, 7]), ([10, 4], [5, 4, 6, 8]), ([9], [4])]
@@ -172,6 +175,40 @@ def test_beams_share_one_memory() -> None:
     assert wide.hidden.shape == (12, 1, 1, 6)
 
 
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong-feeding"])
+@pytest.mark.parametrize("pieces", [[1, 1, 1, 1], [3, 1]], ids=str)
+def test_beams_that_share_a_memory_read_what_each_would_read_of_its_own(
+    pieces: list[int], decoder: str, window: str
+) -> None:
+    model = replace(CONFIG, decoder=decoder, window=window, radius=2).build().double().eval()
+    batch, tokens = collate(PAIRS), torch.randint(4, 9, (12, 4))
+    sentences = torch.arange(3).repeat_interleave(4)
+    with torch.no_grad():
+        shared = model.start(batch.source, batch.source_real).select(sentences)
+        own = model.start(batch.source[sentences], batch.source_real[sentences])
+        for some in tokens.split(pieces, 1):
+            features, shared = model.advance(some, shared)
+            expected, own = model.advance(some, own)
+            torch.testing.assert_close(features, expected, atol=1e-12, rtol=0.0)
+
+
+@pytest.mark.parametrize("rows", [None, [5]])
+def test_beams_on_a_tape_are_more_queries_of_their_sentence(
+    rows: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three beams of three tokens are nine rows, however few of them are looked at at a time."""
+    model, batch, tokens = replace(CONFIG, decoder="luong").build().eval(), collate(PAIRS), torch.randint(4, 9, (9, 3))
+    sentences = torch.arange(3).repeat_interleave(3)
+    with torch.no_grad(), record(model) as own:
+        model.advance(tokens, model.start(batch.source[sentences], batch.source_real[sentences]))
+    monkeypatch.setattr(sys.modules["regard.record"], "PART", 2 * 3 * 5)  # two queries of each of the three sentences
+    with torch.no_grad(), record(model, rows=rows) as tape:
+        model.advance(tokens, model.start(batch.source, batch.source_real).select(sentences))
+    expected = own["decoder.attention"].view(3, 9, 5)
+    torch.testing.assert_close(tape["decoder.attention"], expected if rows is None else expected[:, rows])
+
+
 # Mistakes
 
 
@@ -180,6 +217,7 @@ def test_beams_share_one_memory() -> None:
     [
         ({"cell": "gruu"}, r'model\.cell=gruu: no such cell\. Did you mean "gru"\?'),
         ({"score": "aditive"}, r'model\.score=aditive: no such score\. Did you mean "additive"\?'),
+        ({"score": "relative"}, r"model\.score=relative: is about distances within one text"),
         ({"decoder": "badhanau"}, r'model\.decoder=badhanau: no such decoder\. Did you mean "bahdanau"\?'),
         ({"decoder": "luong-feed"}, r'Did you mean "luong-feeding"\?'),
         ({"window": "local"}, r'model\.window=local: no such window\. Did you mean "local-'),

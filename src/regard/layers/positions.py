@@ -46,8 +46,9 @@ class Buckets(nn.Module):
         self.buckets, self.furthest, self.both_ways = buckets, furthest, both_ways
 
     def forward(self, q_at: Tensor, k_at: Tensor) -> Tensor:
-        """Positions (Tq,), (Tk,) → (1, H, Tq, Tk), to be added to the logits of every layer."""
-        return self.table(self.bucket(q_at[:, None] - k_at)).permute(2, 0, 1)[None]
+        """Positions (Tq,), (Tk,) or (B, 1, 1, Tk) → (1 or B, H, Tq, Tk), to be added to the logits of every layer."""
+        behind = q_at[:, None] - k_at
+        return self.table(self.bucket(behind.view(-1, *behind.shape[-2:]))).permute(0, 3, 1, 2)
 
     def bucket(self, behind: Tensor) -> Tensor:
         """Which bucket a key is in that stands so many places before its query (negative: after it)."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.attention import Memory
 from regard.errors import UserError
-from regard.layers.past import Sight
+from regard.layers.past import Sight, Slots, check_rows
 from regard.mask import CAUSAL
 
 
@@ -27,9 +27,8 @@ class Segments:
     layers: tuple[Memory, ...] = ()
     held: int = 0  # how many tokens the memory has
 
-    beams = 1
-
     def fold(self, tokens: Tensor) -> Tensor:
+        check_rows(tokens, len(self.layers[0].keys) if self.layers else len(tokens))
         return tokens
 
     def unfold(self, features: Tensor) -> Tensor:
@@ -38,25 +37,21 @@ class Segments:
     def positions(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         return torch.arange(tokens.shape[1], device=tokens.device)[None]
 
-    def wants_slots(self, count: int) -> bool:
-        return False
+    def ready(self, slots: Slots, steps: int = 1) -> Segments:
+        return self  # it grows until it is full, and no slots are made beforehand
 
-    def allocated(self, slot: Sequence[Memory]) -> Segments:
-        raise NotImplementedError
-
-    def room(self, count: int, real: Tensor | None, device: torch.device) -> tuple[Segments, Sight]:
+    def room(self, x: Tensor, real: Tensor | None, slots: Slots) -> tuple[Segments, Sight]:
         if real is not None:
             raise UserError("real: Transformer-XL's memory has no place for padding; read texts of one length together")
-        at = torch.arange(self.held + count, device=device)
-        past = replace(self, held=min(self.held + count, self.length))
+        at = torch.arange(self.held + x.shape[1], device=x.device)
+        past = replace(self, held=min(len(at), self.length))
         return past, Rolling(CAUSAL, at[self.held :], at, length=self.length)
 
     def holding(self, layers: Sequence[Memory | None]) -> Segments:
         return replace(self, layers=tuple(one for one in layers if one is not None))
 
     def select(self, rows: Tensor) -> Segments:
-        moved = (replace(one, keys=one.keys[rows], values=one.values[rows]) for one in self.layers)
-        return replace(self, layers=tuple(moved))
+        return replace(self, layers=tuple(one.select(rows) for one in self.layers))
 
 
 @dataclass(frozen=True, eq=False)

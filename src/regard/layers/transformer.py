@@ -7,7 +7,6 @@ their weights. ``Shape`` has those settings; models add their vocabularies and h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,12 +20,13 @@ from regard.layers.past import Past, Sight
 from regard.layers.positions import Buckets
 from regard.layers.segments import Segments
 from regard.mask import EVERYTHING, Mask
-from regard.scores import SCORES, Relative, Score, build_score
+from regard.scores import UNFIT_FOR_ITSELF, Relative, Score, build_score, check_score
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu-sigmoid": lambda x: x * torch.sigmoid(1.702 * x),  # Hendrycks & Gimpel 2016, §2
     "silu": F.silu,
     "tanh": torch.tanh,
 }
@@ -44,7 +44,7 @@ class Shape:
     layers: int = 4  # blocks, one above the other
     inner: int = 1024  # width inside the feed-forward layers
     head_width: int = 0  # of a head's queries and keys; 0: width / heads
-    activation: str = "gelu"  # relu, gelu, gelu-tanh, silu or tanh, in the feed-forward layers
+    activation: str = "gelu"  # relu, gelu, gelu-tanh, gelu-sigmoid, silu or tanh, in the feed-forward layers
     gated: bool = False  # feed-forward layers have a gate: activation(gate) ⊙ up
     norm: str = "layer"  # layer (Ba et al. 2016) or rms (Zhang & Sennrich 2019: neither mean nor bias)
     norm_place: str = "pre"  # pre: before each part, and after the last block; post: after each sum
@@ -70,7 +70,6 @@ class Shape:
             "activation": tuple(ACTIVATIONS),
             "norm": NORMS,
             "norm_place": PLACES,
-            "score": tuple(SCORES),
             "positions": POSITIONS,
         }
         for field, known in names.items():
@@ -83,17 +82,17 @@ class Shape:
             if not 0 <= (part := getattr(self, field)) < 1:
                 raise UserError(f"model.{field}={part}: must be at least 0 and below 1")
         if not self.head_width and self.width % self.heads:
-            raise UserError(f"model.heads={self.heads}: model.width={self.width} is not a multiple; set head_width")
+            cure = "change one of them, or set model.head_width"
+            raise UserError(f"model.heads={self.heads}: model.width={self.width} is not a multiple of it; {cure}")
         if self.groups and self.layers % self.groups:
             raise UserError(f"model.groups={self.groups}: must divide model.layers={self.layers}")
         if self.group_blocks < 1 or (self.group_blocks > 1 and not self.groups):
             raise UserError(f"model.group_blocks={self.group_blocks}: must be at least 1, and 1 without model.groups")
         if min(self.windows, default=0) < 0:
             raise UserError(f"model.windows={','.join(map(str, self.windows))}: must be at least 0")
-        if self.score == "location":
-            raise UserError("model.score=location: needs a source whose positions are fixed; a growing past has none")
-        if self.score == "relative":
-            raise UserError("model.score=relative: is about positions; set model.positions=relative instead")
+        check_score(
+            self.score, {**UNFIT_FOR_ITSELF, "relative": "is about positions; set model.positions=relative instead"}
+        )
         if self.positions in ("relative", "xl") and self.score != "scaled_dot":
             raise UserError(f"model.positions={self.positions}: is a score of its own; leave model.score=scaled_dot")
         if self.positions == "t5" and self.buckets < 4:
@@ -198,7 +197,7 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(Block(shape, reads_source) for _ in range(groups * shape.group_blocks))
         for read in (part for part in self.modules() if isinstance(part, Attention)):
             read.turns = self.repeats
-        self.windows = shape.windows or (0,)
+        self.width, self.windows = shape.width, shape.windows or (0,)
         self.bias = Buckets(shape.heads, shape.buckets, shape.furthest, not causal) if shape.positions == "t5" else None
         self.norm = shape.build_norm() if shape.norm_place == "pre" and shape.last_norm else None
 
@@ -227,27 +226,23 @@ class Stack(nn.Module):
         """A text read onward from its past: x (B, K·T, width) → the same, and the past with it."""
         layers = self.layers
         nothing = [None] * len(layers)
-        if past.wants_slots(x.shape[1]):
-            past = past.allocated(self._slots(x))
-        past, sight = past.room(x.shape[1], real, x.device)
+        past, sight = past.room(x, real, self._slots)
         sights, kept = self._sights(sight, x), []
         for number, (block, memory, source) in enumerate(zip(layers, past.layers or nothing, sources or nothing)):
             x, memory = block(x, sights[number % len(sights)], memory, source, source_mask)
             kept.append(memory)
         return x if self.norm is None else self.norm(x), past.holding(kept)
 
-    def remembering_zeros(self, rows: int, length: int, like: Tensor) -> Segments:
+    def remembering_zeros(self, rows: int, length: int) -> Segments:
         """The memory of a text whose states were all zeros: what the layers make of those need not be."""
-        zeros = like.new_zeros(1, 1, self.layers[0].feed.up.in_features)
-        slots = [block.attention.memory(block._before(zeros, block.attention_norm)) for block in self.layers]
+        x = self._zeros()
+        slots = [block.attention.memory(block._before(x, block.attention_norm)) for block in self.layers]
         memories = (Memory(*(x.expand(rows, -1, length, -1) for x in (one.keys, one.values))) for one in slots)
         return Segments(length, tuple(memories), held=length)
 
-    def ready(self, past: Past | Segments, like: Tensor) -> Past | Segments:
-        """The past with its cache made, if it has one: no later step will change its shape."""
-        if isinstance(past, Segments):
-            return past
-        return past.ready(self._slots(like.new_zeros(1, 1, self.layers[0].feed.up.in_features)))
+    def ready(self, past: Past | Segments, steps: int = 1) -> Past | Segments:
+        """The past with its cache made, if it has one: none of the steps to come will change its shape."""
+        return past.ready(self._slots, steps)
 
     def read_source(self, states: Tensor) -> tuple[Memory, ...]:
         """What every layer's attention to the source will read, projected once."""
@@ -257,31 +252,16 @@ class Stack(nn.Module):
     def _sights(self, sight: Sight, x: Tensor) -> list[Sight]:
         """What layers see, in turn, written out once for all of them."""
         bias = None if self.bias is None else self.bias(*sight.places(x.shape[1], x.device))
+        if bias is not None and torch.is_autocast_enabled(x.device.type):  # or each layer would have to convert it
+            bias = bias.to(torch.get_autocast_dtype(x.device.type))
         return [sight.through(window).resolved(x.shape[1], x.device, bias) for window in self.windows]
 
-    def _slots(self, x: Tensor) -> list[Memory]:
+    def _slots(self) -> list[Memory]:
         """One slot of each layer's memory, to make room for more like it."""
         with torch.no_grad():
-            slot = self.layers[0].attention.memory(x[:1, :1])
+            slot = self.layers[0].attention.memory(self._zeros())
         return [slot] * len(self.layers)
 
-
-def start_weights(model: nn.Module, layers: int, deviation: float | None = None) -> None:
-    """First weights: matrices and embeddings normal, biases zero; norms stay as they are.
-
-    The deviation is the one given, or, for matrices, that of Glorot & Bengio 2010 (eq. 12). What a block adds starts
-    smaller the more layers there are, so that their sum does not outgrow each of them (Radford et al. 2019, §2.3).
-    """
-    for part in model.modules():
-        if isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=deviation or part.embedding_dim**-0.5)
-        if isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=deviation or math.sqrt(2 / (part.in_features + part.out_features)))
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-    for part in model.modules():
-        if isinstance(part, MultiHead) and deviation is None:  # three matrices in one
-            nn.init.normal_(part.qkv.weight, std=math.sqrt(2 / (part.qkv.in_features + part.inner)))
-        if isinstance(part, Block):
-            for last in (part.attention.out, part.feed.down):
-                last.weight.data.div_(math.sqrt(2 * layers))
+    def _zeros(self) -> Tensor:
+        """The state of one token, (1, 1, width), all zeros."""
+        return next(self.parameters()).new_zeros(1, 1, self.width)

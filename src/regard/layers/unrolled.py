@@ -1,13 +1,15 @@
 """A recurrent stack unrolled by hand, for decoders whose input at one step depends on their output at the step before.
 
-Two things such a loop need not do at every step. What is known of the inputs beforehand (the embedded tokens) is
-multiplied by its weights once, for all steps. And a weight's gradient, a sum over the steps of small products, is one
-large product after the loop: ``Stepwise`` collects the factors on the way.
+Three things such a loop need not do at every step. What is known of the inputs beforehand (the embedded tokens) is
+multiplied by its weights once, for all steps. A weight's gradient, a sum over the steps of small products, is one large
+product after the loop: ``Stepwise`` collects the factors on the way. And a cache that grows need not be copied so that
+gradients find it as it was: ``filled``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from regard.attention import Memory
 from regard.layers.recurrent import PARTS, POINTWISE, Recurrent
 
 
@@ -74,6 +77,28 @@ class Unrolled:
             after.append(torch.stack(parts, 1) if PARTS[rnn.cell] == 2 else parts[0][:, None])
             x = F.dropout(parts[0], rnn.dropout, rnn.training) if depth + 1 < rnn.layers else parts[0]
         return x, torch.stack(after, 1) if rnn.layers > 1 else after[0][:, None]
+
+
+def filled(memory: Memory, slots: Tensor, new: Memory) -> Memory:
+    """``memory.write_at`` where it stands, with gradients too: a text of T tokens then needs one cache, not T. Whoever
+    writes gives the old memory away (``decode.State``)."""
+    keys = Fill.apply(memory.keys, slots, new.keys)  # type: ignore[no-untyped-call]
+    values = Fill.apply(memory.values, slots, new.values)  # type: ignore[no-untyped-call]
+    return replace(memory, keys=keys, values=values)
+
+
+class Fill(torch.autograd.Function):
+    """Fills slots (T,) of a cache (…, S, W), each of them once and before anybody has seen it: what the steps before
+    have read stays as it was, and their gradients still find it."""
+
+    @staticmethod
+    def forward(ctx: Any, cache: Tensor, slots: Tensor, new: Tensor) -> Tensor:
+        ctx.slots, ctx.dtype = slots, new.dtype
+        return cache.data.index_copy_(-2, slots, new.to(cache.dtype))  # under autocast what is new may be half
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor]:
+        return gradient, None, gradient.index_select(-2, ctx.slots).to(ctx.dtype)
 
 
 def pointwise(kind: str, x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:

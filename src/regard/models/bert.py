@@ -24,8 +24,9 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.product import Product
+from regard.layers.start import start_weights
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
-from regard.layers.transformer import ACTIVATIONS, Shape, Stack, start_weights
+from regard.layers.transformer import ACTIVATIONS, Shape, Stack
 
 OUTPUTS = ("masked", "pooled", "next", "replaced")
 
@@ -113,7 +114,7 @@ class Bert(nn.Module):
         self.replaced = ReplacedHead(config) if "replaced" in config.outputs else None
         self.pooled = nn.Linear(config.width, config.width) if "pooled" in config.outputs else None
         self.next = nn.Linear(config.width, 2) if "next" in config.outputs else None
-        start_weights(self, config.layers, 0.02)
+        start_weights(self, 0.02)
 
     def features(
         self,

@@ -27,8 +27,9 @@ from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered
 from regard.layers.past import Past
 from regard.layers.product import Product
 from regard.layers.segments import Segments
+from regard.layers.start import start_weights
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
-from regard.layers.transformer import Shape, Stack, start_weights
+from regard.layers.transformer import Shape, Stack
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
@@ -115,7 +116,7 @@ class Gpt(nn.Module):
             self.readout_ = AdaptiveSoftmax(config.clusters, config.tied, config.projections)
         elif not config.tied:
             self.readout_ = nn.Linear(config.width, config.vocab, bias=False)
-        start_weights(self, config.layers, 0.02)
+        start_weights(self, 0.02)
         if config.shared_biases:
             _share_biases(self.stack)
 
@@ -131,7 +132,7 @@ class Gpt(nn.Module):
             return Past(rows or 1, check_capacity(capacity, self.config.context, self.config.longest))
         if not self.config.memory_zeros:
             return Segments(self.config.memory)
-        return self.stack.remembering_zeros(rows or 1, self.config.memory, next(self.parameters()))
+        return self.stack.remembering_zeros(rows or 1, self.config.memory)
 
     def advance(
         self, tokens: Tensor, state: Past | Segments, real: Tensor | None = None, positions: Tensor | None = None
@@ -153,9 +154,9 @@ class Gpt(nn.Module):
         product = self.product(features)
         return F.linear(*product) if isinstance(product, Product) else product.log_probs()
 
-    def ready(self, state: Past | Segments) -> Past | Segments:
-        """The state in the shape that all steps have from now on, so that they can be recorded."""
-        return self.stack.ready(state, next(self.parameters()))
+    def ready(self, state: Past | Segments, steps: int = 1) -> Past | Segments:
+        """The state in the shape that it has in all the steps to come, so that they can be recorded."""
+        return self.stack.ready(state, steps)
 
     def step(self, tokens: Tensor, state: Past | Segments) -> tuple[Tensor, Past | Segments]:
         features, state = self.advance(tokens[:, None], state)

@@ -13,8 +13,10 @@ from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
+from regard.layers.unrolled import filled
+from regard.mask import CAUSAL
 from regard.models.checks import check_config
-from regard.scores import SCORES, build_score
+from regard.scores import UNFIT_FOR_ITSELF, build_score, check_score
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,13 @@ class LstmnConfig:
     vocab: int = 0  # 0: taken from the tokenizer
     width: int = 256  # of the states
     embed: int = 128  # of the token embeddings
-    score: str = "additive"  # how the present is compared with the past
+    score: str = "additive"  # how the present is compared with the past: any but location
     dropout: float = 0.1  # on embeddings and before the readout
     context: int = 256  # the longest line, in tokens
 
     def __post_init__(self) -> None:
-        check_config(self, ("width", "embed", "context"), {"score": SCORES})
-        if self.score == "location":
-            raise UserError("model.score=location: needs a source whose positions are fixed; a growing past has none")
+        check_config(self, ("width", "embed", "context"), {})
+        check_score(self.score, UNFIT_FOR_ITSELF)
 
     @property
     def longest(self) -> int:
@@ -43,14 +44,22 @@ class LstmnConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class Past:
+class Remembered:
     """Every state so far, to be read, and the summary that the last step made of them."""
 
-    memory: Memory  # values are [h; c] of each token read
+    memory: Memory  # values are [h; c] of each token read; a slot for every token there may be, so that shapes stay
+    used: Tensor  # 0-d, on the device: slots filled
     summary: Tensor  # (B, width): h̃ of the step before
 
-    def select(self, rows: Tensor) -> Past:
-        return Past(self.memory.select(rows), self.summary[rows])
+    def select(self, rows: Tensor) -> Remembered:
+        return replace(self, memory=self.memory.select(rows), summary=self.summary[rows])
+
+    def spare(self, count: int) -> int:
+        """The slots that ``count`` more tokens leave over. A GPU is not asked how many are filled."""
+        spare = (capacity := self.memory.keys.shape[-2]) - count
+        if spare < 0 or (self.used.device.type == "cpu" and int(self.used) > spare):
+            raise UserError(f"capacity={capacity}: no room for more tokens than the state was started with; give more")
+        return spare
 
 
 class Lstmn(nn.Module):
@@ -73,33 +82,37 @@ class Lstmn(nn.Module):
         source_real: Tensor | None = None,
         rows: int | None = None,
         capacity: int | None = None,
-    ) -> Past:
+    ) -> Remembered:
         """The state before the first token, with room for ``capacity`` of them.
 
         Every decoder starts with these four arguments; the first two are for those that read a source.
         """
-        rows, capacity, width = rows or 1, capacity or self.config.context, self.config.width
-        like = self.readout_.weight
-        keys = self.attention.score.keys(like.new_zeros(1, width)).shape[-1]
-        memory = Memory.empty((rows, capacity, keys), (rows, capacity, 2 * width), like)
-        return Past(memory, like.new_zeros(rows, width))
+        rows, width, like = rows or 1, self.config.width, self.readout_.weight
+        slot = Memory(self.attention.score.keys(like.new_zeros(1, 1, width)), like.new_zeros(1, 1, 2 * width))
+        used = torch.zeros((), dtype=torch.long, device=like.device)
+        return Remembered(slot.like(rows, capacity or self.config.context), used, like.new_zeros(rows, width))
 
-    def advance(self, tokens: Tensor, state: Past, real: Tensor | None = None) -> tuple[Tensor, Past]:
+    def advance(self, tokens: Tensor, state: Remembered, real: Tensor | None = None) -> tuple[Tensor, Remembered]:
         """Reads tokens (B, T): features (B, T, width) and the state after them. Padding, False in ``real``, may stand
         anywhere: nothing looks at it, and the summary is carried past it."""
         memory, summary, features = state.memory, state.summary, []
+        spare, at = state.spare(tokens.shape[1]), state.used + torch.arange(tokens.shape[1], device=tokens.device)
+        k_at = torch.arange(1, memory.keys.shape[-2] + 1, device=at.device)  # a state is seen from the next token on
         if real is not None:
-            memory = _padded(memory, real)
+            memory = _padded(memory, at, real)
         for t, x in enumerate(self._drop(self.embedding(tokens)).unbind(1)):
-            query = self.query(torch.cat([x, summary], -1))
-            read, cell = self.attention(query.unsqueeze(1), memory).squeeze(1).chunk(2, -1)  # h̃, c̃: zeros at first
+            query, here = self.query(torch.cat([x, summary], -1)), at[t : t + 1]
+            reach = spare + t + 1  # no slot after these can be filled yet: the tokens still to come would not fit
+            read = self.attention(query.unsqueeze(1), memory.first(reach), CAUSAL, here, k_at[:reach]).squeeze(1)
+            read, cell = read.chunk(2, -1)  # h̃, c̃: zeros at first
             summary = read if real is None else read.where(real[:, t, None], summary)
             i, f, o, g = self.gates(torch.cat([x, read], -1)).chunk(4, -1)
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(cell)
-            memory = memory.write(self.attention.score.keys(h.unsqueeze(1)), torch.cat([h, cell], -1).unsqueeze(1))
+            new = Memory(self.attention.score.keys(h.unsqueeze(1)), torch.cat([h, cell], -1).unsqueeze(1))
+            memory = filled(memory, here, new)
             features.append(h)
-        return torch.stack(features, 1), replace(state, memory=memory, summary=summary)
+        return torch.stack(features, 1), Remembered(memory, state.used + tokens.shape[1], summary)
 
     def product(self, features: Tensor) -> Product:
         """What the logits are made of, before they are made."""
@@ -108,7 +121,7 @@ class Lstmn(nn.Module):
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))
 
-    def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
+    def step(self, tokens: Tensor, state: Remembered) -> tuple[Tensor, Remembered]:
         features, state = self.advance(tokens[:, None], state)
         return self.readout(features[:, 0]), state
 
@@ -122,9 +135,7 @@ class Lstmn(nn.Module):
         return F.dropout(x, self.config.dropout, self.training)
 
 
-def _padded(memory: Memory, real: Tensor) -> Memory:
+def _padded(memory: Memory, slots: Tensor, real: Tensor) -> Memory:
     """The memory that knows which of the T slots to be written next are padding, (B, T)."""
-    assert memory.used is not None
-    seen = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
-    slots = memory.used + torch.arange(real.shape[1], device=real.device)
-    return replace(memory, real=seen.index_copy(1, slots, real))
+    known = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
+    return replace(memory, real=known.index_copy(1, slots, real))

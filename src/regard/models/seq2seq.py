@@ -31,7 +31,7 @@ from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import Stepwise, Unrolled
 from regard.models.checks import check_config, check_shared_width
-from regard.scores import SCORES, WINDOWS, Score, build_score
+from regard.scores import UNFIT_FOR_A_SOURCE, WINDOWS, Score, build_score, check_score
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,9 @@ class Seq2SeqConfig:
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) to start the source embedding from
 
     def __post_init__(self) -> None:
-        names: dict[str, Iterable[str]] = {
-            "cell": KERNELS,
-            "decoder": DECODERS,
-            "score": SCORES,
-            "window": WINDOWS,
-        }
+        names: dict[str, Iterable[str]] = {"cell": KERNELS, "decoder": DECODERS, "window": WINDOWS}
         check_config(self, ("width", "embed", "layers", "capacity", "radius"), names)
+        check_score(self.score, UNFIT_FOR_A_SOURCE)
         check_shared_width(self.width)
 
     @property
@@ -78,15 +74,25 @@ class Carry:
     hidden: Tensor  # (B, layers, parts, width)
     at: Tensor  # 0-d, tokens read so far: on the device, so that a step can be recorded
     context: Tensor | None = None  # (B, width): the fixed context, or what was attended to in the step before
-    memory: Memory | None = None
+    memory: Memory | None = None  # of B sentences; the rest has B·K rows when each of them has K beams
 
     def select(self, rows: Tensor) -> Carry:
-        return replace(
-            self,
-            hidden=self.hidden[rows],
-            context=None if self.context is None else self.context[rows],
-            memory=None if self.memory is None else self.memory.select(rows),
-        )
+        """Beams move within their sentences (``decode.State.select``), so what a sentence's beams share stays put."""
+        context = None if self.context is None else self.context[rows]
+        return replace(self, hidden=self.hidden[rows], context=context)
+
+    def read(self, attention: Attention, q: Tensor, at: Tensor) -> Tensor:
+        """What the queries (B·K, T, width) read: the K beams of a sentence are more queries of its one memory."""
+        assert self.memory is not None
+        sentences = len(self.memory.keys)
+        if len(q) == sentences:
+            return attention(q, self.memory, q_at=at)
+        folded, at = q.reshape(sentences, -1, q.shape[-1]), at.repeat(len(q) // sentences)  # (B, K·T, width), (K·T,)
+        return attention(folded, self.memory, q_at=at).reshape(*q.shape[:2], -1)
+
+    def positions(self, x: Tensor) -> Tensor:
+        """Of the T tokens about to be read."""
+        return self.at + torch.arange(x.shape[1], device=x.device)
 
 
 class Plain(nn.Module):
@@ -123,12 +129,11 @@ class Bahdanau(nn.Module):
         return Carry(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
 
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
-        assert carry.memory is not None
-        loop, at = Unrolled(self.rnn, x), _positions(carry, x)
+        loop, at = Unrolled(self.rnn, x), carry.positions(x)
         hidden, outputs, contexts = carry.hidden, [], []
         for t in range(x.shape[1]):
             query = hidden[:, -1, 0].unsqueeze(1)  # the top layer's h
-            context = self.attention(query, carry.memory, q_at=at[t : t + 1]).squeeze(1)
+            context = carry.read(self.attention, query, at[t : t + 1]).squeeze(1)
             output, hidden = loop.step(context, hidden)
             outputs.append(output)
             contexts.append(context)
@@ -150,9 +155,8 @@ class Luong(nn.Module):
         return Carry(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
 
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
-        assert carry.memory is not None
         outputs, hidden = self.rnn.advance(x, carry.hidden)
-        contexts = self.attention(outputs, carry.memory, q_at=_positions(carry, x))
+        contexts = carry.read(self.attention, outputs, carry.positions(x))
         features = torch.tanh(self.out(torch.cat([contexts, outputs], -1)))
         return features, replace(carry, hidden=hidden, at=carry.at + x.shape[1])
 
@@ -174,14 +178,13 @@ class LuongFeeding(nn.Module):
         )
 
     def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
-        assert carry.memory is not None
         assert carry.context is not None
-        loop, at = Unrolled(self.rnn, x), _positions(carry, x)
+        loop, at = Unrolled(self.rnn, x), carry.positions(x)
         out = Stepwise(self.out.weight, self.out.bias.expand(x.shape[1], x.shape[0], -1))
         hidden, fed, features = carry.hidden, carry.context, []
         for t in range(x.shape[1]):
             output, hidden = loop.step(fed, hidden)
-            context = self.attention(output.unsqueeze(1), carry.memory, q_at=at[t : t + 1]).squeeze(1)
+            context = carry.read(self.attention, output.unsqueeze(1), at[t : t + 1]).squeeze(1)
             fed = torch.tanh(out(torch.cat([context, output], -1)))
             features.append(fed)
         return torch.stack(features, 1), replace(carry, hidden=hidden, context=fed, at=carry.at + x.shape[1])
@@ -263,11 +266,6 @@ class Seq2Seq(nn.Module):
 
 def _score(config: Seq2SeqConfig) -> Score:
     return build_score(config.score, config.width, config.capacity, config.window, config.radius)
-
-
-def _positions(carry: Carry, x: Tensor) -> Tensor:
-    """Of the T tokens about to be read."""
-    return carry.at + torch.arange(x.shape[1], device=x.device)
 
 
 def _nothing(hidden: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.past import Past
 from regard.layers.product import Product
+from regard.layers.start import start_weights
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
-from regard.layers.transformer import Shape, Stack, start_weights
+from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
 
 SHARED = ("all", "sides", "target", "none")
@@ -28,7 +29,7 @@ class TransformerConfig(Shape):
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer
     positions: str = "sinusoidal"  # none, sinusoidal, sinusoidal-halves, learned, t5 or relative
-    activation: str = "relu"  # relu, gelu, gelu-tanh, silu or tanh, in the feed-forward layers
+    activation: str = "relu"  # relu, gelu, gelu-tanh, gelu-sigmoid, silu or tanh, in the feed-forward layers
     decoder_layers: int = 0  # 0: as many as the encoder has
     decoder_heads: int = 0  # 0: as many as the encoder has
     decoder_inner: int = 0  # 0: as wide as the encoder's
@@ -43,8 +44,14 @@ class TransformerConfig(Shape):
             raise UserError(f"model.shared={self.shared}: no such choice.{nearest(self.shared, SHARED)}")
         if self.positions == "xl":
             raise UserError("model.positions=xl: is for language models; use relative or t5")
+        for field in ("decoder_layers", "decoder_heads", "decoder_inner"):
+            if (size := getattr(self, field)) < 0:
+                raise UserError(f"model.{field}={size}: must be at least 0")
+        if not self.head_width and self.width % (self.decoder_heads or self.heads):
+            heads, cure = f"model.decoder_heads={self.decoder_heads}", "change one of them, or set model.head_width"
+            raise UserError(f"{heads}: model.width={self.width} is not a multiple of it; {cure}")
         if self.shared in ("all", "sides") and self.source_vocab != self.target_vocab:
-            sizes = f"{self.source_vocab} and {self.target_vocab} tokens"
+            sizes = f"model.source_vocab={self.source_vocab} and model.target_vocab={self.target_vocab}"
             cure = "set data.joint=true, or model.shared=target"
             raise UserError(f"model.shared={self.shared}: needs one vocabulary, not {sizes}; {cure}")
 
@@ -63,14 +70,14 @@ class TransformerConfig(Shape):
 
 
 @dataclass(frozen=True, eq=False)
-class Telling:
+class Spoken:
     """The state of the decoder: what it has said, and the source, projected once for every layer."""
 
     past: Past
     sources: tuple[Memory, ...]
     mask: Mask
 
-    def select(self, rows: Tensor) -> Telling:
+    def select(self, rows: Tensor) -> Spoken:
         return replace(self, past=self.past.select(rows))
 
 
@@ -93,7 +100,7 @@ class Transformer(nn.Module):
         if config.shared in ("sides", "none"):
             self.readout_ = nn.Linear(config.width, config.target_vocab, bias=False)
         self.readout_bias = nn.Parameter(torch.zeros(config.target_vocab)) if config.readout_bias else None
-        start_weights(self, config.layers)
+        start_weights(self)
         # Logits of order one, whatever scale stands before them: T5's embeddings start with deviation 1.
         nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_scale)
 
@@ -105,7 +112,7 @@ class Transformer(nn.Module):
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
-    ) -> Telling:
+    ) -> Spoken:
         """Reads the source (B, Ts): the state before the first target token, with room for ``capacity`` of them."""
         states = self.encode(source, source_real)
         mask = EVERYTHING
@@ -113,11 +120,11 @@ class Transformer(nn.Module):
             at = torch.arange(source.shape[1], device=source.device)
             mask = Mask(keys=source_real).resolved(at[:1], at, 4)
         room = check_capacity(capacity, self.config.context, self.config.longest)
-        return Telling(Past(len(source), room), self.decoder.read_source(states), mask)
+        return Spoken(Past(len(source), room), self.decoder.read_source(states), mask)
 
     def advance(
-        self, tokens: Tensor, state: Telling, real: Tensor | None = None, positions: Tensor | None = None
-    ) -> tuple[Tensor, Telling]:
+        self, tokens: Tensor, state: Spoken, real: Tensor | None = None, positions: Tensor | None = None
+    ) -> tuple[Tensor, Spoken]:
         """Reads target tokens (R, T) onward from a state: features (R, T, width) and the state after them."""
         check_length(tokens, self.config.longest)
         past = state.past
@@ -137,13 +144,13 @@ class Transformer(nn.Module):
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))
 
-    def ready(self, state: Telling) -> Telling:
-        """The state in the shape that all steps have from now on, so that they can be recorded."""
-        past = self.decoder.ready(state.past, self.embedding.tokens.weight)
+    def ready(self, state: Spoken, steps: int = 1) -> Spoken:
+        """The state in the shape that it has in all the steps to come, so that they can be recorded."""
+        past = self.decoder.ready(state.past, steps)
         assert isinstance(past, Past)
         return replace(state, past=past)
 
-    def step(self, tokens: Tensor, state: Telling) -> tuple[Tensor, Telling]:
+    def step(self, tokens: Tensor, state: Spoken) -> tuple[Tensor, Spoken]:
         features, state = self.advance(tokens[:, None], state)
         return self.readout(features[:, 0]), state
 

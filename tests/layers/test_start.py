@@ -1,0 +1,86 @@
+"""The first weights: by the depth of their own stack, and not drawn where a file has them."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.layers.start import Undrawn
+from regard.models import BertConfig, GptConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
+from regard.pretrained.folder import read_model, read_settings
+from regard.pretrained.sinusoids import in_halves
+from regard.pretrained.write import write_model
+
+SMALL: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "context": 12}
+TRANSLATOR = TransformerConfig(source_vocab=9, target_vocab=9, **SMALL)
+CONFIGS: dict[str, ModelConfig] = {
+    "gpt": GptConfig(vocab=9, **SMALL),
+    "xl": GptConfig(vocab=9, positions="xl", memory=4, shared_biases=True, softmax="adaptive", cutoffs=(4,), **SMALL),
+    "relative": GptConfig(vocab=9, positions="relative", score="scaled_dot", tied=False, **SMALL),
+    "additive": GptConfig(vocab=9, score="additive", **SMALL),
+    "bert": BertConfig(vocab=9, tied=False, outputs=("masked", "pooled", "next"), mask=3, **SMALL),
+    "transformer": TRANSLATOR,
+    "seq2seq": Seq2SeqConfig(source_vocab=9, target_vocab=9, width=8, embed=6),
+}
+
+
+def spread(part: torch.nn.Linear) -> float:
+    return float(part.weight.detach().std())
+
+
+@pytest.mark.parametrize("depth", [1, 2, 8])
+def test_what_a_block_adds_starts_smaller_by_the_depth_of_its_own_stack(depth: int) -> None:
+    torch.manual_seed(1)
+    model = TransformerConfig(source_vocab=9, target_vocab=9, **SMALL | {"width": 256}, decoder_layers=depth).build()
+    for stack, layers in ((model.encoder, 2), (model.decoder, depth)):
+        for block in stack.layers:
+            smaller = math.sqrt(2 * layers)
+            assert spread(block.attention.out) == pytest.approx(1 / 16 / smaller, rel=0.05)
+            expected = math.sqrt(2 / (256 + 24)) / smaller
+            assert spread(block.feed.down) == pytest.approx(expected, rel=0.05)
+            if block.cross is not None:  # the only news of the source
+                assert spread(block.cross.out) == pytest.approx(1 / 16, rel=0.05)
+
+
+@pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in CONFIGS.items()])
+def test_a_model_that_was_not_drawn_is_whole_when_its_weights_are_read(config: ModelConfig) -> None:
+    drawn = config.build()
+    before = torch.get_rng_state()
+    with Undrawn():
+        model = config.build()
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, weight in drawn.named_parameters():
+        if bool((weight == weight.flatten()[0]).all()):  # set, not drawn: norms, biases
+            assert torch.equal(model.get_parameter(name), weight), name
+    model.load_state_dict(drawn.state_dict())
+    for (name, weight), (_, other) in zip(drawn.named_parameters(), model.named_parameters()):
+        assert torch.equal(weight, other), name
+    for (name, table), (_, other) in zip(drawn.named_buffers(), model.named_buffers()):
+        assert torch.equal(table, other), name
+
+
+def test_after_it_weights_are_drawn_again() -> None:
+    with Undrawn():
+        CONFIGS["gpt"].build()
+    torch.manual_seed(1)
+    first = CONFIGS["gpt"].build()
+    torch.manual_seed(1)
+    for one, other in zip(first.parameters(), CONFIGS["gpt"].build().parameters()):
+        assert torch.equal(one, other)
+    assert first.embedding.tokens.weight.std() > 0.01
+
+
+def test_nothing_is_drawn_where_a_checkpoint_is_read_or_turned(tmp_path: Path) -> None:
+    model = GptConfig(vocab=9, activation="gelu-tanh", **SMALL).build()
+    write_model(model, tmp_path, {})
+    before = torch.get_rng_state()
+    read = read_model(tmp_path, read_settings(tmp_path))
+    assert torch.equal(torch.get_rng_state(), before)
+    for (name, weight), (_, other) in zip(model.named_parameters(), read.named_parameters()):
+        assert torch.equal(weight, other), name
+    translator = TRANSLATOR.build()
+    before = torch.get_rng_state()
+    in_halves(translator)
+    assert torch.equal(torch.get_rng_state(), before)

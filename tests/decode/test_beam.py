@@ -81,6 +81,7 @@ def test_a_wide_beam_is_exhaustive_search(seed: int, limit: int, penalty: float)
     decoder, state = world(seed, rows)
     found = search(seed, rows, size=24, limit=limit, penalty=penalty, nbest=3)
     everything = [[*word, STOP] for n in range(limit) for word in itertools.product([3, 4], repeat=n)]
+    everything += [list(word) for word in itertools.product([3, 4], repeat=limit)]  # cut short
     for row in range(rows):
         logps = {tuple(s): forced(decoder, state.select(torch.tensor([row])), s) for s in everything}
         best = sorted(everything, key=lambda s: -logps[tuple(s)] / len(s) ** penalty)[:3]
@@ -99,10 +100,10 @@ def textbook(decoder: World, state: Past, size: int, limit: int, penalty: float,
         grown = []
         for logp, said, past in beams:
             logits, after = decoder.step(torch.tensor([[BOS, *said][-1]]), past)
-            choices = letters if length < limit else [STOP]
-            grown += [(logp + float(logits.log_softmax(-1)[0, t]), [*said, t], after) for t in choices]
+            grown += [(logp + float(logits.log_softmax(-1)[0, t]), [*said, t], after) for t in letters]
         grown.sort(key=lambda each: -each[0])
-        done += [(logp / length**penalty, said) for logp, said, _ in grown[:size] if said[-1] == STOP]
+        over = [each for each in grown[:size] if each[1][-1] == STOP or length == limit]
+        done += [(logp / length**penalty, said) for logp, said, _ in over]
         beams = [each for each in grown if each[1][-1] != STOP][:size]
     return [said for _, said in sorted(done, key=lambda each: -each[0])][:size]
 
@@ -135,7 +136,7 @@ def test_every_reported_score_is_reproduced_by_forced_scoring(seed: int, size: i
         sentence = sentences(found, row)[rank]
         if not sentence:
             continue
-        assert sentence[-1] == STOP
+        assert (sentence[-1] == STOP) or len(sentence) == 7
         assert STOP not in sentence[:-1]
         assert not set(SAY_NOTHING) & set(sentence)
         assert (found.tokens[row, rank, len(sentence) :] == PAD).all()
@@ -203,12 +204,13 @@ def test_a_beam_of_one_is_greedy_decoding() -> None:
     for seed in range(12):
         decoder, state = world(seed, 4)
         said = collect(stream(decoder, state, torch.full((4,), BOS), greedy, limit=30, stop=STOP)).tolist()
-        found = search(seed, 4, size=1, limit=30, forbid=())
-        for row in range(4):
-            if STOP in said[row]:
-                ended += 1
-                assert sentences(found, row)[0] == said[row][: said[row].index(STOP) + 1]
-    assert ended > 10
+        for limit in (2, 30):
+            found = search(seed, 4, size=1, limit=limit, forbid=())
+            for row in range(4):
+                ended += STOP in said[row][:limit]
+                cut = said[row].index(STOP) + 1 if STOP in said[row] else limit
+                assert sentences(found, row)[0] == said[row][: min(cut, limit)]
+    assert 10 < ended < 80
 
 
 @dataclass(frozen=True)
@@ -246,14 +248,20 @@ def test_the_beams_of_a_sentence_stay_side_by_side() -> None:
 
 
 def test_the_limit_counts_stop() -> None:
-    found = search(0, 2, size=2, limit=1, nbest=2)
-    assert found.tokens.tolist() == [[[STOP], [PAD]]] * 2
-    assert found.lengths.tolist() == [[1, 0]] * 2  # there is one sentence of one token: the second does not exist
-    assert found.scores[:, 1].tolist() == [float("-inf")] * 2
+    decoder, state = world(0, 2)
+    found = search(0, 2, size=4, limit=1)
+    for row in range(2):
+        logits, _ = decoder.step(torch.tensor([BOS]), state.select(torch.tensor([row])))
+        logps = logits.log_softmax(-1)[0, [STOP, 3, 4]]
+        best = logps.argsort(descending=True)
+        assert sentences(found, row) == [[(STOP, 3, 4)[at]] for at in best] + [[]]  # the fourth does not exist
+        torch.testing.assert_close(found.scores[row, :3], logps[best])
+    assert found.lengths.tolist() == [[1, 1, 1, 0]] * 2
+    assert found.scores[:, 3].tolist() == [float("-inf")] * 2
     assert search(0, 2, size=4, limit=6, penalty=2.0).lengths.max() <= 6
 
 
-def test_a_decoder_that_cannot_stop_finds_nothing() -> None:
+def test_a_decoder_that_cannot_stop_is_cut_short() -> None:
     class Endless(World):
         def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
             logits, state = super().step(tokens, state)
@@ -261,9 +269,15 @@ def test_a_decoder_that_cannot_stop_finds_nothing() -> None:
 
     decoder, state = world(0, 2)
     endless = Endless(decoder.mix, decoder.embed, decoder.head)
-    found = beam(endless, state, torch.full((2,), BOS), size=2, limit=4, stop=STOP)
-    assert found.lengths.tolist() == [[0, 0], [0, 0]]
-    assert (found.tokens == PAD).all()
+    found = beam(endless, state, torch.full((2,), BOS), size=20, limit=4, stop=STOP, forbid=SAY_NOTHING)
+    assert found.lengths.tolist() == [[4] * 16 + [0] * 4] * 2
+    for row in range(2):
+        said = {
+            word: forced(endless, state.select(torch.tensor([row])), list(word))
+            for word in itertools.product([3, 4], repeat=4)
+        }
+        assert [tuple(one) for one in sentences(found, row) if one] == sorted(said, key=said.__getitem__, reverse=True)
+        assert found.scores[row, :16].tolist() == pytest.approx(sorted(said.values(), reverse=True), abs=1e-5)
 
 
 def test_equal_scores_are_settled_the_same_way_every_time() -> None:
@@ -281,7 +295,8 @@ def test_equal_scores_are_settled_the_same_way_every_time() -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"size": 0}, "size is 0"),
+        ({"size": 0}, "beam=0: give 1"),
+        ({"size": 100_000}, "beam=100000: give 1 .greedy. to 1,000"),
         ({"nbest": 5}, "nbest is 5"),
         ({"nbest": 0}, "nbest is 0"),
         ({"limit": 0}, "limit is 0"),

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.decode import Captured, beam, collect, greedy, stream
-from regard.decode.replay import KEPT, Recording, Replayed, outline, tensors, with_tensors
+from regard.decode.replay import KEPT, Recording, Replayed
 from regard.decode.sample import Sampler
+from regard.decode.trees import outline, tensors, with_tensors
 from regard.models import GptConfig, TransformerConfig
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 24, "dropout": 0.0}

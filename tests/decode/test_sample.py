@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decode import PAD, Advancing, Pick, Sampler, collect, greedy, stream
+from regard.decode.sample import Noted
 from regard.errors import UserError
 from regard.models import LstmnConfig, Seq2SeqConfig
 from regard.models.seq2seq import DECODERS
@@ -194,6 +195,20 @@ def test_a_cold_sampler_is_greedy(temperature: float) -> None:
 def test_half_precision_logits_are_welcome() -> None:
     logits = torch.randn(8, 50, generator=seeded()).bfloat16()
     assert Sampler(top_p=0.9)(logits).dtype == torch.long
+
+
+@pytest.mark.parametrize("pick", [greedy, Sampler(2.0), Sampler(2.0, top_k=4), Sampler(2.0, top_p=0.9)])
+def test_the_silent_are_never_picked_and_likelihoods_are_the_models(pick: Pick) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(300, 9)
+    logits[:, [2, 5]] += 8.0
+    noted = Noted(pick, torch.tensor([2, 5]))
+    tokens = noted(logits)
+    assert not torch.isin(tokens, torch.tensor([2, 5])).any()
+    (logps,) = noted.logps
+    torch.testing.assert_close(logps, logits.log_softmax(1)[torch.arange(300), tokens])
+    free = Noted(pick, torch.tensor([], dtype=torch.long))
+    assert torch.isin(free(logits), torch.tensor([2, 5])).any()
 
 
 def test_the_same_seed_says_the_same() -> None:

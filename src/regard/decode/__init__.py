@@ -1,6 +1,6 @@
 """Decoding: one `stream` and one `beam` for every model that can take a step."""
 
-from regard.decode.beam import Hypotheses, beam, check_penalty
+from regard.decode.beam import Hypotheses, beam, check_penalty, check_size
 from regard.decode.packed import Packed, packable
 from regard.decode.replay import Captured
 from regard.decode.sample import Pick, Sampler, collect, greedy, stream
@@ -18,6 +18,7 @@ __all__ = [
     "State",
     "beam",
     "check_penalty",
+    "check_size",
     "collect",
     "greedy",
     "packable",

@@ -1,17 +1,18 @@
 """Beam search: keep the few best beginnings of a sentence, extend each by every token, and keep the best again."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.decode.replay import plain, readied, replayed
-from regard.decode.state import PAD, Decoder, Late, S
+from regard.decode.replay import taking
+from regard.decode.state import NEVER, PAD, Decoder, Late, S
 from regard.errors import UserError
+from regard.kernels.ranking import likeliest
 
-CHUNK = 256  # tokens of a vocabulary that are searched together on a GPU
-NEVER = float("-inf")  # the log-probability of what cannot be
+WIDEST = 1000  # hypotheses of a beam: its steps cost the square of them, and some dozens find all there is to find
 STEEPEST = 10.0  # length penalty: there length is all that counts, and far above it length ** penalty overflows
 
 
@@ -19,13 +20,14 @@ STEEPEST = 10.0  # length penalty: there length is all that counts, and far abov
 class Hypotheses:
     """The N best sentences found for each row of a batch, best first.
 
-    A sentence that was not found (the vocabulary had too few to offer) has length 0 and score -inf.
+    One that does not end with stop was cut short by the limit. One that was not found (the vocabulary had too few to
+    offer) has length 0 and score -inf.
     """
 
-    tokens: Tensor  # (B, N, T) int64, stop included, PAD after it
-    lengths: Tensor  # (B, N) int64, stop included
+    tokens: Tensor  # (B, N, T) int64, stop included where it was said, PAD after that
+    lengths: Tensor  # (B, N) int64, of these tokens
     scores: Tensor  # (B, N) float32, logp / length ** penalty
-    logps: Tensor  # (B, N) float32, the log-probability of the tokens, stop included
+    logps: Tensor  # (B, N) float32, the log-probability of these tokens
 
 
 @dataclass(frozen=True)
@@ -59,24 +61,26 @@ def beam(
 ) -> Hypotheses:
     """The `nbest` (if None, `size`) best sentences of at most `limit` tokens that follow each token of `prompt`, (B,).
 
-    Every sentence ends with `stop` and scores logp / length ** penalty: 0 ranks by probability, which favours short
-    ones, 1 by the mean per token. Tokens in `forbid` are never said. With `size` large enough this is exhaustive
-    search; with `size` 1 and no penalty it is greedy decoding.
+    A sentence ends with `stop`, which is one of its tokens, or is cut short by the limit. Either scores the tokens that
+    it has, logp / length ** penalty: 0 ranks by probability, which favours short ones, 1 by the mean per token. Tokens
+    in `forbid` are never said. With `size` large enough this is exhaustive search; with `size` 1 and no penalty it is
+    greedy decoding.
     """
     nbest = size if nbest is None else nbest
     _check(size, limit, stop, penalty, nbest, forbid)
-    turn = Turn(plain(decoder), size, limit, stop, penalty, forbid)
-    take = replayed(decoder, turn, turn)
+    steps = taking(decoder)
+    turn = Turn(steps.plain, size, limit, stop, penalty, forbid)
+    take: Callable[[Carried[S]], tuple[Carried[S], Outcome]] = steps.replayed(turn, turn)
     sentence = torch.arange(len(prompt), device=prompt.device)
     # R = B * size rows, those of a sentence side by side.
-    state = readied(decoder, state.select(sentence.repeat_interleave(size)))
+    state = steps.ready(state.select(sentence.repeat_interleave(size)), limit)
     live = torch.full((len(prompt), size), NEVER, device=prompt.device)
     live[:, 0] = 0.0  # the beams of a sentence start alike: one is enough, or each sentence would be found `size` times
-    # The scores of the best sentences that have ended, best first.
+    # The scores of the best sentences that are over, best first.
     pool = live.new_full((len(prompt), nbest), NEVER)
     carry: Carried[S] = prompt.repeat_interleave(size), live, pool, torch.ones((), device=prompt.device), state
     going: list[Ranked] = []  # by step, (B, size): the beginnings in the beam
-    ended: list[Ranked] = []  # by step, (B, size): the sentences that ended, NEVER in the other places
+    ended: list[Ranked] = []  # by step, (B, size): the sentences that are over, NEVER in the other places
     late = Late(prompt.device)
 
     for _ in range(limit):
@@ -90,6 +94,7 @@ def beam(
 
 # Tokens (R,), log-probabilities of the live beginnings (B, size), the pool (B, nbest), the length 0-d, and the state.
 Carried = tuple[Tensor, Tensor, Tensor, Tensor, S]
+Outcome = tuple[Ranked, Ranked, Tensor]  # the beginnings in the beam, the sentences that are over, whether that is all
 
 
 @dataclass(frozen=True)
@@ -103,29 +108,24 @@ class Turn:
     penalty: float
     forbid: tuple[int, ...]
 
-    def __call__(self, carry: Carried[S]) -> tuple[Carried[S], tuple[Ranked, Ranked, Tensor]]:
-        tokens, live, _, length, state = carry
+    def __call__(self, carry: Carried[S]) -> tuple[Carried[S], Outcome]:
+        tokens, live, _, _, state = carry
         logits, state = self.decoder.step(tokens, state)
-        logits = logits.to(torch.float32, copy=True)  # ours to write to
-        norm = logits.logsumexp(dim=-1, keepdim=True)
         # One beginning can fill the beam, which takes `size` tokens, and end: its best size + 1 tokens are enough, and
         # as many more as may turn out to be forbidden.
-        best, tokens = _best(logits, min(self.size + 1 + len(self.forbid), logits.shape[1]))  # (R, K)
+        best, tokens = likeliest(logits, min(self.size + 1 + len(self.forbid), logits.shape[1]))  # (R, K)
         for token in self.forbid:
             best = best.masked_fill(tokens == token, NEVER)
-        # At the limit every sentence must stop, with the log-probability that stopping has.
-        final, alone = length >= self.limit, torch.full_like(best, NEVER)
-        alone[:, 0] = logits[:, self.stop]
-        best, tokens = torch.where(final, alone, best), tokens.masked_fill(final, self.stop)
-        return self._ranked(carry, _extend(live, best - norm, tokens), state)
+        return self._ranked(carry, _extend(live, best, tokens), state)
 
-    def _ranked(self, carry: Carried[S], ranked: Ranked, state: S) -> tuple[Carried[S], tuple[Ranked, Ranked, Tensor]]:
-        """Which beginnings go on, which sentences have ended, and whether that is all."""
+    def _ranked(self, carry: Carried[S], ranked: Ranked, state: S) -> tuple[Carried[S], Outcome]:
+        """Which beginnings go on, which sentences are over, and whether that is all."""
         _, _, pool, length, _ = carry
-        # Stop competes with every other token: a sentence ends by taking one of the first `size` ranks. The beam is
-        # then filled with the best that go on (False sorts before True, and a stable sort keeps the ranks in order).
+        # Stop competes with every other token: a sentence ends by taking one of the first `size` ranks, and at the
+        # limit they all are over, whichever token they end with. The beam is then filled with the best that go on
+        # (False sorts before True, and a stable sort keeps the ranks in order).
         stops = ranked.tokens == self.stop
-        finals = ranked.logps.masked_fill(~stops, NEVER)
+        finals = ranked.logps.masked_fill(~(stops | (length >= self.limit)), NEVER)
         ended = Ranked(finals[:, : self.size], ranked.parents[:, : self.size], ranked.tokens[:, : self.size])
         going = ranked.take(stops.sort(dim=1, stable=True).indices[:, : self.size])
         scores = ended.logps / length**self.penalty
@@ -141,28 +141,16 @@ class Turn:
         return (going.tokens.flatten(), going.logps, pool, length + 1, state), (going, ended, over)
 
 
+def check_size(size: int) -> None:
+    """Refuse a beam that holds nothing, or that would never be done."""
+    if not 1 <= size <= WIDEST:
+        raise UserError(f"beam={size}: give 1 (greedy) to {WIDEST:,}; more than some dozens rarely find better.")
+
+
 def check_penalty(penalty: float) -> None:
     """Refuse a length penalty that no search can use."""
     if not 0 <= penalty <= STEEPEST:  # false of NaN too
         raise UserError(f"the length penalty is {penalty}: give a number from 0 (none) to {STEEPEST:g}.")
-
-
-def _best(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The best of each row (R, V), with their places: topk. A GPU is slow to search a long row; it takes two parts.
-
-    The best `count` are among the `count` chunks with the best maxima.
-    """
-    chunks = logits.shape[1] // CHUNK
-    if not logits.is_cuda or chunks < 4 * count:
-        best, at = logits.topk(count, dim=1)
-        return best, at
-    whole, rest = logits[:, : chunks * CHUNK].unflatten(1, (chunks, CHUNK)), logits[:, chunks * CHUNK :]
-    chosen = whole.amax(2).topk(count, dim=1).indices  # (R, count)
-    some = whole.gather(1, chosen[..., None].expand(-1, -1, CHUNK)).flatten(1)
-    places = (chosen[..., None] * CHUNK + torch.arange(CHUNK, device=logits.device)).flatten(1)
-    tail = torch.arange(chunks * CHUNK, logits.shape[1], device=logits.device).expand(len(logits), -1)
-    best, at = torch.cat([some, rest], 1).topk(count, dim=1)
-    return best, torch.cat([places, tail], 1).gather(1, at)
 
 
 def _extend(live: Tensor, best: Tensor, tokens: Tensor) -> Ranked:
@@ -177,7 +165,7 @@ def _extend(live: Tensor, best: Tensor, tokens: Tensor) -> Ranked:
 
 
 def _follow(going: list[Ranked], ended: list[Ranked], penalty: float, nbest: int) -> Hypotheses:
-    """The best of all sentences that ended, read backwards from their ends along the back-pointers."""
+    """The best of all sentences that are over, read backwards from their ends along the back-pointers."""
     size = ended[0].logps.shape[1]
     scores = torch.cat([end.logps / length**penalty for length, end in enumerate(ended, start=1)], dim=1)
     scores, at = (best[:, :nbest] for best in scores.sort(dim=1, descending=True, stable=True))  # of equals the shorter
@@ -198,8 +186,7 @@ def _follow(going: list[Ranked], ended: list[Ranked], penalty: float, nbest: int
 
 
 def _check(size: int, limit: int, stop: int, penalty: float, nbest: int, forbid: tuple[int, ...]) -> None:
-    if size < 1:
-        raise UserError(f"the beam's size is {size}: give 1 or more.")
+    check_size(size)
     if not 1 <= nbest <= size:
         raise UserError(f"nbest is {nbest} with a beam of size {size}: give 1 to {size}, or a larger beam.")
     if limit < 1:

@@ -6,13 +6,12 @@ when the weights lie in an order of their own, and to bring them into it costs a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.decode.twin import twin
 from regard.layers.product import Product
 
 FEWEST = 4  # rows: below, a product is bound by reading its weights in whatever order
@@ -40,17 +39,18 @@ class Packed:
     """
 
     def __init__(self, decoder: Any) -> None:
-        self._decoder = decoder
-        self._layers = {part: Laid(part.weight, part.bias) for part in decoder.modules() if isinstance(part, nn.Linear)}
+        self._decoder, self._packed = decoder, twin(decoder)
+        for part in self._packed.modules():
+            if isinstance(part, nn.Linear):
+                part.__dict__["forward"] = Laid(part.weight, part.bias)
         self._readout: Laid | None = None
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         if len(tokens) < FEWEST or torch.is_grad_enabled():
             found: tuple[Tensor, Any] = self._decoder.step(tokens, state)
             return found
-        with self._instead():
-            features, state = self._decoder.advance(tokens[:, None], state)
-            return self._read_out(features[:, 0]), state
+        features, state = self._packed.advance(tokens[:, None], state)
+        return self._read_out(features[:, 0]), state
 
     def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
         found: tuple[Tensor, Any] = self._decoder.advance(tokens, state, *given)
@@ -64,17 +64,6 @@ class Packed:
         if self._readout is None:
             self._readout = Laid(product.weight, product.bias)
         return self._readout(product.x)
-
-    @contextmanager
-    def _instead(self) -> Iterator[None]:
-        """Inside, the linear layers multiply so."""
-        for part, laid in self._layers.items():
-            part.__dict__["forward"] = laid
-        try:
-            yield
-        finally:
-            for part in self._layers:
-                del part.__dict__["forward"]
 
 
 def packable(decoder: nn.Module) -> bool:

@@ -7,8 +7,8 @@ move: the recording ends by writing the new state where it found the old one, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.decode.lean import lean
+from regard.decode.trees import outline, put_back, tensors, with_tensors
 from regard.layers.product import Product
 
 T = TypeVar("T")  # a tree: tensors in dataclasses, tuples and lists
@@ -114,9 +116,7 @@ class Replayed(Generic[C, O]):
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 after, output = self._step(fixed)
-                for place, value in zip(tensors(fixed), tensors(after)):
-                    if place.data_ptr() != value.data_ptr():
-                        place.copy_(value)
+                put_back(list(tensors(fixed)), list(tensors(after)))
         return Recording(key, graph, fixed, output)
 
 
@@ -125,11 +125,11 @@ class Captured:
 
     It may be used for many searches, at once or one after the other; of the latter, those of one shape share a
     recording. A search that can be recorded whole, with its choice of the next token, asks for that by ``replayed``.
-    The weights must stay as they were: ``Padded`` has copied some of them.
+    The weights must stay as they were: ``PaddedReadout`` has copied some. No tape hears what ``lean`` has replaced.
     """
 
     def __init__(self, decoder: Any) -> None:
-        self.plain = Padded(decoder)
+        self.plain = PaddedReadout(lean(decoder))
         self._recorded: dict[object, Replayed[Any, Any]] = {}
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -145,7 +145,13 @@ class Captured:
         found: tuple[Tensor, Any] = self.plain.decoder.advance(tokens, state, *given)
         return found
 
-    def replayed(self, key: object, step: Callable[[C], tuple[C, O]]) -> Replayed[C, O]:
+    def ready(self, state: T, steps: int) -> T:
+        """The state in the shape that a recording of so many steps wants."""
+        inner = self.plain.decoder
+        ready: T = inner.ready(state, steps) if hasattr(inner, "ready") else state
+        return ready
+
+    def replayed(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
         """The recordings of a step that this key is for."""
         found = self._recorded.pop(key, None) or Replayed(step)
         self._recorded[key] = found  # the latest last
@@ -154,7 +160,7 @@ class Captured:
         return found
 
 
-class Padded:
+class PaddedReadout:
     """A decoder whose last product has as many rows as tiles want.
 
     A vocabulary of 50257 would keep it off a GPU's fast kernels; so the readout's weights are kept once more, with rows
@@ -181,58 +187,19 @@ class Padded:
         return F.linear(product.x, *self._weights)[:, : len(product.weight)], state
 
 
-def plain(decoder: Any) -> Any:
-    """The decoder itself, for a step that is recorded as a whole."""
-    return decoder.plain if isinstance(decoder, Captured) else decoder
+@dataclass(frozen=True)
+class Unrecorded:
+    """A decoder whose steps are simply taken, with what a search asks of one whose steps are recorded."""
+
+    plain: Any
+
+    def replayed(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
+        return step
+
+    def ready(self, state: T, steps: int) -> T:
+        return state
 
 
-def readied(decoder: Any, state: T) -> T:
-    """The state in the shape that a recording wants, where the decoder is one whose steps are recorded."""
-    inner: Any = decoder.plain.decoder if isinstance(decoder, Captured) else None
-    ready: T = inner.ready(state) if hasattr(inner, "ready") else state
-    return ready
-
-
-def replayed(decoder: Any, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
-    """The step, recorded where the decoder is one whose steps are."""
-    return decoder.replayed(key, step) if isinstance(decoder, Captured) else step
-
-
-def tensors(tree: Any) -> Iterator[Tensor]:
-    """Every tensor of a tree of dataclasses, tuples and lists, in order."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from tensors(part)
-    else:
-        for name in _names(tree):
-            yield from tensors(getattr(tree, name))
-
-
-def with_tensors(tree: T, values: Iterator[Tensor]) -> T:
-    """The same tree with other tensors in the places of its own."""
-    built: Any = tree
-    if isinstance(tree, Tensor):
-        built = next(values)
-    elif isinstance(tree, (tuple, list)):
-        built = type(tree)(with_tensors(part, values) for part in tree)
-    elif names := _names(tree):
-        built = replace(tree, **{name: with_tensors(getattr(tree, name), values) for name in names})  # type: ignore[type-var]
-    return built
-
-
-def outline(tree: Any) -> object:
-    """What must be the same for a recording to serve: shapes, types, and whatever is no tensor."""
-    if isinstance(tree, Tensor):
-        return tree.shape, tree.dtype, tree.device
-    if isinstance(tree, (tuple, list)):
-        return tuple(map(outline, tree))
-    if names := _names(tree):
-        return type(tree), tuple(outline(getattr(tree, name)) for name in names)
-    return tree
-
-
-def _names(tree: Any) -> tuple[str, ...]:
-    """The fields of a dataclass; nothing of anything else."""
-    return tuple(getattr(type(tree), "__dataclass_fields__", ()))
+def taking(decoder: Any) -> Captured | Unrecorded:
+    """How the steps of a decoder are taken."""
+    return decoder if isinstance(decoder, Captured) else Unrecorded(decoder)

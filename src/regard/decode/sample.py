@@ -1,22 +1,23 @@
 """One token after another: greedy decoding and sampling, as a stream."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.decode.replay import plain, readied, replayed
-from regard.decode.state import PAD, Advancing, Decoder, Late, S
+from regard.decode.replay import taking
+from regard.decode.state import NEVER, PAD, Advancing, Decoder, Late, S
 from regard.errors import UserError
+from regard.kernels.ranking import likeliest
 
 Pick = Callable[[Tensor], Tensor]  # logits (R, V) -> tokens (R,)
 
 
 def greedy(logits: Tensor) -> Tensor:
     """The likeliest token of each row."""
-    return logits.argmax(dim=-1)
+    return likeliest(logits, 1)[1][:, 0] if logits.is_cuda else logits.argmax(dim=-1)
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,21 @@ class Sampler:
         return (chances / waits.clamp_min(1e-30)).argmax(dim=-1)  # never 0 / 0: what has no chance never rings
 
 
+@dataclass(frozen=True, eq=False)
+class Noted:
+    """Picks a token that is not `silent`, and notes how likely the model, which may say any, found it."""
+
+    pick: Pick
+    silent: Tensor  # (S,) ids
+    logps: list[Tensor] = field(default_factory=list)  # by step, (R,)
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        logits = logits.float()
+        tokens = self.pick(logits.index_fill(1, self.silent, NEVER))
+        self.logps.append(logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(dim=1))
+        return tokens
+
+
 @torch.no_grad()
 def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int, stop: int) -> Iterator[Tensor]:
     """Say one token per row, (R,), at a time, until every row has said `stop` or `limit` tokens are out.
@@ -85,7 +101,8 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
             _, state = decoder.step(read, state)
 
     # Sampling draws from a generator, which a recording would have to know of: there only the model's step is recorded.
-    inner = plain(decoder) if pick is greedy else decoder
+    steps, whole = taking(decoder), pick is greedy
+    inner = steps.plain if whole else decoder
 
     def say(carry: tuple[Tensor, Tensor, S]) -> tuple[tuple[Tensor, Tensor, S], Tensor]:
         tokens, done, state = carry
@@ -94,8 +111,8 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
         done = done | (tokens == stop)
         return (tokens, done, state), done.all()
 
-    take = replayed(decoder, ("stream", stop), say) if pick is greedy else say
-    carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), readied(decoder, state)
+    take = steps.replayed(("stream", stop), say) if whole else say
+    carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), steps.ready(state, limit)
     late = Late(tokens.device)
     for _ in range(limit):
         carry, ended = take(carry)

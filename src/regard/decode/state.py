@@ -5,6 +5,7 @@ from typing import Protocol, Self, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
+NEVER = float("-inf")  # the logit, and the log-probability, of what cannot be
 PAD = 0  # what a row that has finished goes on saying, whatever this id means to its tokenizer: nobody reads it
 
 

@@ -1,0 +1,129 @@
+"""A Transformer's step on a GPU in a few programs for each block: see ``regard.kernels.step``.
+
+The definition is ``Block.forward``, of which a step starts some sixteen programs, each of them short. Here there are
+five, eight with a source, and one for every norm that stands behind a sum.
+"""
+
+from __future__ import annotations
+
+from typing import TypeGuard, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Memory, MultiHead
+from regard.decode.twin import twin
+from regard.kernels.step import QUERIES, WIDEST_HEAD, Norm, attend_step, linear_step, norm_step, usable
+from regard.layers.past import Sight
+from regard.layers.transformer import ACTIVATIONS, Block
+from regard.mask import EVERYTHING, Mask
+from regard.scores import Dot, ScaledDot
+
+M = TypeVar("M", bound=nn.Module)
+
+MOST = 512  # rows: beyond, the products of a step are worth torch's own kernels
+
+
+def lean(decoder: M) -> M:
+    """The decoder with such steps, where it has blocks that can take them and a GPU for them; else as it is."""
+    weight = next(decoder.parameters())
+    if not usable(weight.dtype, weight.device) or not any(map(_able, decoder.modules())):
+        return decoder
+    decoder = twin(decoder)
+    for block in decoder.modules():
+        if _able(block):
+            block.__dict__["forward"] = Lean(block)
+    return decoder
+
+
+def _able(block: nn.Module) -> TypeGuard[Block]:
+    """Whether this is a block whose step the programs know."""
+    if not isinstance(block, Block) or not block.residual:
+        return False
+    reads = [part for part in (block.attention, block.cross) if part is not None]
+    norms = [norm for norm in (block.attention_norm, block.cross_norm, block.feed_norm) if norm is not None]
+    return all(type(part.read.score) in (Dot, ScaledDot) and part.head_width <= WIDEST_HEAD for part in reads) and all(
+        Norm.of(norm) is not None for norm in norms
+    )
+
+
+class Lean:
+    """``Block.forward`` for a step: one token of each hypothesis. Whatever is no step takes the definition."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self._activation = next(name for name, known in ACTIVATIONS.items() if known is block.feed.activation)
+
+    def __call__(
+        self,
+        x: Tensor,
+        sight: Sight,
+        past: Memory | None = None,
+        source: Memory | None = None,
+        source_mask: Mask = EVERYTHING,
+    ) -> tuple[Tensor, Memory | None]:
+        block, (sentences, queries, width) = self._block, x.shape
+        few = queries <= QUERIES and sentences * queries <= MOST and not torch.is_grad_enabled()
+        if (
+            past is None
+            or sight.slots is None
+            or sight.q_at is None
+            or sight.k_at is None
+            or not (few and sight.single)
+        ):
+            return Block.forward(block, x, sight, past, source, source_mask)
+        rows = x.reshape(-1, width)  # (B·K, W)
+        qkv, inner = block.attention.qkv, block.attention.inner
+        asked = self._linear(rows, qkv.weight, qkv.bias, block.attention_norm)
+        table = sight.mask.table(sight.q_at, sight.k_at, 4)
+        slots, scale = past.first(sight.k_at.shape[-1]), _scale(block.attention)
+        q, new = asked[:, :inner], asked[:, inner:]
+        read = attend_step(q, slots.keys, slots.values, queries, scale, table, new, sight.slots)
+        rows = self._join(rows, block.attention.out, read, block.attention_norm)
+        if block.cross is not None:
+            assert source is not None
+            assert block.cross_norm is not None
+            read = self._cross(block.cross, block.cross_norm, rows, queries, source, source.seen_through(source_mask))
+            rows = self._join(rows, block.cross.out, read, block.cross_norm)
+        rows = self._join(rows, block.feed.down, self._feed(rows), block.feed_norm)
+        return rows.view_as(x), past
+
+    def _cross(
+        self, part: MultiHead, norm: nn.Module, rows: Tensor, queries: int, source: Memory, mask: Mask
+    ) -> Tensor:
+        bias = part.qkv.bias
+        asked = self._linear(rows, part.qkv.weight[: part.inner], None if bias is None else bias[: part.inner], norm)
+        nowhere = rows.new_empty(0, dtype=torch.long)  # a source's mask is written out: positions say nothing
+        table = mask.table(nowhere, nowhere, 4)
+        return attend_step(asked, source.keys, source.values, queries, _scale(part), table)
+
+    def _feed(self, rows: Tensor) -> Tensor:
+        """What the feed-forward layer has inside."""
+        feed, norm = self._block.feed, self._block.feed_norm
+        if feed.gate is None:
+            return self._linear(rows, feed.up.weight, feed.up.bias, norm, self._activation)
+        up = self._linear(rows, feed.up.weight, feed.up.bias, norm)
+        return self._linear(rows, feed.gate.weight, feed.gate.bias, norm, self._activation, up)
+
+    def _linear(
+        self,
+        rows: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        norm: nn.Module,
+        activation: str = "none",
+        times: Tensor | None = None,
+    ) -> Tensor:
+        """A product behind the block's norm, where that stands before."""
+        return linear_step(rows, weight, bias, Norm.of(norm) if self._block.pre else None, activation, times=times)
+
+    def _join(self, rows: Tensor, last: nn.Linear, y: Tensor, norm: nn.Module) -> Tensor:
+        """What a part makes, added to what it was given; then the norm, where that stands behind."""
+        rows = linear_step(y, last.weight, last.bias, add=rows)
+        behind = None if self._block.pre else Norm.of(norm)
+        return rows if behind is None else norm_step(rows, behind)
+
+
+def _scale(part: MultiHead) -> float:
+    assert isinstance(part.read.score, Dot)
+    return part.read.score.scale

@@ -1,0 +1,112 @@
+"""Steps in few programs against the block's own: on a GPU, or in Triton's interpreter."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from regard.decode import beam
+from regard.decode import lean as module
+from regard.decode.lean import Lean, lean
+from regard.models import GptConfig, TransformerConfig
+
+GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if GPU else "cpu"
+runs = pytest.mark.skipif(not (GPU or INTERPRETED), reason="Triton needs a GPU, or TRITON_INTERPRET=1")
+
+SMALL = {"width": 32, "heads": 2, "layers": 2, "inner": 48, "context": 64}
+LANGUAGE = {
+    "gpt2": GptConfig(**SMALL, vocab=40),
+    "post-norm": GptConfig(**SMALL, vocab=40, norm_place="post", activation="relu"),
+    "window": GptConfig(**SMALL, vocab=40, windows=(0, 3)),
+    "t5": GptConfig(**SMALL, vocab=40, positions="t5", norm="rms", gated=True, attention_bias=False, feed_bias=False),
+}
+TRANSLATORS = {
+    "vaswani": TransformerConfig(**SMALL, source_vocab=40, target_vocab=40, norm_place="post"),
+    "pre-norm": TransformerConfig(**SMALL, source_vocab=40, target_vocab=40),
+}
+
+
+@pytest.fixture(autouse=True)
+def any_numbers(monkeypatch):
+    """These are float32, which the programs know as well, so that a difference is a mistake and not a rounding."""
+    monkeypatch.setattr(module, "usable", lambda dtype, device: True)
+
+
+def built(config):
+    torch.manual_seed(3)
+    model = config.build().to(DEVICE).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    return model
+
+
+def count_lean(monkeypatch) -> list[int]:
+    """How many steps have gone through the programs."""
+    taken, read = [], module.attend_step
+    monkeypatch.setattr(module, "attend_step", lambda *given: (taken.append(1), read(*given))[1])
+    return taken
+
+
+@runs
+@torch.no_grad()
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_steps_of_a_language_model(name, monkeypatch):
+    model = built(LANGUAGE[name])
+    other, taken = lean(model), count_lean(monkeypatch)
+    tokens = torch.randint(40, (3, 9), device=DEVICE)
+    real = torch.ones(3, 5, dtype=torch.bool, device=DEVICE)
+    real[1, :2] = False
+    states = []
+    for one in (model, other):
+        _, state = one.advance(tokens[:, :5], one.start(rows=3, capacity=12), real)
+        states.append(state)
+    for at in range(5, 9):
+        expected, states[0] = model.step(tokens[:, at], states[0])
+        found, states[1] = other.step(tokens[:, at], states[1])
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert len(taken) == 4 * 2
+
+
+@runs
+@torch.no_grad()
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_beams_of_a_translator(name, monkeypatch):
+    model = built(TRANSLATORS[name])
+    other, taken = lean(model), count_lean(monkeypatch)
+    source = torch.randint(40, (2, 7), device=DEVICE)
+    real = torch.ones(2, 7, dtype=torch.bool, device=DEVICE)
+    real[0, 4:] = False
+    prompt = torch.ones(2, dtype=torch.long, device=DEVICE)
+    expected, found = (beam(one, one.start(source, real, 2, 6), prompt, 3, 6, 2) for one in (model, other))
+    assert torch.equal(found.tokens, expected.tokens)
+    torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
+    assert taken
+
+
+@torch.no_grad()
+def test_the_model_itself_stays_as_it_was():
+    model = built(LANGUAGE["gpt2"])
+    other = lean(model)
+    assert not any(isinstance(part.__dict__.get("forward"), Lean) for part in model.modules())
+    assert all(a is b for a, b in zip(model.parameters(), other.parameters()))
+
+
+@pytest.mark.parametrize("setting", [{"score": "additive"}, {"positions": "relative"}, {"residual": False}])
+def test_what_the_programs_do_not_know_is_left_alone(setting):
+    model = GptConfig(**SMALL, vocab=40, **setting).build()
+    assert lean(model) is model
+
+
+@pytest.mark.skipif(GPU, reason="a GPU runs the rest of this file itself")
+@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_lean_steps_in_the_interpreter():
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", __file__]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,62 @@
+"""The likeliest tokens against a softmax of everything, sorted: on a GPU, or in Triton's interpreter."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.kernels.ranking import likeliest
+
+GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if GPU else "cpu"
+
+
+def found(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    if not INTERPRETED:
+        return likeliest(logits, count)
+    from regard.kernels.ranking_triton import launch
+
+    return launch(logits, count)
+
+
+@pytest.mark.parametrize(("vocab", "count"), [(7, 7), (300, 1), (5000, 5), (9000, 32), (37000, 9)])
+def test_they_are_those_of_the_definition(vocab, count):
+    torch.manual_seed(vocab)
+    logits = 3 * torch.randn(4, vocab + 3, device=DEVICE)[:, :vocab]  # rows with something behind them
+    logps, tokens = found(logits, count)
+    expected, at = logits.double().log_softmax(1).sort(dim=1, descending=True)
+    torch.testing.assert_close(logps.double(), expected[:, :count], rtol=0, atol=1e-4)
+    assert torch.equal(tokens, at[:, :count])
+
+
+def test_what_is_impossible_stays_so():
+    logits = torch.full((2, 600), -torch.inf, device=DEVICE)
+    logits[0, 5], logits[0, 590], logits[1, 400] = 1.0, 2.0, 0.0
+    logps, tokens = found(logits, 3)
+    assert tokens[0, :2].tolist() == [590, 5]
+    assert tokens[1, 0] == 400
+    assert logps[1, 0] == 0
+    assert logps[:, 2].tolist() == [-torch.inf, -torch.inf]
+    assert len(set(tokens[1].tolist())) == 3, "even of the impossible, none is named twice"
+
+
+@pytest.mark.skipif(not (GPU or INTERPRETED), reason="torch leaves the order of equals open")
+def test_of_equals_the_first():
+    logps, tokens = found(torch.zeros(1, 1000, device=DEVICE), 4)
+    assert tokens.tolist() == [[0, 1, 2, 3]]
+    torch.testing.assert_close(logps.exp(), torch.full_like(logps, 1e-3))
+
+
+@pytest.mark.skipif(GPU, reason="a GPU runs the rest of this file itself")
+@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_programs_in_the_interpreter():
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", __file__]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -5,7 +5,7 @@ machine has it. Ours is the library's own loop (`regard.train.loop.train`) with 
 `torch.compile` and the fused optimiser as well.
 
     python benchmarks/training.py                          # small sizes on a CPU, the published ones on a GPU
-    python benchmarks/training.py --work gpt2 --peer nanogpt=PATH/model.py
+    python benchmarks/training.py --work gpt2 --nanogpt PATH/model.py
 
 nanoGPT is one file, which this benchmark does not contain: name yours. The other peers are in `transformers`.
 """
@@ -24,16 +24,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch
+from regard.data.batches import PLAIN, Batch, FillFrame, Frame, LanguageFrame, collate
+from regard.data.marks import Marks
 from regard.device import autocast
 from regard.models import SIZES, ModelConfig
-from regard.objectives import MaskedTokens, NextToken, TeacherForcing
+from regard.objectives import MaskedTokens, TeacherForcing
 from regard.objectives.judged import Judged, Objective
 from regard.recipes.plan import Plan
 from regard.train.loop import train
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
+UNMARKED = Marks(pad=0, begin=None, end=None)  # running text
+FRAMED = Marks(pad=0, begin=None, end=None, mask=103, before=101, after=102)  # BERT's
 
 
 @dataclass(frozen=True)
@@ -59,27 +62,18 @@ def works() -> dict[str, Work]:
         else dict.fromkeys(("gpt2", "bert", "base"), (8, 64))
     )
     return {
-        "gpt2": Work(gpt2, NextToken(), batch(*rows["gpt2"], gpt2.vocab)),
-        "bert": Work(bert, MaskedTokens(), batch(*rows["bert"], bert.vocab)),
-        "base": Work(base, TeacherForcing(smoothing=0.1), batch(*rows["base"], base.target_vocab, sourced=True)),
+        "gpt2": Work(gpt2, TeacherForcing(), batch(LanguageFrame(UNMARKED), *rows["gpt2"], gpt2.vocab)),
+        "bert": Work(bert, MaskedTokens(), batch(FillFrame(FRAMED), *rows["bert"], bert.vocab)),
+        "base": Work(base, TeacherForcing(smoothing=0.1), batch(PLAIN, *rows["base"], base.target_vocab)),
     }
 
 
-def batch(rows: int, length: int, vocab: int, sourced: bool = False) -> Batch:
-    """Random tokens, none of them padding. The shift of a language model is already done."""
+def batch(frame: Frame, rows: int, length: int, vocab: int) -> Batch:
+    """Random tokens with their marks, made into a batch as training does; every side has `length` places, all real."""
     draw = torch.Generator().manual_seed(1)
-    text = torch.randint(104, vocab, (rows, length + 1), generator=draw)
-    real = torch.ones(rows, length, dtype=torch.bool)
-    source = torch.randint(104, vocab, (rows, length), generator=draw) if sourced else None
-    return Batch(
-        tokens=text[:, :-1].clone(),
-        targets=text[:, 1:].clone(),
-        real=real,
-        rows=list(range(rows)),
-        target_count=rows * length,
-        source=source,
-        source_real=None,
-    )
+    source, target = (length - len(marks) for marks in frame.sides(([], [])))
+    ids = torch.randint(104, vocab, (rows, source + target + frame.shift), generator=draw).tolist()
+    return collate([(row[:source], row[source:]) for row in ids], frame)
 
 
 class Same:

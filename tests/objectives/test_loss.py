@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.objectives import loss as module
+from regard.data.batches import LanguageFrame, collate
+from regard.models import GptConfig, LstmnConfig, Seq2SeqConfig
 from regard.objectives.judged import LinearVoice
 from regard.objectives.loss import cross_entropy, token_loss
 from regard.objectives.sequence import forced
@@ -37,10 +38,10 @@ def test_token_loss_is_the_sum_over_real_targets(model, batch, smoothing):
     torch.testing.assert_close(found, _manual(model, batch, smoothing), rtol=0, atol=1e-10)
 
 
-def _both_ways(voice, model, batch):
+def _both_ways(voice, model, batch, smoothing=0.1):
     """The loss, and the gradients of all weights."""
     model.zero_grad()
-    loss = token_loss(voice, forced(model, batch), batch.targets, batch.real, 0.1)
+    loss = token_loss(voice, forced(model, batch), batch.targets, batch.real, smoothing)
     loss.backward()
     return loss.detach(), {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
@@ -57,29 +58,26 @@ def test_a_product_gives_the_loss_and_gradients_of_the_readout(model, batch, mon
     _assert_same(_both_ways(model, model, batch), expected)
 
 
-def test_logits_in_parts_give_the_same_loss_and_gradients(model, batch, monkeypatch):
-    expected = _both_ways(ByReadout(model), model, batch)
-    calls = []
-    voice = ByReadout(model)
-    monkeypatch.setattr(voice, "readout", lambda features: calls.append(len(features)) or model.readout(features))
-    monkeypatch.setattr(module, "LARGEST", 4 * 11 * 7)  # seven positions at a time
-    found = _both_ways(voice, model, batch)
-    assert max(calls) == 7
-    assert len(calls) > 2 * batch.tokens.numel() // 7  # made forward, and made again going back
-    _assert_same(found, expected)
+def test_clusters_give_the_loss_and_gradients_of_their_log_probabilities():
+    torch.manual_seed(6)
+    settings = {"softmax": "adaptive", "cutoffs": (4, 7), "divide": 2, "embed": 8}
+    model = (
+        GptConfig(width=8, heads=2, layers=1, inner=8, vocab=11, context=8, dropout=0.0, **settings).build().double()
+    )
+    batch = collate([([], [4, 5]), ([], [7, 8, 9, 10]), ([], [6, 5, 7])], LanguageFrame())
+    for smoothing in (0.0, 0.1):  # with smoothing every token has a share in every cluster, and all logits are made
+        found = _both_ways(model, model, batch, smoothing)
+        _assert_same(found, _both_ways(ByReadout(model), model, batch, smoothing))
+        torch.testing.assert_close(found[0], _manual(model, batch, smoothing).detach(), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("voice", [ByReadout, lambda model: model])
-def test_dropout_is_the_same_both_ways(batch, monkeypatch, voice):
-    """A second making of the logits must drop what the first did, or the gradient is of another function."""
-    from regard.models import Seq2SeqConfig
-
+def test_dropout_is_the_same_both_ways(batch):
+    """A gradient made beside the loss must drop what the loss did, or it is of another function."""
     model = Seq2SeqConfig(source_vocab=10, target_vocab=11, width=12, embed=6, dropout=0.5).build().double()
-    monkeypatch.setattr(module, "LARGEST", 4 * 11 * 7)
     features = torch.randn(*batch.tokens.shape, 12, dtype=torch.float64, requires_grad=True)
     real = torch.ones_like(batch.real)
     torch.manual_seed(5)
-    token_loss(voice(model), features, batch.targets, real).backward()
+    token_loss(model, features, batch.targets, real).backward()
     assert features.grad is not None
     dropped = (features.grad == 0).double().mean()  # a feature that was dropped has no gradient
     assert abs(float(dropped) - 0.5) < 0.08
@@ -87,8 +85,6 @@ def test_dropout_is_the_same_both_ways(batch, monkeypatch, voice):
 
 @pytest.mark.parametrize("name", ["seq2seq", "lstmn"])
 def test_every_speaker_says_what_its_logits_are_the_product_of(name):
-    from regard.models import LstmnConfig, Seq2SeqConfig
-
     configs = {"seq2seq": Seq2SeqConfig(source_vocab=10, target_vocab=11), "lstmn": LstmnConfig(vocab=11)}
     model = configs[name].build().eval()
     assert isinstance(model, LinearVoice)

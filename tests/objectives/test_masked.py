@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.objectives import MaskedTokens
+from regard.objectives import Judged, MaskedTokens
 
 PAD, BEGIN, END, MASK, VOCAB = 0, 1, 2, 3, 40
 SPECIALS = (PAD, BEGIN, END, MASK)
@@ -34,8 +34,9 @@ class Reader(nn.Module):
         self.mix = nn.Linear(16, 16)
         self.projected: list[torch.Size] = []
 
-    def features(self, tokens: Tensor, real: Tensor) -> Tensor:
+    def features(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         self.shown, x = tokens, self.embedding(tokens)
+        real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
         mean = (x * real[:, :, None]).sum(1, keepdim=True) / real.sum(1)[:, None, None].clamp_min(1)
         return torch.tanh(self.mix(x + mean))
 
@@ -173,3 +174,11 @@ def test_a_small_reader_learns_to_fill_in():
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(UserError, match=message):
         MaskedTokens(**settings)
+
+
+def test_a_model_without_a_mask_is_refused_before_it_trains():
+    model = Reader()
+    model.config = replace(Settings(), mask=-1)
+    for ask in (lambda: Judged(model, MaskedTokens()), lambda: MaskedTokens()(model, made(LENGTHS, 32), 0)):
+        with pytest.raises(UserError, match=r"model\.mask=-1: .* give the id of a mask, or start from a model"):
+            ask()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.objectives import NextToken, TeacherForcing, exposure
+from regard.objectives import TeacherForcing, exposure
 from regard.objectives.sequence import mixed
 
 
@@ -88,10 +88,6 @@ def test_inverse_sigmoid_is_half_way_down_at_half_time():
     assert objective.ratio_at(1000) < 0.02
     assert not objective.capturable
     assert TeacherForcing(ratio=0.5).capturable
-
-
-def test_next_token_is_teacher_forcing(model, batch):
-    assert NextToken()(model, batch, 0)["nll"] == TeacherForcing()(model, batch, 0)["nll"]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,22 @@ class Batch:
     target_count: int  # how many targets are real, known without asking the device
     source: Tensor | None = None  # (B, Ts)
     source_real: Tensor | None = None  # (B, Ts)
+    source_count: int = 0  # how many places of the source are real, known likewise; 0: nobody has counted
+
+    @property
+    def visible(self) -> Tensor | None:
+        """Where a model may look in its text: `real`, or None where the count says that nothing is padding.
+
+        A mask that forbids nothing would keep a GPU from its fastest kernels.
+        """
+        counted = self.targets.shape == self.real.shape  # of classes there is one a text, however long
+        return None if counted and self.target_count == self.real.numel() else self.real
+
+    @property
+    def source_visible(self) -> Tensor | None:
+        """The same of the source."""
+        whole = self.source is not None and self.source_count == self.source.numel()
+        return None if whole else self.source_real
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch elsewhere."""
@@ -88,7 +104,8 @@ class TranslationFrame:
 
     def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
         spoken = LanguageFrame(self.target)(source, target, rows)
-        return replace(spoken, source=torch.from_numpy(source.ids), source_real=torch.from_numpy(source.real))
+        real = torch.from_numpy(source.real)
+        return replace(spoken, source=torch.from_numpy(source.ids), source_real=real, source_count=int(real.sum()))
 
 
 @dataclass(frozen=True)
@@ -255,5 +272,6 @@ def _within(pairs: Sequence[Pair], most: int, long: str) -> tuple[Ids, Sequence[
         raise UserError(f"example {first} has {lengths[first]} tokens, past the limit of {most}; {cure}")
     kept = np.flatnonzero(lengths <= most)
     if not len(kept):
-        raise UserError(f"every example has more than {most} tokens; raise the limit or choose long=truncate")
+        room = "all that plan.batch_tokens, or the model's longest text, leaves room for; raise that one"
+        raise UserError(f"every example has more than {most} tokens, {room}.")
     return kept, pairs

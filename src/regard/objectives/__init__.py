@@ -3,7 +3,6 @@
 from regard.objectives.classify import Labelling
 from regard.objectives.exposure import Exposure, exposure
 from regard.objectives.judged import Judged, Objective
-from regard.objectives.language import NextToken
 from regard.objectives.masked import MaskedTokens
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.sequence import TeacherForcing
@@ -13,7 +12,6 @@ __all__ = [
     "Judged",
     "Labelling",
     "MaskedTokens",
-    "NextToken",
     "Objective",
     "ProfessorForcing",
     "TeacherForcing",

@@ -1,7 +1,7 @@
 """Learning what a text is: one class each."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from regard.attention import Look
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.objectives.judged import Sums
+from regard.objectives.judged import Sums, nothing
 from regard.objectives.loss import cross_entropy, judged_targets
 from regard.objectives.sequence import check_smoothing
 
@@ -32,6 +32,8 @@ class Labelling:
 
     penalty: float = 0.01  # of ‖A Aᵀ − I‖², for weights A (hops, T) of one text (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # the weight that targets give up to the other classes
+    capturable: ClassVar[bool] = True
+    modules = staticmethod(nothing)
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
@@ -41,13 +43,6 @@ class Labelling:
     @property
     def weights(self) -> dict[str, float]:
         return {"nll": 1.0, "overlap": self.penalty}
-
-    @property
-    def capturable(self) -> bool:
-        return True
-
-    def modules(self, model: Looking) -> nn.Module | None:
-        return None
 
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.target_count, "overlap": batch.target_count}

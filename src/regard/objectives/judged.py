@@ -69,7 +69,7 @@ class Objective(Protocol):
         ...
 
     def modules(self, model: Any) -> nn.Module | None:
-        """What the objective itself has to learn, if anything."""
+        """What the objective itself has to learn beside this model, if anything; refuses one that it does not suit."""
         ...
 
     def count(self, batch: Batch) -> dict[str, int]:
@@ -96,7 +96,11 @@ class Judged(nn.Module):
         return torch.stack([sums[term] for term in self.objective.weights])
 
 
+def nothing(model: Any) -> None:
+    """The modules of an objective that has nothing to learn."""
+
+
 def begin(model: Speaker, batch: Batch) -> Any:
     """The state from which a model reads a batch's tokens."""
     rows, length = batch.tokens.shape
-    return model.start(batch.source, batch.source_real, rows=rows, capacity=length)
+    return model.start(batch.source, batch.source_visible, rows=rows, capacity=length)

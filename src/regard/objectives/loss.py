@@ -3,14 +3,11 @@
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from regard.kernels.cross_entropy import IGNORED, linear_cross_entropy
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
 from regard.objectives.judged import LinearVoice, Voice
-
-LARGEST = 256 * 2**20  # bytes of logits beyond which they are made, and made again going back, a part at a time
 
 
 def token_loss(model: Voice, features: Tensor, targets: Tensor, real: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -18,7 +15,7 @@ def token_loss(model: Voice, features: Tensor, targets: Tensor, real: Tensor, sm
 
     The logits of a large vocabulary would be the largest tensor of the step by far. Where they are one matrix product,
     it is made and judged a chunk at a time, gradients with it; where they are one for each cluster of the vocabulary,
-    see `_by_clusters`; else see `_in_parts`.
+    see `_by_clusters`. Else they are all made.
     """
     said = judged_targets(targets, real).flatten()  # (B·T,)
     match model.product(features) if isinstance(model, LinearVoice) else None:
@@ -26,7 +23,7 @@ def token_loss(model: Voice, features: Tensor, targets: Tensor, real: Tensor, sm
             return linear_cross_entropy(x.flatten(0, 1), weight, bias, said, smoothing)
         case Clustered() as clustered if not smoothing:  # which has every token share in every cluster
             return _by_clusters(clustered, said)
-    return _in_parts(model, features.flatten(0, 1), said, smoothing)
+    return cross_entropy(model.readout(features.flatten(0, 1)), said, smoothing)
 
 
 def _by_clusters(said: Clustered, targets: Tensor) -> Tensor:
@@ -48,29 +45,6 @@ def _by_clusters(said: Clustered, targets: Tensor) -> Tensor:
         start += len(weight)
     x, weight, bias = said.head
     return sum(terms, linear_cross_entropy(x.flatten(0, -2), weight, bias, choice))
-
-
-def _in_parts(model: Voice, features: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """The same by any readout, given features (N, W).
-
-    Beyond `LARGEST` bytes, logits are computed for some positions at a time and thrown away; the backward pass computes
-    them again, with the same dropout.
-    """
-
-    def part(some: Tensor, said: Tensor) -> Tensor:
-        return cross_entropy(model.readout(some), said, smoothing)
-
-    with torch.no_grad():
-        vocab = model.readout(features[:1]).shape[-1]
-    positions = max(LARGEST // (4 * vocab), 1)
-    # While a GPU records a graph, the state of its random numbers cannot be kept to repeat the dropout.
-    if len(features) <= positions or (features.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return part(features, targets)
-    parts = [
-        checkpoint(part, some, said, use_reentrant=False)
-        for some, said in zip(features.split(positions), targets.split(positions))
-    ]
-    return torch.stack(parts).sum()
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:

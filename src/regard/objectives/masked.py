@@ -1,7 +1,8 @@
 """Learning to fill in: some tokens of a text are hidden, and told from what stands on both sides of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,8 @@ class Filler(Voice, Protocol):
 
     config: Any  # config.mask: the id that hides a token; config.specials: ids never hidden; config.vocab
 
-    def features(self, tokens: Tensor, real: Tensor) -> Tensor:
-        """Read tokens (B, T) whole; the features of what stands at each place, (B, T, W)."""
+    def features(self, tokens: Tensor, real: Tensor | None) -> Tensor:
+        """Read tokens (B, T) whole; the features of what stands at each place, (B, T, W). None: nothing is padding."""
         ...
 
 
@@ -45,6 +46,8 @@ class MaskedTokens:
     smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
     kept: float = 0.1  # of these places show the token all the same
     random: float = 0.1  # of these places show some other token
+    weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
+    capturable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("part", "kept", "random"):
@@ -58,15 +61,8 @@ class MaskedTokens:
                 "give a sum of at most 1, such as 0.2."
             )
 
-    @property
-    def weights(self) -> dict[str, float]:
-        return {"nll": 1.0}
-
-    @property
-    def capturable(self) -> bool:
-        return True
-
     def modules(self, model: Filler) -> nn.Module | None:
+        mask_of(model)
         return None
 
     def count(self, batch: Batch) -> dict[str, int]:
@@ -75,8 +71,8 @@ class MaskedTokens:
 
     def __call__(self, model: Filler, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         hidden = self.choose(batch.tokens, batch.real, model.config.specials)
-        tokens = self.hide(batch.tokens, hidden, model.config.mask, model.config.vocab)
-        features = model.features(tokens, batch.real)  # (B, T, W)
+        tokens = self.hide(batch.tokens, hidden, mask_of(model), model.config.vocab)
+        features = model.features(tokens, batch.visible)  # (B, T, W)
         some = features.gather(1, hidden.at[:, :, None].expand(-1, -1, features.shape[-1]))  # (B, K, W)
         return {"nll": token_loss(model, some, batch.targets.gather(1, hidden.at), hidden.chosen, self.smoothing)}
 
@@ -109,3 +105,14 @@ class MaskedTokens:
         shown = drawn.where(fate < self.random, torch.full_like(truth, mask))
         shown = truth.where((fate >= 1 - self.kept) | ~hidden.chosen, shown)
         return tokens.scatter(1, hidden.at, shown)
+
+
+def mask_of(model: Filler) -> int:
+    """The id that hides a token."""
+    mask: int = model.config.mask
+    if mask < 0:
+        raise UserError(
+            f"model.mask={mask}: there is nothing to hide tokens with; "
+            "give the id of a mask, or start from a model whose tokenizer has one."
+        )
+    return mask

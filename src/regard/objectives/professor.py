@@ -7,6 +7,7 @@ left alone, so that the judge takes it for a model that was told. Neither's loss
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,7 @@ class ProfessorForcing:
     width: int = 128  # of the judge
     smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
     end: int = -1  # the id that ends a text; -1: the tokenizer's, if it has one
+    capturable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
@@ -42,10 +44,6 @@ class ProfessorForcing:
     @property
     def weights(self) -> dict[str, float]:
         return {"nll": 1.0, "fool": self.weight, "judge": 1.0}
-
-    @property
-    def capturable(self) -> bool:
-        return True
 
     def modules(self, model: Speaker) -> nn.Module:
         return Judge(model.config.width, self.width)

@@ -6,15 +6,16 @@ often.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.objectives.judged import Speaker, Sums, begin
+from regard.objectives.judged import Speaker, Sums, begin, nothing
 from regard.objectives.loss import token_loss
 
 Decay = Literal["constant", "linear", "inverse-sigmoid"]
@@ -29,6 +30,8 @@ class TeacherForcing:
     floor: float = 0.0  # where it falls to
     over: int = 1000  # in so many steps
     smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
+    weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
+    modules = staticmethod(nothing)
 
     def __post_init__(self) -> None:
         check_part("ratio", self.ratio)
@@ -39,16 +42,9 @@ class TeacherForcing:
             raise UserError(f"objective.over={self.over}: give at least 1 step.")
 
     @property
-    def weights(self) -> dict[str, float]:
-        return {"nll": 1.0}
-
-    @property
     def capturable(self) -> bool:
         """A chance that moves would be frozen into a recording."""
         return self.schedule == "constant"
-
-    def modules(self, model: Speaker) -> nn.Module | None:
-        return None
 
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.target_count}

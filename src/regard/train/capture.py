@@ -16,25 +16,27 @@ from regard.data.batches import Batch
 # Forward and backward of one batch: (batch, step, the factor of each term) → the sums of the terms.
 Work = Callable[[Batch, int, Tensor], Tensor]
 
+Kind = tuple[torch.Size | None, ...]
+
 WARMUPS = 3  # runs before the recording, in which kernels are chosen and buffers made
 
 
 class Graphs:
-    """The recording of `run` for each shape of batch. Gradients add up in buffers that never move."""
+    """The recording of `run` for each kind of batch. Gradients add up in buffers that never move."""
 
     def __init__(self, run: Work, weights: Sequence[nn.Parameter]) -> None:
         self._run = run
         self._weights = [weight for weight in weights if weight.requires_grad]
-        self._graphs: dict[tuple[torch.Size | None, ...], Work] = {}
+        self._graphs: dict[Kind, Work] = {}
         self._pool = torch.cuda.graph_pool_handle()  # of the graphs' memory, one for all: only one replays at a time
 
     def of(self, batch: Batch, factors: Tensor) -> Work:
-        """What to call for a batch of this shape; recorded at the first."""
-        shape = tuple(None if tensor is None else tensor.shape for tensor in _tensors(batch).values())
-        if shape not in self._graphs:
+        """What to call for a batch of this kind; recorded at the first."""
+        kind = kind_of(batch)
+        if kind not in self._graphs:
             with torch.cuda.device(factors.device):  # streams and graphs are made on the current one
-                self._graphs[shape] = self._record(batch, factors)
-        return self._graphs[shape]
+                self._graphs[kind] = self._record(batch, factors)
+        return self._graphs[kind]
 
     def _record(self, batch: Batch, factors: Tensor) -> Work:
         for weight in self._weights:
@@ -64,6 +66,12 @@ class Graphs:
             return sums.clone()  # another graph may use its place
 
         return replay
+
+
+def kind_of(batch: Batch) -> Kind:
+    """What the kernels of a batch depend on: its shapes, and where nothing is padding, since no mask is read there."""
+    seen = {"visible": batch.visible, "source_visible": batch.source_visible}
+    return tuple(None if tensor is None else tensor.shape for tensor in (_tensors(batch) | seen).values())
 
 
 def _tensors(batch: Batch) -> dict[str, Tensor | None]:

@@ -82,6 +82,7 @@ CASES: dict[str, Case] = {
     "bert-deep": Case(
         "bert", MASKED, {**ENCODER, "hidden_act": "gelu_new", "num_hidden_layers": 4, "type_vocab_size": 3}
     ),
+    "bert-sigmoid": Case("bert", MASKED, {**ENCODER, "hidden_act": "quick_gelu", "num_attention_heads": 3}),
     "bert-untied": Case("bert", MASKED, {**ENCODER, "tie_word_embeddings": False}),
     "bert-pretraining": Case("bert", PRETRAINING, ENCODER),
     "bert-body": Case("bert", BODY, ENCODER),
@@ -117,6 +118,10 @@ CASES: dict[str, Case] = {
         {**GPT, "activation_function": "relu", "n_head": 4, "n_layer": 3, "n_inner": 20, "layer_norm_epsilon": 1e-3},
     ),
     "gpt2-untied": Case("gpt2", CAUSAL, {**GPT, "activation_function": "silu", "tie_word_embeddings": False}),
+    "gpt2-by-layer": Case(
+        "gpt2", CAUSAL, {**GPT, "n_layer": 3, "scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True}
+    ),
+    "gpt2-dot": Case("gpt2", CAUSAL, {**GPT, "activation_function": "quick_gelu", "scale_attn_weights": False}),
     "gpt2-body": Case("gpt2", BODY, GPT),
     "openai-gpt-plain": Case("openai-gpt", CAUSAL, GPT),
     "openai-gpt-relu": Case("openai-gpt", CAUSAL, {**GPT, "afn": "relu", "n_head": 4, "n_layer": 3}),

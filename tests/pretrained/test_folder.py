@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from references import CASES, build
+from comparison import close, ours, rows, said
+from references import BODY, CASES, Case, build, transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -59,23 +60,47 @@ def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
         ("gpt2-plain", {"model_type": ...}, r"config\.json: model_type=None: no such type is known"),
         ("gpt2-plain", {"vocab_size": ...}, r"wte\.weight is 29×12, but by config\.json it should be 50257×12"),
         ("gpt2-plain", {"vocab_size": None}, r"config\.json: vocab_size should be given, found None"),
-        ("gpt2-plain", {"n_layer": "two"}, r"config\.json: n_layer should be a whole number, found 'two'"),
-        ("gpt2-plain", {"n_layer": -1}, r"config\.json: n_layer should be a whole number, found -1"),
+        (
+            "gpt2-plain",
+            {"n_layer": "two"},
+            r"config\.json: n_layer should be a whole number of at least 1, found 'two'",
+        ),
+        ("gpt2-plain", {"n_layer": -1}, r"config\.json: n_layer should be a whole number of at least 1, found -1"),
         ("gpt2-plain", {"n_layer": 3}, r"the tensor transformer\.h\.2\.ln_1\.weight is missing"),
         ("gpt2-plain", {"n_layer": 1}, r"transformer\.h\.1\.\S+ and 11 more: is of no part that is read here"),
-        ("gpt2-plain", {"n_head": 5}, r"config\.json: n_head should be a divisor of the width, 12, found 5"),
+        ("gpt2-plain", {"n_head": 5}, r"config\.json: n_head=5: n_embd=12 is not a multiple of it; restore"),
+        ("gpt2-plain", {"n_inner": 0}, r"config\.json: n_inner should be a whole number of at least 1, found 0"),
         ("gpt2-plain", {"n_inner": 20}, r"c_fc\.weight is 48×12, but by config\.json it should be 20×12"),
         ("gpt2-plain", {"activation_function": "gelu_10"}, r"activation_function=gelu_10: no such activation"),
-        ("gpt2-plain", {"resid_pdrop": 1.5}, r"config\.json: .*dropout=1\.5"),
-        ("gpt2-plain", {"scale_attn_by_inverse_layer_idx": True}, r"scale_attn_by_inverse_layer_idx=True: is not supp"),
+        ("gpt2-plain", {"resid_pdrop": 1.5}, r"config\.json: resid_pdrop should be at least 0 and below 1, found 1\.5"),
+        ("gpt2-plain", {"scale_attn_by_inverse_layer_idx": 1}, r"inverse_layer_idx should be true or false, found 1"),
         ("gpt2-plain", {"add_cross_attention": True}, r"add_cross_attention=True: is not supported"),
         ("gpt2-plain", {"tie_word_embeddings": "no"}, r"tie_word_embeddings should be true or false, found 'no'"),
         ("gpt2-plain", {"tie_word_embeddings": False}, r"the tensor lm_head\.weight is missing"),
         ("marian-plain", {"d_model": 16}, r"but by config\.json it should be"),
         ("marian-plain", {"normalize_before": True}, r"normalize_before=True: is not supported, only False is"),
-        ("marian-plain", {"decoder_vocab_size": "many"}, r"decoder_vocab_size should be a whole number, found 'many'"),
+        (
+            "marian-plain",
+            {"decoder_vocab_size": "many"},
+            r"decoder_vocab_size should be a whole number of at least 1, found",
+        ),
+        ("marian-plain", {"decoder_vocab_size": 30}, r"not vocab_size=29 and decoder_vocab_size=30"),
+        ("marian-plain", {"encoder_attention_heads": 5}, r"config\.json: encoder_attention_heads=5: d_model=12 is not"),
+        ("marian-plain", {"decoder_attention_heads": 5}, r"config\.json: decoder_attention_heads=5: d_model=12 is not"),
+        ("t5-plain", {"num_layers": 0}, r"config\.json: num_layers should be a whole number of at least 1, found 0"),
+        ("t5-plain", {"num_decoder_layers": "two"}, r"num_decoder_layers should be a whole number .* found 'two'"),
+        (
+            "t5-plain",
+            {"relative_attention_num_buckets": 2},
+            r"config\.json: relative_attention_num_buckets=2: near and",
+        ),
+        (
+            "t5-plain",
+            {"relative_attention_max_distance": 4},
+            r"config\.json: relative_attention_max_distance=4: leaves",
+        ),
         ("t5-plain", {"feed_forward_proj": "gated-mish"}, r"feed_forward_proj=gated-mish: is not supported"),
-        ("bert-plain", {"hidden_size": 13}, r"num_attention_heads should be a divisor of hidden_size=13"),
+        ("bert-plain", {"hidden_size": 13}, r"num_attention_heads=2: hidden_size=13 is not a multiple"),
         ("bert-plain", {"is_decoder": True}, r"is_decoder=True: is not supported"),
     ],
 )
@@ -121,6 +146,31 @@ def test_parts_that_do_not_stack_are_named() -> None:
     tensors = {"q": torch.ones(2, 2), "k": torch.ones(3, 2), "v": torch.ones(2, 2)}
     with pytest.raises(UserError, match=r"here: k is 3×2, but q is 2×2"):
         to_ours([Line(("q", "k", "v"), "qkv")], tensors, "here")
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [
+        ("bert-plain", r"classifier\.bias and 1 more"),
+        ("gpt2-plain", r"score\.weight"),
+        ("albert-groups", r"classifier\.bias and 1 more"),
+    ],
+)
+def test_a_head_for_another_task_and_its_cure(name: str, head: str, tmp_path: Path) -> None:
+    kind, settings = CASES[name].kind, CASES[name].settings
+    build(Case(kind, "AutoModelForSequenceClassification", settings)).save_pretrained(tmp_path / "public")
+    refused(tmp_path / "public", rf"{head}\S*: is of no part that is read here.*AutoModel\.from_pretrained")
+    body = transformers.AutoModel.from_pretrained(tmp_path / "public").eval()
+    body.save_pretrained(tmp_path / "body")
+    given = rows((7, 4), "right", 0, 1)
+    found = ours(Case(kind, BODY), regard.load(tmp_path / "body", device="cpu"), given.tokens, given.real)
+    close(found, said(body, given.tokens, given.real), given.real)
+
+
+def test_an_encoder_alone(folder: Callable[[str], Path]) -> None:
+    path = folder("t5-plain")
+    weights(path, lambda all: {name: tensor for name, tensor in all.items() if not name.startswith("decoder.")})
+    refused(path, r"config\.json: is of an encoder alone \(T5EncoderModel\), which is not read")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

@@ -11,8 +11,6 @@ from regard.pretrained.encoder import (
     OLD_NORMS,
     SETTINGS,
     Encoder,
-    Table,
-    at_least_one,
     block,
     embeddings,
     read_settings,
@@ -20,7 +18,7 @@ from regard.pretrained.encoder import (
     write_settings,
 )
 from regard.pretrained.names import Line, both, line
-from regard.pretrained.public import Given
+from regard.pretrained.public import Given, Table
 
 ALBERT_SETTINGS: Table = {
     **SETTINGS,
@@ -63,10 +61,10 @@ def lines(config: BertConfig) -> list[Line]:
 
 def read(given: Given, names: frozenset[str]) -> BertConfig:
     config = read_settings(given, ALBERT_SETTINGS)
-    groups = at_least_one(given, "num_hidden_groups", 1)
+    groups = given.size("num_hidden_groups", 1)
     if config.layers % groups:
         raise given.wrong("num_hidden_groups", f"a divisor of num_hidden_layers={config.layers}")
-    config = replace(config, groups=groups, group_blocks=at_least_one(given, "inner_group_num", 1))
+    config = replace(config, groups=groups, group_blocks=given.size("inner_group_num", 1))
     return with_outputs(config, names, SIGNS, "predictions.decoder.weight", given)
 
 
@@ -84,6 +82,7 @@ def write(config: BertConfig) -> dict[str, Any]:
 
 ALBERT = Encoder(
     BertConfig,
+    ALBERT_SETTINGS,
     read,
     write,
     lines,

@@ -12,9 +12,7 @@ from regard.pretrained.encoder import (
     OLD_NORMS,
     SETTINGS,
     Encoder,
-    Table,
     always_gelu,
-    at_least_one,
     block,
     embeddings,
     read_settings,
@@ -22,7 +20,7 @@ from regard.pretrained.encoder import (
     write_settings,
 )
 from regard.pretrained.names import Line, both, line
-from regard.pretrained.public import Given, Public
+from regard.pretrained.public import Given, Public, Table
 
 # -- BERT (Devlin et al. 2019) ----------------------------------------------------------------------------------------
 
@@ -64,6 +62,7 @@ def write(config: BertConfig) -> dict[str, Any]:
 
 BERT = Encoder(
     BertConfig,
+    SETTINGS,
     read,
     write,
     lines,
@@ -123,6 +122,7 @@ def write_distil(config: BertConfig) -> dict[str, Any]:
 
 DISTILBERT = Public(
     BertConfig,
+    DISTIL_SETTINGS,
     read_distil,
     write_distil,
     distil_lines,
@@ -162,7 +162,7 @@ def electra_lines(config: BertConfig) -> list[Line]:
 
 def read_electra(given: Given, names: frozenset[str]) -> BertConfig:
     config = read_settings(given, ELECTRA_SETTINGS)
-    embed = at_least_one(given, "embedding_size", 128)
+    embed = given.size("embedding_size", 128)
     config = replace(config, embed=0 if embed == config.width else embed)
     config = with_outputs(config, names, ELECTRA_SIGNS, "generator_lm_head.weight", given)
     return always_gelu(config)
@@ -177,6 +177,7 @@ def write_electra(config: BertConfig) -> dict[str, Any]:
 
 ELECTRA = Public(
     BertConfig,
+    ELECTRA_SETTINGS,
     read_electra,
     write_electra,
     electra_lines,

@@ -25,7 +25,14 @@ from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Block, FeedForward, Shape, Stack
 from regard.models import Model, Transformer, TransformerConfig
 
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu-tanh": "GELUTanh", "silu": "SWISH", "tanh": "Tanh"}
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu-tanh": "GELUTanh",
+    "gelu-sigmoid": "GELUSigmoid",
+    "silu": "SWISH",
+    "tanh": "Tanh",
+}
 HAS: dict[str, tuple[object, ...]] = {  # what the engine has of each setting of which it does not have everything
     "positions": ("none", "sinusoidal", "sinusoidal-halves", "learned"),
     "score": ("scaled_dot", "dot"),

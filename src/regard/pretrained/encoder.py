@@ -11,9 +11,8 @@ from torch import Tensor
 from regard.models import BertConfig
 from regard.models.bert import OUTPUTS
 from regard.pretrained.names import Line, both
-from regard.pretrained.public import Given, Public, their_activation
+from regard.pretrained.public import Given, Public, Table, their_settings
 
-Table = Mapping[str, tuple[str, Any]]  # our setting → theirs, and what it is where a config.json leaves it out
 SETTINGS: Table = {
     "vocab": ("vocab_size", 30522),
     "width": ("hidden_size", 768),
@@ -66,22 +65,8 @@ def read_settings(given: Given, table: Table) -> BertConfig:
     given.expect("add_cross_attention", False, False)
     given.expect("position_embedding_type", "absolute", "absolute")
     given.expect("pruned_heads", {}, {})
-    found = {ours: _read(given, theirs, default) for ours, (theirs, default) in table.items()}
-    if found["width"] % found["heads"]:
-        raise given.wrong(table["heads"][0], f"a divisor of {table['width'][0]}={found['width']}")
-    found["mask"] = -1 if given.get(MASK) is None else given.whole(MASK)
-    return replace(BertConfig(segments=0, outputs=()), **found, specials=_specials(given))
-
-
-def _read(given: Given, name: str, default: Any) -> Any:
-    if isinstance(default, str):
-        return given.activation(name, default)
-    if isinstance(default, float):
-        number = given.number(name, default)
-        if not 0 <= number < 1:
-            raise given.wrong(name, "at least 0 and below 1")
-        return number
-    return at_least_one(given, name, default)
+    mask = -1 if given.get(MASK) is None else given.whole(MASK)
+    return BertConfig(**{"segments": 0} | given.those_of(table), outputs=(), mask=mask, specials=_specials(given))
 
 
 def _specials(given: Given) -> tuple[int, ...]:
@@ -91,24 +76,9 @@ def _specials(given: Given) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def at_least_one(given: Given, name: str, default: int) -> int:
-    value = given.whole(name, default)
-    if value < 1:
-        raise given.wrong(name, "at least 1")
-    return value
-
-
 def write_settings(config: BertConfig, table: Table) -> dict[str, Any]:
-    """The settings that the table names, in their words.
-
-    What a type has no word for is left out, and what it does not allow is written as the nearest that it does: both are
-    found when the settings are read back.
-    """
-    written = {theirs: getattr(config, ours) for ours, (theirs, _) in table.items()}
-    heads, activation = table["heads"][0], table["activation"][0]
-    written[activation] = their_activation(config.activation)
-    if config.width % config.heads:
-        written[heads] = 1
+    """The settings that the table names, in their words, and what training needs to know."""
+    written = their_settings(config, table)
     if "segments" in table:
         written[table["segments"][0]] = max(config.segments, 1)
     written["tie_word_embeddings"] = config.tied

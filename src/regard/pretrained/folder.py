@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.checkpoint import load_tensors, read_json
 from regard.errors import UserError, nearest
+from regard.layers.start import Undrawn
 from regard.models import Model, ModelConfig
 from regard.pretrained.names import Line, to_ours, told
 from regard.pretrained.public import Given, Public
@@ -48,7 +49,8 @@ def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = Fal
     config = _read_config(public, Given(path / "config.json", settings), frozenset(tensors))
     lines = public.lines(config)
     ours = to_ours(lines, tensors, path)
-    model = config.build()
+    with Undrawn():
+        model = config.build()
     _check_shapes(model, ours, lines, path)
     model.load_state_dict(ours)
     return model
@@ -60,7 +62,7 @@ def _read_config(public: Public, given: Given, names: frozenset[str]) -> ModelCo
     except UserError as error:  # of our settings, which do not know the file that they came from
         if str(error).startswith(str(given.path)):
             raise
-        raise UserError(f"{given.path}: {error}") from error
+        raise UserError(f"{given.path}: {public.reworded(str(error))}; restore the file.") from error
 
 
 def read_weights(path: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
@@ -94,7 +96,7 @@ def _pickled(path: Path, allowed: bool) -> dict[str, Tensor]:
     if not allowed:
         raise UserError(
             f"{path}: pickled weights can run code when they are opened; use a checkpoint with {WEIGHTS}, "
-            "or say --allow-pickle to read nothing but tensors from it."
+            "or say --allow-pickle (allow_pickle=True in Python) to read nothing but tensors from it."
         )
     try:
         with warnings.catch_warnings(action="ignore"):  # what it says of odd files is said below

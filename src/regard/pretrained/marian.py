@@ -12,11 +12,29 @@ from torch import Tensor
 from regard.layers.positions import sinusoids
 from regard.models import TransformerConfig
 from regard.pretrained.names import Line, both, layered, line
-from regard.pretrained.public import Given, Public, their_activation, their_heads
+from regard.pretrained.public import Given, Public, Table, their_heads, their_settings
 
-SIZES = {"layers": 12, "attention_heads": 16, "ffn_dim": 4096}  # where a config.json leaves them out
+COMMON: Table = {
+    "width": ("d_model", 1024),
+    "layers": ("encoder_layers", 12),
+    "heads": ("encoder_attention_heads", 16),
+    "inner": ("encoder_ffn_dim", 4096),
+    "decoder_layers": ("decoder_layers", 12),
+    "decoder_heads": ("decoder_attention_heads", 16),
+    "decoder_inner": ("decoder_ffn_dim", 4096),
+    "activation": ("activation_function", "gelu"),
+    "context": ("max_position_embeddings", 1024),
+    "dropout": ("dropout", 0.1),
+    "attention_dropout": ("attention_dropout", 0.0),
+    "feed_dropout": ("activation_dropout", 0.0),
+}
+MARIAN_SETTINGS: Table = {
+    **COMMON,
+    "source_vocab": ("vocab_size", 58101),
+    "target_vocab": ("decoder_vocab_size", None),
+}
+PEGASUS_SETTINGS: Table = {**COMMON, "source_vocab": ("vocab_size", 50265)}
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
-VOCABS = {"post": 58101, "pre": 50265}
 
 
 def _stack(side: str, layers: int) -> list[Line]:
@@ -68,41 +86,28 @@ def _read(given: Given, names: frozenset[str], norm_place: str) -> TransformerCo
         given.expect(name, name.startswith("static"), name.startswith("static"))
     given.expect("normalize_before", norm_place == "pre", norm_place == "pre")
     given.expect("add_final_layer_norm", norm_place == "pre", norm_place == "pre")
-    layers, heads, inner = (given.whole(f"encoder_{name}", usual) for name, usual in SIZES.items())
-    decoder = [given.whole(f"decoder_{name}", usual) for name, usual in SIZES.items()]
-    others = [0 if other == own else other for other, own in zip(decoder, (layers, heads, inner))]
-    source_vocab = given.whole("vocab_size", VOCABS[norm_place])
-    target_vocab = source_vocab if given.get("decoder_vocab_size") is None else given.whole("decoder_vocab_size")
+    found = given.those_of(PEGASUS_SETTINGS if norm_place == "pre" else MARIAN_SETTINGS)
+    for name in ("layers", "heads", "inner"):
+        if found[f"decoder_{name}"] == found[name]:
+            del found[f"decoder_{name}"]
     one, own_head = "model.shared.weight" in names, "lm_head.weight" in names
     shared = {(True, False): "all", (True, True): "sides", (False, False): "target", (False, True): "none"}
     return TransformerConfig(
-        source_vocab=source_vocab,
-        target_vocab=target_vocab,
-        width=given.whole("d_model", 1024),
-        heads=heads,
-        layers=layers,
-        inner=inner,
-        decoder_layers=others[0],
-        decoder_heads=others[1],
-        decoder_inner=others[2],
-        activation=given.activation("activation_function", "gelu"),
+        **{"target_vocab": found["source_vocab"]} | found,
         norm_place=norm_place,
         epsilon=1e-5,
         positions="sinusoidal-halves",
-        context=given.whole("max_position_embeddings", 1024),
         shared=shared[one, own_head],
         scaled=given.truth("scale_embedding", False),
         readout_bias="final_logits_bias" in names,
-        dropout=given.number("dropout", 0.1),
-        attention_dropout=given.number("attention_dropout", 0.0),
-        feed_dropout=given.number("activation_dropout", 0.0),
     )
 
 
 def _write_marian(config: TransformerConfig) -> dict[str, Any]:
     return {
-        **_write(config, "marian", "MarianMTModel"),
-        "decoder_vocab_size": config.target_vocab,
+        **_write(config, MARIAN_SETTINGS),
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
         "share_encoder_decoder_embeddings": config.shared in ("all", "sides"),
     }
 
@@ -120,31 +125,27 @@ def _unread(config: TransformerConfig) -> dict[str, Tensor]:
     return _tables(config) | unread
 
 
-def _write(config: TransformerConfig, kind: str, architecture: str) -> dict[str, Any]:
-    decoder = config.decoder
+def _write_pegasus(config: TransformerConfig) -> dict[str, Any]:
     return {
-        "model_type": kind,
-        "architectures": [architecture],
-        "is_encoder_decoder": True,
-        "vocab_size": config.source_vocab,
-        "d_model": config.width,
-        "encoder_layers": config.layers,
-        "encoder_attention_heads": their_heads(config),
-        "encoder_ffn_dim": config.inner,
-        "decoder_layers": decoder.layers,
-        "decoder_attention_heads": their_heads(decoder),
-        "decoder_ffn_dim": decoder.inner,
-        "activation_function": their_activation(config.activation),
-        "max_position_embeddings": config.context,
-        "tie_word_embeddings": config.shared in ("all", "target"),
-        "scale_embedding": config.scaled,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.feed_dropout,
+        **_write(config, PEGASUS_SETTINGS),
+        "model_type": "pegasus",
+        "architectures": ["PegasusForConditionalGeneration"],
     }
 
 
-IGNORED = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+def _write(config: TransformerConfig, table: Table) -> dict[str, Any]:
+    decoder = config.decoder
+    return {
+        "is_encoder_decoder": True,
+        **their_settings(config, table),
+        "decoder_layers": decoder.layers,
+        "decoder_attention_heads": their_heads(decoder),
+        "decoder_ffn_dim": decoder.inner,
+        "tie_word_embeddings": config.shared in ("all", "target"),
+        "scale_embedding": config.scaled,
+    }
+
+
 COPIES = {
     "model.encoder.embed_tokens.weight": "model.shared.weight",
     "model.decoder.embed_tokens.weight": "model.shared.weight",
@@ -167,6 +168,7 @@ class Sided(Public):
 
 MARIAN = Sided(
     TransformerConfig,
+    MARIAN_SETTINGS,
     lambda given, names: _read(given, names, "post"),
     _write_marian,
     lines,
@@ -178,8 +180,9 @@ MARIAN = Sided(
 )
 PEGASUS = Sided(
     TransformerConfig,
+    PEGASUS_SETTINGS,
     lambda given, names: _read(given, names, "pre"),
-    lambda config: _write(config, "pegasus", "PegasusForConditionalGeneration"),
+    _write_pegasus,
     lines,
     prefix="model.",
     heads=HEADS,

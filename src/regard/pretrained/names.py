@@ -65,16 +65,16 @@ def layered(lines: Iterable[Line], layers: int) -> list[Line]:
 def to_ours(lines: Sequence[Line], tensors: Mapping[str, Tensor], path: object) -> dict[str, Tensor]:
     """Their tensors under our names. Every one of theirs must have a line, and every line its tensors."""
     known = {name for one in lines for name in one.theirs}
+    if left := sorted(set(tensors) - known):
+        more = f" and {len(left) - 1} more" * (len(left) > 1)
+        raise UserError(
+            f"{path}: {left[0]}{more}: is of no part that is read here: of another model than its config.json, or a "
+            "head for another task; save it without: transformers.AutoModel.from_pretrained(THIS).save_pretrained(NEW)."
+        )
     for one in lines:
         for name in one.theirs:
             if name not in tensors:
                 raise UserError(f"{path}: the tensor {name} is missing; download or export the checkpoint again.")
-    if left := sorted(set(tensors) - known):
-        more = f" and {len(left) - 1} more" * (len(left) > 1)
-        raise UserError(
-            f"{path}: {left[0]}{more}: is of no part that is read here; "
-            "its config.json is of another model, or this is a head for another task."
-        )
     for one in lines:
         _check_alike(one, tensors, path)
     return {one.ours: one.join(tensors) for one in lines}

@@ -6,10 +6,11 @@ from typing import Any
 
 from regard.errors import UserError
 from regard.models import GptConfig
-from regard.pretrained.gpt2 import BLOCK, write_common
+from regard.pretrained.gpt2 import BLOCK, COMMON
 from regard.pretrained.names import Line, layered, line
-from regard.pretrained.public import Given, Public
+from regard.pretrained.public import Given, Public, Table, their_settings
 
+SETTINGS: Table = {**COMMON, "vocab": ("vocab_size", 40478), "context": ("n_positions", 512)}
 ACTIVATIONS = {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"}  # their gelu is an approximation
 
 
@@ -27,19 +28,12 @@ def read(given: Given, names: frozenset[str]) -> GptConfig:
     afn = given.get("afn", "gelu")
     if afn not in ACTIVATIONS:
         raise UserError(f"{given.path}: afn={afn}: is not supported, only {', '.join(ACTIVATIONS)} are.")
-    width = given.whole("n_embd", 768)
+    found = given.those_of(SETTINGS)
     return GptConfig(
-        vocab=given.whole("vocab_size", 40478),
-        width=width,
-        heads=given.heads("n_head", 12, width),
-        layers=given.whole("n_layer", 12),
-        inner=4 * width,
+        **found,
+        inner=4 * found["width"],
         activation=ACTIVATIONS[afn],
         norm_place="post",
-        epsilon=given.number("layer_norm_epsilon", 1e-5),
-        context=given.whole("n_positions", 512),
-        dropout=given.number("resid_pdrop", 0.1),
-        attention_dropout=given.number("attn_pdrop", 0.1),
         tied="lm_head.weight" not in names and given.truth("tie_word_embeddings", True),
     )
 
@@ -48,13 +42,16 @@ def write(config: GptConfig) -> dict[str, Any]:
     return {
         "model_type": "openai-gpt",
         "architectures": ["OpenAIGPTLMHeadModel"],
-        **write_common(config),
+        **their_settings(config, SETTINGS),
+        "embd_pdrop": config.dropout,
+        "tie_word_embeddings": config.tied,
         "afn": next((theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation), "gelu"),
     }
 
 
 OPENAI_GPT = Public(
     GptConfig,
+    SETTINGS,
     read,
     write,
     lines,

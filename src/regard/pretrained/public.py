@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -17,11 +18,13 @@ from regard.models import ModelConfig
 from regard.pretrained.names import Line
 
 Settings = Mapping[str, Any]  # what a config.json holds
+Table = Mapping[str, tuple[str, Any]]  # our setting → theirs, and what it is where a config.json leaves it out
 ACTIVATIONS = {  # their name → ours; the first of several is the one that is written
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
     "gelu_fast": "gelu-tanh",
+    "quick_gelu": "gelu-sigmoid",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
@@ -33,12 +36,13 @@ ACTIVATIONS = {  # their name → ours; the first of several is the one that is 
 class Public:
     """A type of public checkpoint.
 
-    ``read`` makes our settings of a config.json and of the names of the tensors that are there (a file without a head
-    is a model without one); ``write`` makes a config.json of our settings; ``lines`` is the table of names for given
-    settings.
+    ``settings`` is the table of those that have another name and nothing more; ``read`` makes our settings of a
+    config.json and of the names of the tensors that are there (a file without a head is a model without one); ``write``
+    makes a config.json of our settings; ``lines`` is the table of names for given settings.
     """
 
     config: type[ModelConfig]
+    settings: Table
     read: Callable[[Given, frozenset[str]], ModelConfig]
     write: Callable[[Any], dict[str, Any]]
     lines: Callable[[Any], Sequence[Line]]
@@ -56,7 +60,12 @@ class Public:
         names = frozenset(name for one in self.lines(config) for name in one.theirs)
         return self.read(Given(Path("config.json"), self.write(config)), names)
 
-    def set_to(self, settings: Settings) -> Public:
+    def reworded(self, error: str) -> str:
+        """What is wrong with a setting of ours, said of the one of theirs; the cure, to choose another, is left out."""
+        wrong, _, _ = error.partition(";")
+        return re.sub(r"model\.(\w+)", lambda name: self.settings.get(name[1], (name[1], None))[0], wrong)
+
+    def set_to(self, settings: Settings) -> Self:
         """The type under the settings of a config.json: where they tie nothing, an equal tensor is still no copy."""
         return self if settings.get("tie_word_embeddings", True) is not False else replace(self, copies={})
 
@@ -91,18 +100,31 @@ class Given:
     path: Path
     settings: Settings
 
-    def whole(self, name: str, default: int | None = None) -> int:
+    def those_of(self, table: Table) -> dict[str, Any]:
+        """Our settings by a table; those without a default are there only where the file has them."""
+        present = {ours: one for ours, one in table.items() if one[1] is not None or self.get(one[0]) is not None}
+        return {ours: self._of_kind(theirs, default) for ours, (theirs, default) in present.items()}
+
+    def _of_kind(self, name: str, default: Any) -> Any:
+        """What a default is, the setting has to be: an activation, a fraction or a size."""
+        if isinstance(default, str):
+            return self.activation(name, default)
+        return self.fraction(name, default) if isinstance(default, float) else self.size(name, default)
+
+    def size(self, name: str, default: int | None = None) -> int:
+        return self.whole(name, default, least=1)
+
+    def whole(self, name: str, default: int | None = None, least: int = 0) -> int:
         value = self._get(name, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise self.wrong(name, "a whole number")
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise self.wrong(name, f"a whole number of at least {least}")
         return value
 
-    def heads(self, name: str, default: int, width: int) -> int:
-        """How many heads share out a width."""
-        heads = self.whole(name, default)
-        if heads == 0 or width % heads:
-            raise self.wrong(name, f"a divisor of the width, {width}")
-        return heads
+    def fraction(self, name: str, default: float) -> float:
+        value = self.number(name, default)
+        if not 0 <= value < 1:
+            raise self.wrong(name, "at least 0 and below 1")
+        return value
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._get(name, default)
@@ -139,6 +161,15 @@ class Given:
         if value is None:
             raise self.wrong(name, "given")
         return value
+
+
+def their_settings(config: Any, table: Table) -> dict[str, Any]:
+    """The settings of a table in their words; what a type does not allow is found when they are read back."""
+    found = {theirs: getattr(config, ours) for ours, (theirs, _) in table.items()}
+    found[table["heads"][0]] = config.heads if "head_width" in table else their_heads(config)
+    if "activation" in table:
+        found[table["activation"][0]] = their_activation(config.activation)
+    return found
 
 
 def their_heads(shape: Shape) -> int:

@@ -17,7 +17,6 @@ from regard.pretrained.encoder import (
     OLD_NORMS,
     SETTINGS,
     Encoder,
-    Table,
     always_gelu,
     block,
     embeddings,
@@ -26,7 +25,7 @@ from regard.pretrained.encoder import (
     write_settings,
 )
 from regard.pretrained.names import Line, both, line
-from regard.pretrained.public import Given
+from regard.pretrained.public import Given, Table
 
 ROBERTA_SETTINGS: Table = {**SETTINGS, "vocab": ("vocab_size", 50265)}
 SIGNS = {"masked": "lm_head.", "pooled": "roberta.pooler."}
@@ -78,6 +77,7 @@ def writer(kind: str, name: str) -> Callable[[BertConfig], dict[str, Any]]:
 def _encoder(kind: str, name: str, settings: Table) -> Encoder:
     return Encoder(
         BertConfig,
+        settings,
         reader(settings),
         writer(kind, name),
         lines,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.layers.start import Undrawn
 from regard.models import Transformer, TransformerConfig
 
 # Parts by the side on which they touch the states: what they read stands in their columns, what they write in rows.
@@ -77,6 +78,7 @@ def _filled(matrix: Tensor, rows: int) -> Tensor:
 
 
 def _built(config: TransformerConfig, weights: dict[str, Tensor]) -> Transformer:
-    model = config.build()
+    with Undrawn():
+        model = config.build()
     model.load_state_dict(weights)
     return model.eval()

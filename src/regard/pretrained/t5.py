@@ -7,8 +7,24 @@ from typing import Any
 from regard.errors import UserError
 from regard.models import TransformerConfig
 from regard.pretrained.names import Line, layered, line
-from regard.pretrained.public import Given, Public
+from regard.pretrained.public import Given, Public, Table, their_settings
 
+SETTINGS: Table = {  # of several that are one of theirs, the last is the one that is written
+    "source_vocab": ("vocab_size", 32128),
+    "target_vocab": ("vocab_size", 32128),
+    "width": ("d_model", 512),
+    "heads": ("num_heads", 8),
+    "head_width": ("d_kv", 64),
+    "layers": ("num_layers", 6),
+    "decoder_layers": ("num_decoder_layers", None),
+    "inner": ("d_ff", 2048),
+    "epsilon": ("layer_norm_epsilon", 1e-6),
+    "buckets": ("relative_attention_num_buckets", 32),
+    "furthest": ("relative_attention_max_distance", 128),
+    "attention_dropout": ("dropout_rate", 0.1),
+    "feed_dropout": ("dropout_rate", 0.1),
+    "dropout": ("dropout_rate", 0.1),
+}
 FEEDS = {  # their feed_forward_proj → our activation, gated or not
     "relu": ("relu", False),
     "gelu": ("gelu", False),
@@ -68,39 +84,26 @@ def read(given: Given, names: frozenset[str]) -> TransformerConfig:
     proj = given.get("feed_forward_proj", "relu")
     if proj not in FEEDS:
         raise UserError(f"{given.path}: feed_forward_proj={proj}: is not supported, only {', '.join(FEEDS)} are.")
-    if names and not any(name.startswith("decoder.") for name in names):
-        raise UserError(
-            f"{given.path.parent}: is an encoder alone (T5EncoderModel), which is not read; give a whole T5."
-        )
+    sides = {name.partition(".")[0] for name in names}
+    if "encoder" in sides and "decoder" not in sides:
+        raise UserError(f"{given.path}: is of an encoder alone (T5EncoderModel), which is not read; give a whole T5.")
     activation, gated = FEEDS[proj]
-    width, layers = given.whole("d_model", 512), given.whole("num_layers", 6)
-    tied = given.get("tie_word_embeddings", True)
-    decoder_layers = given.get("num_decoder_layers") or layers
+    found = given.those_of(SETTINGS)
+    if found.get("decoder_layers") == found["layers"]:
+        del found["decoder_layers"]
+    tied = given.truth("tie_word_embeddings", True)
     return TransformerConfig(
-        source_vocab=given.whole("vocab_size", 32128),
-        target_vocab=given.whole("vocab_size", 32128),
-        width=width,
-        heads=given.whole("num_heads", 8),
-        head_width=given.whole("d_kv", 64),
-        layers=layers,
-        decoder_layers=0 if decoder_layers == layers else decoder_layers,
-        inner=given.whole("d_ff", 2048),
+        **found,
         activation=activation,
         gated=gated,
         norm="rms",
-        epsilon=given.number("layer_norm_epsilon", 1e-6),
         attention_bias=False,
         feed_bias=False,
         score="dot",
         positions="t5",
-        buckets=given.whole("relative_attention_num_buckets", 32),
-        furthest=given.whole("relative_attention_max_distance", 128),
         shared="sides" if "lm_head.weight" in names else "all",
         scaled=False,
-        readout_scale=width**-0.5 if given.get("scale_decoder_outputs", tied is not False) else 1.0,
-        dropout=given.number("dropout_rate", 0.1),
-        attention_dropout=given.number("dropout_rate", 0.1),
-        feed_dropout=given.number("dropout_rate", 0.1),
+        readout_scale=found["width"] ** -0.5 if given.truth("scale_decoder_outputs", tied) else 1.0,
     )
 
 
@@ -111,18 +114,10 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "model_type": "t5",
         "architectures": ["T5ForConditionalGeneration"],
         "is_encoder_decoder": True,
-        "vocab_size": config.target_vocab,
-        "d_model": config.width,
-        "num_heads": config.heads,
+        **their_settings(config, SETTINGS),
         "d_kv": config.head,
-        "num_layers": config.layers,
-        "num_decoder_layers": config.decoder_layers or config.layers,
-        "d_ff": config.inner,
+        "num_decoder_layers": config.decoder.layers,
         "feed_forward_proj": proj,
-        "layer_norm_epsilon": config.epsilon,
-        "relative_attention_num_buckets": config.buckets,
-        "relative_attention_max_distance": config.furthest,
-        "dropout_rate": config.dropout,
         "tie_word_embeddings": config.shared == "all",
         "scale_decoder_outputs": scaled,
     }
@@ -130,6 +125,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
 
 T5 = Public(
     TransformerConfig,
+    SETTINGS,
     read,
     write,
     lines,

@@ -12,8 +12,22 @@ from torch import Tensor
 
 from regard.models import GptConfig
 from regard.pretrained.names import Line, both, layered, line
-from regard.pretrained.public import Given, Public
+from regard.pretrained.public import Given, Public, Table, their_settings
 
+SETTINGS: Table = {  # of two that are one of theirs, the last is the one that is written
+    "vocab": ("vocab_size", 267735),
+    "width": ("d_model", 1024),
+    "embed": ("d_embed", 1024),
+    "heads": ("n_head", 16),
+    "head_width": ("d_head", 64),
+    "layers": ("n_layer", 18),
+    "inner": ("d_inner", 4096),
+    "epsilon": ("layer_norm_epsilon", 1e-5),
+    "feed_dropout": ("dropout", 0.1),
+    "dropout": ("dropout", 0.1),
+    "attention_dropout": ("dropatt", 0.0),
+    "divide": ("div_val", 4),
+}
 SCORE = "stack.blocks.{}.attention.read.score"
 BIASES = {"r_w_bias": "content", "r_r_bias": "position"}  # u and v of the paper's section 3.3
 BLOCK = [
@@ -66,29 +80,22 @@ def read(given: Given, names: frozenset[str]) -> GptConfig:
     given.expect("attn_type", 0, 0)
     if given.number("sample_softmax", -1) > 0:
         given.expect("sample_softmax", -1, -1)
-    memory, width, embed = given.whole("mem_len", 1600), given.whole("d_model", 1024), given.whole("d_embed", 1024)
-    windowed, before = given.truth("same_length", True), given.truth("pre_lnorm", False)
+    memory, windowed = given.whole("mem_len", 1600), given.truth("same_length", True)
     if windowed and memory < 2:
         raise given.wrong("mem_len", "at least 2 where same_length is true")
     cutoffs, own = _clusters(given, names)
-    dropout = given.number("dropout", 0.1)
+    before = given.truth("pre_lnorm", False)
+    found = given.those_of(SETTINGS)
+    if found["embed"] == found["width"]:
+        del found["embed"]
     return GptConfig(
-        vocab=given.whole("vocab_size", 267735),
-        width=width,
-        heads=given.whole("n_head", 16),
-        head_width=given.whole("d_head", 64),
-        layers=given.whole("n_layer", 18),
-        inner=given.whole("d_inner", 4096),
+        **found,
         activation="relu",
         norm_place="pre" if before else "post",
         last_norm=not before,
-        epsilon=given.number("layer_norm_epsilon", 1e-5),
         attention_bias=False,
         positions="xl",
         windows=(memory - 1,) if windowed else (),
-        dropout=dropout,
-        attention_dropout=given.number("dropatt", 0.0),
-        feed_dropout=dropout,
         tied="crit.out_layers.0.weight" not in names and given.truth("tie_word_embeddings", True),
         scaled=True,
         memory=memory,
@@ -97,8 +104,6 @@ def read(given: Given, names: frozenset[str]) -> GptConfig:
         shared_biases=not given.truth("untie_r", True),
         softmax="adaptive",
         cutoffs=cutoffs,
-        divide=given.whole("div_val", 4),
-        embed=0 if embed == width else embed,
         projections=own,
     )
 
@@ -120,26 +125,18 @@ def write(config: GptConfig) -> dict[str, Any]:
     return {
         "model_type": "transfo-xl",
         "architectures": ["TransfoXLLMHeadModel"],
-        "vocab_size": config.vocab,
+        **their_settings(config, SETTINGS),
         "cutoffs": list(config.cutoffs),
-        "d_model": config.width,
         "d_embed": config.embed or config.width,
-        "n_head": config.heads,
         "d_head": config.head,
-        "d_inner": config.inner,
-        "div_val": config.divide,
         "pre_lnorm": config.norm_place == "pre",
-        "n_layer": config.layers,
         "mem_len": config.memory,
         "clamp_len": config.clamp or -1,
         "same_length": config.memory > 1 and config.windows == (config.memory - 1,),
         "attn_type": 0,
         "sample_softmax": -1,
         "adaptive": True,
-        "dropout": config.dropout,
-        "dropatt": config.attention_dropout,
         "untie_r": not config.shared_biases,
-        "layer_norm_epsilon": config.epsilon,
         "tie_projs": [i not in config.projections for i in range(len(config.cutoffs) + 1)],
         "tie_word_embeddings": config.tied,
     }
@@ -179,6 +176,7 @@ def _originals(name: str) -> tuple[str, ...]:
 
 TRANSFO_XL = TransfoXL(
     GptConfig,
+    SETTINGS,
     read,
     write,
     lines,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.config import from_json, override, to_json, tree
+from regard.config import from_json, override, to_json, tree, written
 from regard.errors import UserError
 
 
@@ -266,9 +266,10 @@ def test_an_unnamed_dataclass_is_our_own_mistake() -> None:
 def test_the_tree_is_shown_with_types_and_comments() -> None:
     rows = {row.name: row for row in tree(Work())}
     assert list(rows)[:4] == ["model.width", "model.heads", "model.score", "plan.steps"]
-    assert rows["model.width"] == ("model.width", 64, "a whole number", "how wide it stands")
+    assert rows["model.width"] == ("model.width", 64, "a whole number", "how wide it stands", ())
     assert rows["model.heads"].comment == ""
     assert rows["model.score"].type == "one of dot, general"
+    assert rows["model.score"].choices == ("dot", "general")
     assert rows["plan.rate"].comment == "per step  # and per row"
     assert rows["plan.minutes"].type == "a finite number or none"
     assert rows["plan.betas"].comment == "the two averages"
@@ -277,7 +278,32 @@ def test_the_tree_is_shown_with_types_and_comments() -> None:
 def test_the_tree_is_shown_without_source() -> None:
     space: dict[str, Any] = {"__name__": "nowhere"}
     exec("import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Bare:\n    width: int = 3  # lost\n", space)
-    assert tree(space["Bare"]()) == [("width", 3, "a whole number", "")]
+    assert tree(space["Bare"]()) == [("width", 3, "a whole number", "", ())]
+
+
+def test_a_name_that_stands_in_a_part_is_found_there() -> None:
+    with pytest.raises(UserError, match=r'^steps=3: no such setting\. Did you mean "plan\.steps"\?'):
+        override(Work(), ["steps=3"], KINDS)
+    with pytest.raises(UserError, match=r'Did you mean "model\.note" or "plan\.note"\?'):
+        override(Signed(), ["note=3"], {**KINDS, "noted": Noted})
+
+
+def test_a_value_is_written_as_it_is_read() -> None:
+    for setting in ("plan.quiet=true", "plan.minutes=none", "plan.betas=0.5,0.25", "plan.languages=", "plan.steps=7"):
+        name, _, value = setting.partition("=")
+        field = name.removeprefix("plan.")
+        assert written(getattr(override(Work(), [setting], KINDS).plan, field)) == value
+
+
+@dataclass(frozen=True)
+class Noted:
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Signed:
+    model: Noted = Noted()
+    plan: Plan = Plan()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Setting(NamedTuple):
     value: Any
     type: str  # what may be written there, in words
     comment: str  # what stands after # on the field's line
+    choices: tuple[str, ...] = ()  # where only some words may stand there
 
 
 def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
@@ -65,6 +66,13 @@ def from_json(obj: Any, kinds: Kinds) -> Any:
     return _node_from_json(obj, tuple(_classes(kinds).values()), kinds, "")
 
 
+def written(value: Any) -> str:
+    """A value as it is written after the equals sign of a setting."""
+    if isinstance(value, tuple):
+        return ",".join(map(written, value))
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def tree(config: Any) -> list[Setting]:
     """Every leaf of the tree in the order of its fields."""
     return _leaves(config, "")
@@ -79,7 +87,9 @@ def _leaves(config: Any, place: str) -> list[Setting]:
             found += _leaves(value, name)
         else:
             comment = _comments(kind).get(field.name, "")
-            found.append(Setting(name, value, _expected(_hints(kind)[field.name]), comment))
+            hint = _hints(kind)[field.name]
+            choices = tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
+            found.append(Setting(name, value, _expected(hint), comment, choices))
     return found
 
 
@@ -145,9 +155,15 @@ def _apply(draft: _Draft, setting: str, kinds: Kinds) -> None:
 
 def _known(draft: _Draft, name: str, place: str, setting: str) -> None:
     known = [field.name for field in _fields(draft.kind)]
-    if name not in known:
-        near = nearest(_join(place, name), [_join(place, other) for other in known])
-        raise UserError(f"{setting}: no such setting.{near}")
+    if name in known:
+        return
+    parts = {part: node for part, node in draft.values.items() if isinstance(node, _Draft)}
+    below = [part for part, node in parts.items() if name in (field.name for field in _fields(node.kind))]
+    if below:  # steps=400 for plan.steps=400
+        meant = " or ".join(f'"{_join(_join(place, part), name)}"' for part in below)
+        raise UserError(f"{setting}: no such setting. Did you mean {meant}?")
+    near = nearest(_join(place, name), [_join(place, other) for other in known])
+    raise UserError(f"{setting}: no such setting.{near}")
 
 
 def _from_text(setting: str, text: str, hint: Any, kinds: Kinds) -> Any:

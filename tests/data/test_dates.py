@@ -163,7 +163,7 @@ def test_the_seed_decides() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"languages": ("en", "xq")}, 'no locale "xq"'),
+        ({"languages": ("en", "xq")}, "data.languages=xq: Babel has no such locale"),
         ({"languages": ()}, "data.languages is empty"),
         ({"last_year": 2050}, "use at most 2049"),
         ({"first_year": 2049, "last_year": 1950}, "data.first_year=2049"),

@@ -260,6 +260,28 @@ def test_targets_of_marian_are_cut_by_their_own_model(made: Callable[[str], Case
     assert 0 not in case.ours.marks.silent
 
 
+def test_a_marian_of_a_tokenizer_json_alone(made: Callable[[str], Case], tmp_path: Path) -> None:
+    """As a fast tokenizer saves it: one vocabulary, read and said alike."""
+    case = made("marian")
+    vocab = json.loads((case.folder / "vocab.json").read_text(encoding="utf-8"))
+    scores = dict(scored((case.folder / "source.spm").read_bytes()))
+    names = sorted(vocab, key=vocab.__getitem__)
+    inner = rust.Tokenizer(models.Unigram([(name, scores.get(name, -99.0)) for name in names], 1))
+    inner.pre_tokenizer = pre_tokenizers.Metaspace()
+    roles = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **roles).save_pretrained(tmp_path)
+    source, target = read_tokenizers(tmp_path, case.config)
+    assert source is not None
+    assert target.marks == source.marks == case.ours.marks
+    for text in ("The ferry leaves at seven", "leaves at"):
+        assert source.encode(text) == case.expected(text)
+        assert target.decode(source.framed(source.encode(text))) == text
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"separate_vocabs": True}))
+    with pytest.raises(UserError, match=r"source\.spm is missing; put it there\.$"):
+        read_tokenizers(tmp_path, case.config)
+
+
 def test_marks_of_each_family(made: Callable[[str], Case]) -> None:
     assert made("bert").ours.marks == Marks(pad=0, begin=2, end=3, unknown=1, mask=4, before=2, after=3)
     assert made("gpt2").ours.marks == Marks(pad=0, begin=0, end=0)

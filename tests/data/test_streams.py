@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.config import from_json, override, to_json
 from regard.data.large import compact
 from regard.data.streams import (
     Book,
@@ -25,6 +26,7 @@ from regard.data.streams import (
 )
 from regard.data.tokenizers import UNK, train_tokenizer
 from regard.errors import UserError
+from regard.recipes import KINDS, find_recipe
 
 TEXT = compact(np.arange(1000) % 97 + 4, 200)  # neighbours tell where in the text a window stands
 
@@ -161,6 +163,18 @@ def test_shakespeare_is_found_packed_or_not(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / "tinyshakespeare" / name).write_bytes(pack(f"{name}\n".encode() * 10))
         corpus = Shakespeare().load()
         assert joined(corpus.train) + joined(corpus.valid) == f"{name}\n" * 10
+
+
+def test_the_plays_recipes_read_another_text(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("so it goes. " * 20, encoding="utf-8")
+    (tmp_path / "other.txt").write_text("so it went.", encoding="utf-8")
+    settings = [f"data.train={tmp_path / 'mine.txt'}", f"data.valid={tmp_path / 'other.txt'}"]
+    recipe = override(find_recipe("shakespeare-cpu"), settings, KINDS)
+    corpus = recipe.data.load()
+    assert joined(corpus.train) == "so it goes. " * 20
+    assert joined(corpus.valid) == "so it went."
+    assert (getattr(recipe.data, "files", None), Shakespeare().files) == ((), ("tinyshakespeare/input.txt",))
+    assert from_json(to_json(recipe, KINDS), KINDS) == recipe
 
 
 @needs_data

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from regard.data.marks import Marks
@@ -57,6 +57,39 @@ def test_subwords_restore_text_of_seen_characters(subwords: Tokenizer, text: str
     assert not {PAD, BOS, EOS} & set(tokens)
 
 
+@pytest.fixture(scope="module")
+def bytewise() -> Tokenizer:
+    return train_tokenizer("byte-bpe", LINES * 3, vocab=300)
+
+
+@settings(deadline=None)
+@given(text=st.text(max_size=60))
+@example("")
+@example("  η γάτα\t😀👩‍🚀 \x00\x1b\r\n\N{NO-BREAK SPACE} é e\N{COMBINING ACUTE ACCENT} ")
+@example("< pad >< bos ><unk> \N{REPLACEMENT CHARACTER}")
+def test_bytes_restore_any_text_though_they_never_saw_it(bytewise: Tokenizer, text: str) -> None:
+    tokens = bytewise.encode(text)
+    assert bytewise.decode(tokens) == text
+    assert not {PAD, BOS, EOS} & set(tokens)
+
+
+def test_bytes_are_all_there_and_none_is_unknown(bytewise: Tokenizer) -> None:
+    assert bytewise.marks == Marks(PAD, BOS, EOS)
+    assert bytewise.size == 300
+    assert train_tokenizer("byte-bpe", [], vocab=10).size == 3 + 256  # the alphabet is never cut
+    emoji = train_tokenizer("byte-bpe", [], vocab=10).encode("😀")
+    assert len(emoji) == 4
+    assert bytewise.pieces(bytewise.encode("at \t😀")) == ["at", "▁", "\\t", "\\xf0", "\\x9f", "\\x98", "\\x80"]
+    assert bytewise.decode(bytewise.encode("😀")[:2]) == "\N{REPLACEMENT CHARACTER}"  # half a character
+
+
+def test_bytes_know_where_words_are() -> None:
+    tokenizer = train_tokenizer("byte-bpe", ["the ferry leaves the ferry"] * 9, vocab=300)
+    tokens = tokenizer.encode("the ferry leaves")
+    assert tokenizer.pieces(tokens) == ["the", "▁ferry", "▁leaves"]
+    assert tokenizer.words(tokens) == [0, 1, 2]
+
+
 @settings(deadline=None)
 @given(text=st.text(st.sampled_from(ALPHABET), max_size=60))
 def test_words_restore_the_words(text: str) -> None:
@@ -80,7 +113,7 @@ def test_words_number_the_pieces_as_split_does(subwords: Tokenizer, characters: 
 
 def test_words_of_each_kind() -> None:
     text = "at  seven, at"
-    char, word, bpe = (train_tokenizer(kind, [text], vocab=100) for kind in KINDS)
+    char, word, bpe = (train_tokenizer(kind, [text], vocab=100) for kind in KINDS[:3])
     assert char.words(char.encode(text)) == [0, 0, -1, -1, 1, 1, 1, 1, 1, 1, -1, 2, 2]
     assert word.words([BOS, *word.encode(text), EOS, PAD]) == [-1, 0, 1, 2, -1, -1]
     tokens = bpe.encode(text)
@@ -91,7 +124,7 @@ def test_words_of_each_kind() -> None:
 def test_pieces_can_be_seen(tokenizer: Tokenizer) -> None:
     tokens = [PAD, BOS, EOS, UNK, *tokenizer.encode("at\tlast\n")]
     pieces = tokenizer.pieces(tokens)
-    assert pieces[:4] == ["<pad>", "<bos>", "<eos>", "<unk>"]
+    assert pieces[:4] == ["<pad>", "<bos>", "<eos>", "!" if tokenizer.kind == "byte-bpe" else "<unk>"]
     assert all(piece.isprintable() and piece and " " not in piece for piece in pieces)
 
 
@@ -107,7 +140,9 @@ def test_special_tokens_say_nothing(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("") == []
 
 
-def test_unseen_characters_are_unknown_and_survive(tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("kind", ["char", "word", "bpe"])
+def test_unseen_characters_are_unknown_and_survive(kind: str) -> None:
+    tokenizer = train_tokenizer(kind, LINES * 3, vocab=120)
     tokens = tokenizer.encode("駅 at")
     assert UNK in tokens
     assert max(tokens) < tokenizer.size
@@ -116,10 +151,10 @@ def test_unseen_characters_are_unknown_and_survive(tokenizer: Tokenizer) -> None
 
 def test_words_and_subwords_are_composed_and_characters_are_not() -> None:
     decomposed, composed = "cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
-    char, word, bpe = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)
+    char, word, bpe, byte = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)
     assert word.encode(composed) == word.encode(decomposed)
     assert bpe.encode(composed) == bpe.encode(decomposed)
-    assert char.decode(char.encode(decomposed)) == decomposed
+    assert char.decode(char.encode(decomposed)) == byte.decode(byte.encode(decomposed)) == decomposed
     assert len(char.encode(decomposed)) == 5
 
 
@@ -150,7 +185,7 @@ def test_training_is_the_same_in_another_process(tmp_path: Path) -> None:
         import sys
         from regard.data.tokenizers import train_tokenizer
         lines = [f"{a} and {b} make {a + b}, or {a * b}." for a in range(30) for b in range(30)]
-        for kind in ("char", "word", "bpe"):
+        for kind in ("char", "word", "bpe", "byte-bpe"):
             train_tokenizer(kind, lines, 300).save(f"{sys.argv[1]}.{kind}.json")
     """
     for name in ("one", "two"):
@@ -198,23 +233,40 @@ def test_files_that_are_no_tokenizer_are_refused_by_name(tokenizer: Tokenizer, t
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_is_found_in_a_text_and_frames_it(kind: str, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(kind, LINES, vocab=120, mask="[MASK]")
-    assert tokenizer.marks == Marks(PAD, BOS, EOS, UNK, mask=4, before=BOS, after=EOS)
+    plain = train_tokenizer(kind, LINES, vocab=120)
+    mask = 3 if kind == "byte-bpe" else 4  # the first id after the other marks
+    assert tokenizer.marks == replace(plain.marks, mask=mask, before=BOS, after=EOS)
     text = "The [MASK] leaves"
     tokens = tokenizer.encode(text)
-    assert tokens.count(4) == 1
-    assert tokenizer.pieces([4]) == ["[MASK]"]
+    assert tokens.count(mask) == 1
+    assert tokenizer.pieces([mask]) == ["[MASK]"]
     assert tokenizer.decode(tokens) == text
     assert tokenizer.framed(tokens) == [BOS, *tokens, EOS]
-    plain = train_tokenizer(kind, LINES, vocab=120)
     assert plain.marks.framed(tokens) == tokens
-    assert [plain.decode([token - 1]) for token in tokens if token > 4] == [
-        tokenizer.decode([token]) for token in tokens if token > 4
+    assert [plain.decode([token - 1]) for token in tokens if token > mask] == [
+        tokenizer.decode([token]) for token in tokens if token > mask
     ]
     tokenizer.save(tmp_path / "tokenizer.json")
     again = Tokenizer.load(tmp_path / "tokenizer.json")
     assert (again.marks, again.encode(text)) == (tokenizer.marks, tokens)
-    with pytest.raises(UserError, match=r"vocab=5.*at least 6"):
-        train_tokenizer(kind, LINES, vocab=5, mask="[MASK]")
+    with pytest.raises(UserError, match=rf"vocab={mask + 1}.*at least {mask + 2}"):
+        train_tokenizer(kind, LINES, vocab=mask + 1, mask="[MASK]")
+
+
+@pytest.mark.parametrize("mask", [None, "[MASK]"])
+def test_bytes_have_the_same_ids_in_transformers(mask: str | None, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    ours = train_tokenizer("byte-bpe", LINES * 3, vocab=300, mask=mask)
+    for name, data in ours.files().items():
+        (tmp_path / name).write_bytes(data)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in (*LINES[:3], "", " η γάτα\t😀\x00\x1b  ", *(["the [MASK] leaves", "[MASK]\n"] if mask else [])):
+        tokens = ours.encode(text)
+        assert theirs(text, add_special_tokens=False).input_ids == tokens
+        assert mask or theirs.decode(tokens) == text
+    roles = [theirs.pad_token_id, theirs.bos_token_id, theirs.eos_token_id, theirs.unk_token_id, theirs.mask_token_id]
+    assert roles == [PAD, BOS, EOS, None, ours.marks.mask]
+    assert Tokenizer.load(tmp_path / "tokenizer.json").encode_batch(LINES) == ours.encode_batch(LINES)
 
 
 def test_unknown_kinds_and_sizes_are_refused() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from regard.data.batches import Batches, LanguageFrame
 from regard.models import GptConfig
-from regard.objectives import Judged, NextToken
+from regard.objectives import Judged, TeacherForcing
 from regard.recipes import Plan
 from regard.train import train
 from regard.train.compiled import compile_blocks, uncompiled
@@ -19,7 +19,7 @@ PLAN = Plan(steps=4, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", 
 def _judged() -> Judged:
     torch.manual_seed(1)
     config = GptConfig(vocab=12, width=16, heads=2, layers=2, inner=32, context=16, dropout=0.0)
-    return Judged(config.build(), NextToken())
+    return Judged(config.build(), TeacherForcing())
 
 
 def test_every_block_is_compiled_in_place_and_nothing_is_renamed():

@@ -89,12 +89,21 @@ def test_what_cannot_be_measured_is_left_out(translator):
 
 
 def test_what_autograd_keeps_is_counted_once():
-    x, weight = torch.randn(100, requires_grad=True), torch.nn.Parameter(torch.randn(100))
-    with counted() as kept:
+    x, linear = torch.randn(100, requires_grad=True), torch.nn.Linear(10, 10)
+    with counted(linear) as kept:
         y = x.exp()  # keeps its result
         y * y.detach().view(10, 10).flatten()  # keeps the same storage, twice
-        x * weight  # keeps x, and a weight
+        linear(x.view(10, 10))  # keeps x, and a weight, turned
     assert kept.bytes == 400 + 400
+
+
+def test_an_estimate_is_timed_on_the_threads_of_the_run(recipe):
+    before = torch.get_num_threads()
+    try:
+        estimate(recipe("plan.threads=3"))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_estimate_adds_up_and_leaves_no_trace(recipe, tmp_path):

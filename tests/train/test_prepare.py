@@ -11,8 +11,11 @@ from regard.data.tokenizers import EOS, train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, LstmnConfig, TransformerConfig
 from regard.recipes import KINDS, Recipe, find_recipe
-from regard.train.prepare import Given, prepare
+from regard.train.origin import Origin
+from regard.train.prepare import prepare
 from regard.train.run import Run
+from regard.verbs.generating import generate
+from regard.verbs.loaded import load
 
 SMALL = ["model.width=16", "model.heads=2", "model.layers=1", "model.inner=32", "model.context=32", "model.dropout=0"]
 SHORT = [
@@ -82,13 +85,13 @@ def test_a_transformer_of_pairs_trains_and_goes_on(pairs: str, tmp_path: Path) -
 def test_a_model_that_exists_brings_its_settings_and_tokenizers(pairs: str) -> None:
     tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
     config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64, shared="all")
-    found = prepare(made("translate", pairs), given=Given(config, tokenizer, tokenizer))
+    found = prepare(made("translate", pairs), given=Origin(config, tokenizer, tokenizer))
     assert found.config == config == found.recipe.model  # so that the run goes on with it; a padded vocabulary is fine
     assert found.source_tokenizer is found.target_tokenizer is tokenizer
     assert found.build().model.config == config
     speaker = GptConfig(width=16, heads=2, vocab=64)
     with pytest.raises(UserError, match="model=gpt: does not fit data=pairs; use model=seq2seq or model=transformer"):
-        prepare(made("translate", pairs), given=Given(speaker, None, tokenizer))
+        prepare(made("translate", pairs), given=Origin(speaker, None, tokenizer))
 
 
 def test_only_a_vocabulary_that_came_with_weights_may_be_padded(lines: str, tmp_path: Path) -> None:
@@ -158,6 +161,24 @@ def test_the_loss_of_running_text_is_that_of_all_of_it(lines: str, tmp_path: Pat
     assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
 
 
+def test_running_text_in_bytes_trains_and_speaks(tmp_path: Path) -> None:
+    """The first byte that is no mark, "!", has the id of other tokenizers' unknown, and can be said."""
+    (tmp_path / "loud.txt").write_text("!" * 600, encoding="utf-8")
+    settings = [f"data.train={tmp_path / 'loud.txt'}", "data.tokens=byte-bpe", "data.vocab=10", "model=gpt", *SMALL]
+    list(Run(made("text", "data=book", *settings, "plan.rate=0.05"), tmp_path / "run"))
+    model = load(tmp_path / "run")
+    assert (model.tokenizer.kind, model.tokenizer.size, model.module.config.vocab) == ("byte-bpe", 259, 259)
+    assert model.tokenizer.decode(model.tokenizer.encode("γάτα 😀\t\x00")) == "γάτα 😀\t\x00"  # of which it saw nothing
+    assert generate(model, ["!"], limit=4)[0].text == "!!!!"
+
+
+def test_a_text_that_says_nothing_is_no_judge(lines: str, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("x", encoding="utf-8")
+    settings = [lines, f"data.valid={tmp_path / 'short.txt'}", "model=gpt", *SMALL]
+    with pytest.raises(UserError, match="a text needs two tokens; give a longer one"):
+        list(Run(made("text", "data=book", *settings), tmp_path / "run"))
+
+
 def test_what_ends_a_text_is_the_tokenizers(pairs: str, lines: str) -> None:
     """A public vocabulary may have any id there, and windows of running text have none."""
     own = prepare(made("translate", pairs, "objective=professor")).recipe.objective
@@ -166,7 +187,7 @@ def test_what_ends_a_text_is_the_tokenizers(pairs: str, lines: str) -> None:
     tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
     other = replace(tokenizer, marks=replace(tokenizer.marks, end=7))
     config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64)
-    found = prepare(made("translate", pairs, "objective=professor"), given=Given(config, tokenizer, other))
+    found = prepare(made("translate", pairs, "objective=professor"), given=Origin(config, tokenizer, other))
     assert found.recipe.objective.end == 7
     assert 7 in found.batches.batch(0).targets
 

@@ -13,15 +13,17 @@ import torch
 
 from regard.checkpoint import load_tensors, marked, resolve
 from regard.config import override
+from regard.data.batches import Batches
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.errors import UserError
 from regard.models import LstmnConfig, StructuredConfig
-from regard.objectives import Labelling, NextToken
+from regard.objectives import Labelling, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
 from regard.train import Diverged
 from regard.train.estimate import estimate
 from regard.train.events import Evaluated, Finished, Progress, Saved, Started
 from regard.train.folder import is_run
+from regard.train.origin import origin_of
 from regard.train.prepare import Prepared
 from regard.train.run import Run
 from regard.train.saved import read_mark
@@ -71,6 +73,34 @@ def test_a_run_tells_what_happens_and_leaves_a_whole_directory(recipe, tmp_path)
         (8, "valid"),
     ]
     assert load(out).recipe == recipe()
+
+
+def test_judging_and_saving_are_timed_apart_from_training(recipe, tmp_path, monkeypatch):
+    """A clock that only judging (100), saving (10), steps (1) and what follows an evaluation outside (1000) move on."""
+    home, now = sys.modules["regard.train.run"], [0.0]
+
+    def slowed(real, seconds):
+        def slow(*given):
+            now[0] += seconds
+            return real(*given)
+
+        return slow
+
+    monkeypatch.setattr(home.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(Run, "evaluate", slowed(Run.evaluate, 100.0))
+    monkeypatch.setattr(home, "save", slowed(home.save, 10.0))
+    monkeypatch.setattr(Batches, "batch", slowed(Batches.batch, 1.0))
+    out = tmp_path / "run"
+    for event in Run(recipe("plan.log=1"), out):
+        now[0] += 1000.0 * isinstance(event, Evaluated)
+        if isinstance(event, Progress) and event.step == 6:
+            break  # which saves, and is gone on from
+    list(Run(recipe("plan.log=1"), out, "resume"))
+    told = {line["step"]: line for line in _lines(out) if line["kind"] == "valid"}
+    assert (told[4]["seconds"], told[4]["training"]) == (104.0, 4.0)
+    assert (told[8]["seconds"], told[8]["training"]) == (104.0 + 10.0 + 1000.0 + 4.0 + 100.0, 8.0)
+    mark = read_mark(out / "steps/000008")
+    assert mark.seconds - mark.judging == 8.0
 
 
 def test_the_same_recipe_makes_the_same_run(recipe, tmp_path):
@@ -141,14 +171,29 @@ def test_resuming_a_finished_run_has_nothing_to_do(recipe, tmp_path):
     assert _lines(out) == before
 
 
+def test_a_run_is_made_longer_where_its_rate_does_not_depend_on_the_steps(recipe, tmp_path):
+    endless = "plan.schedule=inverse-sqrt"
+    list(Run(recipe(endless, "plan.steps=8"), tmp_path / "whole"))
+    list(Run(recipe(endless, "plan.steps=4"), tmp_path / "cut"))
+    started, *_ = longer = list(Run(recipe(endless, "plan.steps=8"), tmp_path / "cut", "resume"))
+    assert (started.step, started.over, longer[-1].reason) == (4, None, "steps")
+    assert _equal(_weights(tmp_path / "whole", 8), _weights(tmp_path / "cut", 8))
+    assert next(iter(Run(None, tmp_path / "cut", "resume"))).over == "steps"
+
+    list(Run(recipe("plan.schedule=linear", "plan.steps=4"), tmp_path / "fallen"))
+    told = r"plan.steps=8: .* was started with 4; over those its rate falls; .* from=.*fallen --out NEW"
+    with pytest.raises(UserError, match=told):
+        Run(recipe("plan.schedule=linear", "plan.steps=8"), tmp_path / "fallen", "resume")
+
+
 def test_there_must_be_something_to_resume(recipe, tmp_path):
     out = tmp_path / "run"
     for given in (None, recipe()):
         with pytest.raises(UserError, match="holds no run to resume; leave --resume out"):
             Run(given, out, "resume")
     list(Run(recipe("plan.steps=2"), out))
-    with pytest.raises(UserError, match=r"from=.*: a run that is resumed has weights already"):
-        Run(None, out, "resume", init=out)
+    with pytest.raises(UserError, match="a run that is resumed has weights already"):
+        Run(None, out, "resume", init=origin_of(out))
     (out / "latest").unlink()
     with pytest.raises(UserError, match="no saved step to go on from; start it again with --overwrite"):
         Run(None, out, "resume")
@@ -287,6 +332,7 @@ def test_a_run_from_before_there_were_ranks_is_resumed(recipe, tmp_path):
     state = out / "steps/000004/training/state.json"
     stored = json.loads(state.read_text())
     assert stored.pop("batches") == 2
+    assert stored.pop("judging") > 0
     state.write_text(json.dumps(stored))
     assert read_mark(out / "steps/000004").batches == 0
     (out / "steps/000004/manifest.json").write_text('{"files": {}}')
@@ -314,6 +360,38 @@ def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, mon
     assert marked(out, "latest") == "000004"
     events = list(Run(recipe(), out, "resume"))
     assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
+
+
+@pytest.mark.parametrize("call", ["append_line", "save", "mark"])
+def test_an_interrupt_after_judging_waits_until_it_is_written(recipe, tmp_path, monkeypatch, call):
+    home, out = sys.modules["regard.train.run"], tmp_path / "run"
+    real, evaluate, judged = getattr(home, call), Run.evaluate, []
+
+    def pressed(*given):
+        if judged:
+            signal.raise_signal(signal.SIGINT)
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "evaluate", lambda run: (evaluate(run), judged.append(True))[0])
+        patch.setattr(home, call, pressed)
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe(), out))
+    assert marked(out, "latest") == marked(out, "best") == "000004"
+    list(Run(recipe(), out, "resume"))
+    assert [line["step"] for line in _lines(out) if line["kind"] == "valid"] == [4, 8]
+
+
+def test_an_interrupt_before_a_run_is_replaced_leaves_it_alone(recipe, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4"), out))
+    before = _weights(out, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["regard.train.run"], "clear", lambda _: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe("model.width=24"), out, "overwrite"))
+    assert marked(out, "latest") == "000004"
+    assert _equal(_weights(out, 4), before)
 
 
 def test_early_stopping_waits_as_long_as_its_patience(recipe, tmp_path, monkeypatch):
@@ -368,10 +446,9 @@ def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
 
 def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_path):
     list(Run(recipe("plan.steps=2"), tmp_path / "first"))
-    run = Run(recipe("plan.rate=1e-5"), tmp_path / "second", init=tmp_path / "first")
+    run = Run(recipe("plan.rate=1e-5", "model.width=24"), tmp_path / "second", init=origin_of(tmp_path / "first"))
     assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2))
-    with pytest.raises(UserError, match=r"weights.safetensors: .* is .*16.* but the model's is .*24"):
-        Run(recipe("model.width=24"), tmp_path / "third", init=tmp_path / "first")
+    assert run.recipe.model == load(tmp_path / "first").module.config  # its settings too, whatever the recipe has
 
 
 def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(recipe, tmp_path, monkeypatch):
@@ -387,9 +464,8 @@ def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(re
         with monkeypatch.context() as patch:
             patch.setattr(sys.modules[f"regard.train.{home}"], call, kill)
             with pytest.raises(SystemExit):
-                list(Run(recipe(), out, init=tmp_path / "first"))
-        existing = "resume" if is_run(out) else "refuse"
-        run = Run(recipe(), out, existing, init=None if existing == "resume" else tmp_path / "first")
+                list(Run(recipe(), out, init=origin_of(tmp_path / "first")))
+        run = Run(None, out, "resume") if is_run(out) else Run(recipe(), out, init=origin_of(tmp_path / "first"))
         assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2)), call
         assert isinstance(list(run)[-1], Finished)
 
@@ -397,6 +473,7 @@ def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(re
 @pytest.mark.parametrize(
     ("tokens", "named"),
     [
+        ("byte-bpe", {"▁house": "house", ".": ".", "s": None, "▁s": "s", "the": None}),
         ("word", {"the": "the", "house": "house", "house.": None}),
         ("bpe", {"▁the": "the", "▁house": "house", ".": ".", "s": None, "▁s": "s", "<unk>": "<unk>"}),
     ],
@@ -408,7 +485,8 @@ def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, 
     words = ["the", "house", "s", ".", "<unk>", "elsewhere"]
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("".join(f"{word} {' '.join([str(n + 1)] * 8)}\n" for n, word in enumerate(words)))
-    settings = (f"data.source_tokens={tokens}", "data.vocab=40", f"model.embedding={vectors}")
+    vocab = 300 if tokens == "byte-bpe" else 40
+    settings = (f"data.source_tokens={tokens}", f"data.vocab={vocab}", f"model.embedding={vectors}")
     run = Run(recipe(*settings), tmp_path / "run")
     tokenizer = run.prepared.source_tokenizer
     pieces = tokenizer.pieces(range(tokenizer.size))
@@ -448,7 +526,7 @@ def test_language_models_and_classifiers_run(tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("abab\nbaba\nabba\nbaab\n" * 5)
     model = LstmnConfig(width=8, embed=4, context=16)
-    text = Recipe("t", "", Lines(str(lines), str(lines)), model, NextToken(), plan, ("perplexity",))
+    text = Recipe("t", "", Lines(str(lines), str(lines)), model, TeacherForcing(), plan, ("perplexity",))
     *_, evaluated, _, _ = Run(text, tmp_path / "text")
     assert isinstance(evaluated, Evaluated)
     assert 1 < evaluated.values["perplexity"] < 10

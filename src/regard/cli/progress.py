@@ -66,13 +66,20 @@ def _plain(events: Iterable[Event], console: Console, name: str) -> Iterable[Eve
 
 def _started(event: Started) -> str:
     onward = f"onward from step {event.step}, " if event.step else ""
+    if event.over:
+        onward = f"finished at step {event.step} (plan.{event.over}), only judged again: "
     place = event.device if event.ranks == 1 else f"{event.ranks} ranks, this one on {event.device}"
     dropped = f", {event.dropped:,} too long" if event.dropped else ""
     return (
         f"{event.path}: {onward}{size(event.parameters)} parameters on {place} ({event.precision}), "
-        f"{event.examples:,} examples{dropped}, {event.epoch:,} batches of {event.shapes} "
-        f"{'shape' if event.shapes == 1 else 'shapes'}"
+        f"{many(event.examples, 'example', 'examples')}{dropped}, {many(event.epoch, 'batch', 'batches')} of "
+        f"{many(event.shapes, 'shape', 'shapes')}"
     )
+
+
+def many(count: int, one: str, more: str) -> str:
+    """1 batch, 1,200 batches."""
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def _going(event: Going) -> str:

@@ -11,6 +11,7 @@ from regard.cli.lines import say
 from regard.cli.tables import grid
 
 if TYPE_CHECKING:
+    from regard.config import Setting
     from regard.recipes import Recipe
 
 TASKS = {
@@ -23,7 +24,7 @@ EXAMPLES = 5
 
 
 def show(
-    name: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="Which recipe; none: list them all.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="RECIPE", help="Which recipe; none: list them all.")] = None,
     settings: options.Settings = None,
     schedule: Annotated[bool, typer.Option("--schedule", help="Draw the learning rate over the steps.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Show some of its training data.")] = False,
@@ -75,16 +76,17 @@ def _list(console: Console, recipes: "dict[str, Recipe]") -> None:
 
 
 def _settings(console: Console, recipe: "Recipe") -> None:
-    from regard.config import tree
+    from regard.config import tree, written
 
     parts: dict[str, list[list[str]]] = {}
     for setting in tree(recipe):
         head, dot, _ = setting.name.partition(".")
-        row = [setting.name, _value(setting.value), setting.comment or setting.type]
+        row = [setting.name, written(setting.value), _about(setting)]
         parts.setdefault(head if dot else "", []).append(row)
     for head, rows in parts.items():
         part = getattr(recipe, head) if head else recipe
-        title = f"{head}={_kind(part)}" if head else recipe.name
+        kind = _kind(part) if head else recipe.name
+        title = f"{head}={kind}" if head and kind != head else kind  # of a plan there is one kind
         about = (type(part).__doc__ or "").partition("\n")[0] if head else recipe.title
         console.print(grid(f"{title}: {about}", ["setting", "value", "what it is"], rows, justify="left"), "")
     console.print(f"Change any of them: [bold]regard train {escape(recipe.name)} plan.steps=400[/]", highlight=False)
@@ -124,8 +126,7 @@ def _kind(part: Any) -> str:
     return next(name for name, kind in KINDS.items() if kind is type(part))
 
 
-def _value(value: Any) -> str:
-    """As it is written after the equals sign of a setting."""
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _about(setting: "Setting") -> str:
+    """What a setting does, and which words may stand there where only some may."""
+    choices = f" ({', '.join(setting.choices)})" if setting.choices else ""
+    return setting.comment + choices if setting.comment else setting.type

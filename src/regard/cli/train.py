@@ -1,5 +1,6 @@
 """`regard train`: a recipe carried out, and what came of it."""
 
+import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
     from regard.train.folder import Existing
+    from regard.train.origin import Origin
     from regard.train.parallel import Ranks
 
 MISTAKE, INTERRUPTED = 2, 130
@@ -44,9 +46,9 @@ def train(
 ) -> None:
     """Train a recipe; any of its settings can be changed as setting=value.
 
-    from=DIR starts from the weights and the tokenizers of another run, or of a public checkpoint. The run is a
-    directory that survives a kill at any moment; Ctrl-C saves. In the end come the score, some examples with their
-    attention, and a report in one HTML file.
+    from=DIR starts from the weights of another run, or of a public checkpoint, whose tokenizers and model settings come
+    with them. The run is a directory that survives a kill at any moment; Ctrl-C saves. In the end come the score, some
+    examples with their attention, and a report in one HTML file.
 
     \b
     Examples:
@@ -60,21 +62,22 @@ def train(
       regard train sounds --dry-run
       torchrun --nproc-per-node 2 -m regard train dates
     """
-    from regard.train.parallel import joined
-
     if resume and overwrite:
         raise UserError("--resume and --overwrite: a run can be gone on with or replaced, not both; give one.")
     flags = {"seed": seed, "device": device, "precision": precision, "batch_tokens": batch_tokens}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
-    changes = [setting for setting in given if not setting.startswith("from=")]
-    start = next((setting.removeprefix("from=") for setting in reversed(given) if setting.startswith("from=")), None)
     place = out or Path("runs") / recipe
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
     again = shlex.join(["train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
+    console = Console(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
+    if console.is_terminal:  # where somebody waits while torch is loaded and texts are cut
+        console.print(f"{recipe}: getting ready", highlight=False, markup=False)
+    with _unbegun(console):
+        from regard.cli.planning import planned
+        from regard.train.parallel import joined
     with joined() as ranks, _one_voice(ranks):
-        console = Console(stderr=json, quiet=not ranks.first)
-        chosen = _chosen(recipe, changes, place if resume else None)
-        init = _fetched(chosen, start, download, ranks, console)
+        with _unbegun(console):
+            chosen, init = planned(recipe, given, place if resume else None, download, ranks, console)
         if dry_run:
             _estimate(chosen, init, ranks, console, json)
             return
@@ -84,6 +87,16 @@ def train(
             jobs["no attention"] = _baseline(jobs[recipe])
         outcomes = [_carry_out(name, job, ranks, console) for name, job in jobs.items()]
         _conclude([outcome for outcome in outcomes if outcome], console, json)
+
+
+@contextmanager
+def _unbegun(console: Console) -> Iterator[None]:
+    """Inside, Ctrl-C finds nothing to save yet, and says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        console.print("\nstopped before the first step; nothing to save", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager
@@ -107,48 +120,14 @@ class Job:
     recipe: "Recipe"
     out: Path
     existing: "Existing"
-    init: Path | None
+    init: "Origin | None"
     again: str  # the command that goes on with it
 
 
-def _chosen(name: str, settings: list[str], resumed: Path | None) -> "Recipe":
-    """The recipe with its changes; of a run that is gone on with, the recipe it was started with.
-
-    That one may have been given a name of its own; what is refused is the name of another recipe.
-    """
-    from regard.config import override
-    from regard.recipes import KINDS, RECIPES, find_recipe
-    from regard.stored import stored_recipe
-    from regard.train.folder import is_run
-
-    if not (resumed and is_run(resumed)):
-        return override(find_recipe(name), settings, KINDS)
-    recipe = stored_recipe(resumed)
-    if recipe.name != name and recipe.name in RECIPES:
-        command = shlex.join([program(), "train", recipe.name, "--resume", "--out", str(resumed)])
-        raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {command}")
-    return override(recipe, settings, KINDS)
-
-
-def _fetched(recipe: "Recipe", start: str | None, download: bool, ranks: "Ranks", console: Console) -> Path | None:
-    """Where the weights to start from lie. What is to be downloaded is here now: the first rank does, others wait."""
-    from regard.cli.fetch import fetch_data
-    from regard.pretrained.hub import SIGN, found
-
-    named = start is not None and start.startswith(SIGN)
-    if ranks.first and download:
-        if named:
-            found(str(start), download)
-        if getattr(recipe.data, "files", ()) or not named:
-            fetch_data(recipe.data, console)
-    if download:
-        ranks.from_first([0.0])
-    return None if start is None else found(start)
-
-
-def _estimate(recipe: "Recipe", init: Path | None, ranks: "Ranks", console: Console, json: bool) -> None:
+def _estimate(recipe: "Recipe", init: "Origin | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """What the run would cost here, on one rank."""
     from regard.cli.figures import duration, size
+    from regard.cli.progress import many
     from regard.train.estimate import estimate
 
     if not ranks.first:
@@ -161,7 +140,8 @@ def _estimate(recipe: "Recipe", init: Path | None, ranks: "Ranks", console: Cons
     rows = {
         "parameters": f"{found.parameters:,}",
         "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
-        "batches": f"{found.epoch:,} an epoch, {len(found.shapes)} shapes, the largest {' × '.join(map(str, longest))}",
+        "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
+        + " × ".join(map(str, longest)),
         "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
         f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
         "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
@@ -174,15 +154,16 @@ def _estimate(recipe: "Recipe", init: Path | None, ranks: "Ranks", console: Cons
 
 def _baseline(job: Job) -> Job:
     """The same, but all that the decoder knows of the source is one vector."""
-    from regard.checkpoint import marked
     from regard.models import Seq2SeqConfig
+    from regard.recipes import opened
+    from regard.train.folder import is_run
 
     recipe, out = job.recipe, job.out / "baseline"
     if not isinstance(recipe.model, Seq2SeqConfig):
         told = "only a recurrent translator (model=seq2seq) can do without its attention"
         raise UserError(f"--baseline: {told}; leave it out, or compare families with: regard ladder")
-    plain = replace(recipe, model=replace(recipe.model, decoder="once"))
-    fresh = job.existing == "resume" and not marked(out, "latest")  # it had not come to its first step
+    plain = replace(recipe, model=opened(replace(recipe.model, decoder="once")))
+    fresh = job.existing == "resume" and not is_run(out)  # it had not come to its first step
     return Job(plain, out, "overwrite" if fresh else job.existing, None, job.again)
 
 
@@ -192,14 +173,17 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     from regard.cli.progress import follow
     from regard.train.run import Run
 
-    run = Run(job.recipe, job.out, job.existing, job.init, ranks)
-    try:
-        finished = follow(run, console, name)
-    except KeyboardInterrupt:
-        told = f"\nstopped and saved at step {run.mark.step}; go on with: {job.again}"
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
-    return judge(name, run, finished) if ranks.first else None
+    with _unbegun(console):
+        run = Run(job.recipe, job.out, job.existing, job.init, ranks)
+        try:
+            finished = follow(run, console, name)
+            return judge(name, run, finished) if ranks.first else None
+        except KeyboardInterrupt:
+            if run.saved < 0:
+                raise
+            told = f"\nstopped and saved at step {run.mark.step}; go on with: {job.again}"
+            console.print(told, highlight=False, markup=False, soft_wrap=True)
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:

@@ -27,8 +27,8 @@ from functools import cache
 from itertools import chain, product
 from typing import Literal
 
-from regard.data.example import Corpus, Example
-from regard.errors import UserError, nearest
+from regard.data.example import Corpus, Example, Tokens
+from regard.errors import UserError
 
 Style = Literal["short", "medium", "long", "full"]  # the four formats that the CLDR has for a date
 STYLES: tuple[Style, ...] = ("short", "medium", "long", "full")
@@ -57,8 +57,8 @@ class Dates:
     valid: int = 2_000
     test: int = 2_000
     seed: int = 7  # decides which days go to which part, and how each is written
-    source_tokens: str = "char"
-    target_tokens: str = "char"
+    source_tokens: Tokens = "char"  # what a source is cut into
+    target_tokens: Tokens = "char"  # the same for targets
 
     def load(self) -> Corpus:
         """Write the three parts: the same ones for the same settings and the same Babel."""
@@ -157,7 +157,9 @@ def all_forms(languages: tuple[str, ...], years: range) -> list[Form]:
     forms = []
     for language in languages:
         if not localedata.exists(language):
-            raise UserError(f'data.languages: Babel has no locale "{language}".{nearest(language, LANGUAGES)}')
+            raise UserError(
+                f"data.languages={language}: Babel has no such locale; give codes such as {', '.join(LANGUAGES[:6])}."
+            )
         for style in STYLES:
             tokens = tokenize_pattern(get_date_format(style, locale=language).pattern)
             forms.append(Form(language, style, tuple(part(language, token) for _, token in tokens)))

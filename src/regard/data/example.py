@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Unit = Literal["char", "word"]
+Tokens = Literal["char", "word", "bpe", "byte-bpe"]  # what a text may be cut into
 
 
 @dataclass(frozen=True)

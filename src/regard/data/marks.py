@@ -16,7 +16,8 @@ class Marks:
     end: int | None  # what it says after its last
     unknown: int | None = None
     mask: int | None = None  # stands where a token was taken away
-    before: int | None = None  # around a text that is read whole: by a model that reads both ways, or as a source
+    # Around a text that is read whole: by a model that reads both ways, or as a source; before one to be gone on with.
+    before: int | None = None
     after: int | None = None
 
     def framed(self, ids: list[int]) -> list[int]:
@@ -35,8 +36,8 @@ class Marks:
 
     @property
     def silent(self) -> tuple[int, ...]:
-        """What no sentence contains, and a search must not say."""
-        marks = {self.pad, self.begin, self.mask} - {self.end, None}
+        """What spells no text, and a search must not say: all of them but the end."""
+        marks = {self.pad, self.begin, self.mask, self.unknown} - {self.end, None}
         return tuple(sorted(mark for mark in marks if mark is not None))
 
 

@@ -1,8 +1,9 @@
 """Tokenizers of public checkpoints: the files beside the weights, read so that the ids are the reference's.
 
 A directory's `tokenizer.json` is read by the `tokenizers` library as it stands. Without one the older files are:
-vocab.json + merges.txt, vocab.txt, spiece.model or sentencepiece.bpe.model (all through `tokenizers`), and Marian's
-source.spm + target.spm + vocab.json (through `sentencepiece`; see `data/public_spm.py` for why).
+vocab.json + merges.txt, vocab.txt, spiece.model or sentencepiece.bpe.model (all through `tokenizers`). Marian's
+source.spm + target.spm + vocab.json (through `sentencepiece`; see `data/public_spm.py` for why) come first where they
+are there: its tokenizer.json cuts both sides as the source is cut.
 
 As in the reference, a special token that is written in a text is that token: fill needs its [MASK] found.
 """
@@ -12,11 +13,12 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import tokenizers as rust
+from tokenizers import processors
 
 from regard.data import public_cuts as cuts
 from regard.data.marks import Marks
@@ -63,9 +65,10 @@ FAMILIES = {
     "albert": Family(("spiece.model",), cuts.albert, ALBERT, CLASSES),
     "xlm-roberta": Family(("sentencepiece.bpe.model",), cuts.xlm_roberta, FAIRSEQ, CLASSES),
     "t5": Family(("spiece.model",), cuts.t5, T5, ("", "eos_token")),
+    "marian": Family(("source.spm", "target.spm", "vocab.json"), cuts.t5, T5, ("", "eos_token")),
 }
 TOLD = ("t5", "marian", "pegasus")  # types that have a source
-MARIAN = ("source.spm", "target.spm", "vocab.json")
+SPEAKING = ("gpt2", "openai-gpt", "transfo-xl")  # types that say a text of their own
 
 
 def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer | None, Tokenizer]:
@@ -74,18 +77,17 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
     `config` is its parsed config.json.
     """
     kind = config.get("model_type")
-    if (ours := _exported(folder)) is not None:
+    if (ours := _exported(folder, config)) is not None:
         return (ours[0] if kind in TOLD else None), ours[1]
-    known = {*FAMILIES, "marian"}
-    if kind not in known:
-        raise UserError(f'{folder}: no tokenizer is known for model_type "{kind}".{nearest(str(kind), known)}')
-    wanted = MARIAN if kind == "marian" else FAMILIES[kind].files
+    if kind not in FAMILIES:
+        raise UserError(f'{folder}: no tokenizer is known for model_type "{kind}".{nearest(str(kind), FAMILIES)}')
+    wanted = FAMILIES[kind].files
     names = {*NAMES, *wanted, *(["target_vocab.json"] if kind == "marian" else [])}
     files = {name: (folder / name).read_bytes() for name in sorted(names) if (folder / name).is_file()}
     missing = [name for name in wanted if name not in files]
-    if missing and (kind == "marian" or "tokenizer.json" not in files):
-        either = "" if kind == "marian" else ", or its tokenizer.json"
-        raise UserError(f"{folder}: {missing[0]} is missing; put it there{either}.")
+    apart = bool(_settings(files).get("separate_vocabs"))  # of Marian: one tokenizer.json holds one vocabulary
+    if missing and ("tokenizer.json" not in files or apart):
+        raise UserError(f"{folder}: {missing[0]} is missing; put it there{', or its tokenizer.json' * (not apart)}.")
     try:
         return _opened(files, {name: config.get(name) for name in STORED})
     except UserError:
@@ -97,12 +99,19 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
         ) from error
 
 
-def _exported(folder: Path) -> tuple[Tokenizer, Tokenizer] | None:
-    """Tokenizers of our own kinds, as `regard export` puts them beside a model: of what is read, of what is said."""
+def _exported(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer, Tokenizer] | None:
+    """Tokenizers of our own kinds, as `regard export` puts them beside a model: of what is read, of what is said.
+
+    A model of running text has been exported without a begin and an end; only its settings know.
+    """
     read, said = folder / "tokenizer.json", folder / "target" / "tokenizer.json"
     if not read.is_file() or SPECIALS[0].encode() not in read.read_bytes():
         return None  # somebody else's
     source = Tokenizer.load(read)
+    if config.get("model_type") in SPEAKING:
+        begin = None if config.get("bos_token_id") is None else source.marks.begin
+        end = None if config.get("eos_token_id") is None else source.marks.end
+        source = replace(source, marks=replace(source.marks, begin=begin, end=end, before=begin))
     return source, (Tokenizer.load(said) if said.is_file() else source)
 
 
@@ -120,19 +129,40 @@ def unpacked(content: Mapping[str, Any], path: Path) -> Tokenizer:
 
 def _opened(files: Files, config: Settings) -> tuple[Tokenizer | None, Tokenizer]:
     """The tokenizers in these files, for the source and for the target."""
-    if config["model_type"] == "marian":
+    if config["model_type"] == "marian" and files.keys() >= {*FAMILIES["marian"].files}:
         source, target = (_marian(files, config, side) for side in ("source", "target"))
         return source, target
     family = FAMILIES[config["model_type"]]
+    inner, settings = _inner(family, files)
+    marks = _marks(family, inner.token_to_id, settings, config)
+    if config["model_type"] in SPEAKING and inner.encode("").ids == [marks.begin]:
+        marks = replace(marks, before=marks.begin)
+    both = _tokenizer(rust_cut(inner), names_of(inner), marks, {"files": files, "config": config, "side": "target"})
+    return (both if config["model_type"] in TOLD else None), both
+
+
+def _inner(family: Family, files: Files) -> tuple[rust.Tokenizer, dict[str, Any]]:
+    """A tokenizer of the `tokenizers` library, and its settings."""
     settings = family.settings | _settings(files)
     whole = files.get("tokenizer.json")
     inner = family.build(files, settings) if whole is None else rust.Tokenizer.from_str(whole.decode("utf-8"))
     inner.no_truncation()
     inner.no_padding()
     _add_specials(inner, files, settings, family.settings)
-    marks = _marks(family, inner.token_to_id, settings, config)
-    both = _tokenizer(rust_cut(inner), names_of(inner), marks, {"files": files, "config": config, "side": "target"})
-    return (both if config["model_type"] == "t5" else None), both
+    return inner, settings
+
+
+def begun(tokenizer: Tokenizer, mark: int) -> dict[str, bytes]:
+    """The files of a public tokenizer that puts a mark before every text, as `transformers` opens it."""
+    packed, files = json.loads(tokenizer.stored()), tokenizer.files()
+    inner, settings = _inner(FAMILIES[packed["config"]["model_type"]], files)
+    name = inner.id_to_token(mark)
+    inner.post_processor = processors.TemplateProcessing(
+        single=f"{name} $A", pair=f"{name} $A $B:1", special_tokens=[(name, mark)]
+    )
+    told = settings | {"tokenizer_class": "PreTrainedTokenizerFast"}
+    text = {"tokenizer.json": inner.to_str(pretty=True), "tokenizer_config.json": json.dumps(told, indent=2)}
+    return files | {name: one.encode() for name, one in text.items()}
 
 
 def _marian(files: Files, config: Settings, side: str) -> Tokenizer:
@@ -140,7 +170,7 @@ def _marian(files: Files, config: Settings, side: str) -> Tokenizer:
     settings = T5 | _settings(files)
     apart = side == "target" and settings.get("separate_vocabs", False)
     vocab: dict[str, int] = json.loads(files["target_vocab.json" if apart else "vocab.json"])
-    marks = _marks(Family((), cuts.t5, T5, ("", "eos_token")), vocab.get, settings, config)
+    marks = _marks(FAMILIES["marian"], vocab.get, settings, config)
     if marks.unknown is None or marks.end is None:
         raise ValueError("vocab.json lacks <unk> or </s>")
     specials = [name_of(settings[role]) for role in T5]

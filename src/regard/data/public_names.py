@@ -9,7 +9,7 @@ import tokenizers as rust
 from tokenizers import models
 
 from regard.data.marks import Marks
-from regard.data.spelling import SPACE, UNKNOWN, Joined, Spaced, Spelling, printable
+from regard.data.spelling import BYTES, SPACE, UNKNOWN, Joined, Spaced, Spelling, bytes_of, printable, shown
 
 WORD_END, GOES_ON = "</w>", "##"
 
@@ -51,7 +51,7 @@ class Names:
     def _bytes(self, number: int, marks: Marks) -> bytes:
         name = self.names[number]
         if self.kind == "bytes" and number not in self.added and BYTES.keys() >= set(name):
-            return bytes(map(BYTES.__getitem__, name))
+            return bytes_of(name)
         surface = self._plain(number, marks).replace(SPACE, " ")
         return (" " * (number in self.led and surface not in ("", UNKNOWN)) + surface).encode()
 
@@ -59,7 +59,7 @@ class Names:
         if number in self.added or not name:
             return printable(name) or f"<{number}>"
         if self.kind == "bytes" and BYTES.keys() >= set(name):
-            name = bytes(map(BYTES.__getitem__, name)).decode("utf-8", errors="backslashreplace").replace(" ", SPACE)
+            name = shown(bytes_of(name))
         if self.kind == "suffix" and name.endswith(WORD_END):
             name = name.removesuffix(WORD_END) + SPACE
         return printable(name)
@@ -95,16 +95,3 @@ def _kind(inner: rust.Tokenizer) -> str:
 def _continues(kind: str, name: str) -> bool:
     """Whether a word goes on: before a piece with ##, or after one without </w>."""
     return name.startswith(GOES_ON) if kind == "wordpiece" else not name.endswith(WORD_END)
-
-
-def _byte_names() -> dict[str, int]:
-    """The visible character that stands for each byte in a byte-level vocabulary (Radford et al. 2019).
-
-    Bytes that can be seen in Latin-1 stand for themselves; the others follow from U+0100 on, in their order.
-    """
-    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(0x100) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(0x100 + place): byte for place, byte in enumerate(hidden)}
-
-
-BYTES = _byte_names()

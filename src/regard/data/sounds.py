@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from regard.data.example import Corpus, Example
+from regard.data.example import Corpus, Example, Tokens
 from regard.data.files import data_folder
 from regard.errors import UserError
 
@@ -27,8 +27,8 @@ class Sounds:
     """Letters to phonemes; about a twentieth of the words each for valid and test."""
 
     stress: bool = False  # keep the stress digits of vowels? The usual error rates are without them
-    source_tokens: str = "char"
-    target_tokens: str = "word"  # a phoneme is a word of the target: "K AE T"
+    source_tokens: Tokens = "char"  # what a source is cut into
+    target_tokens: Tokens = "word"  # a phoneme is a word of the target: "K AE T"
 
     def load(self) -> Corpus:
         """Train on every pronunciation; judge valid and test by one example a word, any pronunciation accepted."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from regard.data.download import CURE
-from regard.data.example import Corpus, Example
+from regard.data.example import Corpus, Example, Tokens
 from regard.data.files import find_data, read_columns, read_lines, read_pairs, read_parallel
 from regard.data.large import open_parallel
 from regard.errors import UserError
@@ -28,8 +28,8 @@ class Pairs:
     train: str = ""  # the pairs to learn from
     valid: str = ""  # the pairs to choose the best step by; where empty, 2 % of the training pairs are held out
     test: str = ""  # the pairs to report on; may stay empty
-    source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
-    target_tokens: str = "bpe"  # the same for targets
+    source_tokens: Tokens = "bpe"  # what a source is cut into
+    target_tokens: Tokens = "bpe"  # the same for targets
     vocab: int = 8000  # the most tokens on either side
     joint: bool = False  # one vocabulary for both sides, learnt from both
 
@@ -44,7 +44,7 @@ class Lines:
     train: str = ""  # the text to learn from
     valid: str = ""  # the text to choose the best step by; where empty, 2 % of the training lines are held out
     test: str = ""  # the text to report on; may stay empty
-    tokens: str = "char"  # what a line is cut into: char, word or bpe
+    tokens: Tokens = "char"  # what a line is cut into
     vocab: int = 8000  # the most tokens
 
     def load(self) -> Corpus:
@@ -58,7 +58,7 @@ class Labelled:
     train: str = ""  # the texts to learn from
     valid: str = ""  # the texts to choose the best step by; where empty, 2 % of the training texts are held out
     test: str = ""  # the texts to report on; may stay empty
-    tokens: str = "word"  # what a text is cut into: char, word or bpe
+    tokens: Tokens = "word"  # what a text is cut into
     vocab: int = 8000  # the most tokens
 
     def load(self) -> Corpus:
@@ -71,8 +71,8 @@ class Multi30k:
 
     source: str = "de"  # the language that is read: de, en or fr
     target: str = "en"  # the language that is said
-    source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
-    target_tokens: str = "bpe"  # the same for targets
+    source_tokens: Tokens = "bpe"  # what a source is cut into
+    target_tokens: Tokens = "bpe"  # the same for targets
     vocab: int = 8000  # the most tokens on either side
     joint: bool = False  # one vocabulary for both sides, learnt from both
 
@@ -98,8 +98,8 @@ class Wmt14:
 
     source: str = "en"  # the language that is read: en or de
     target: str = "de"  # the language that is said
-    source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
-    target_tokens: str = "bpe"  # the same for targets
+    source_tokens: Tokens = "bpe"  # what a source is cut into
+    target_tokens: Tokens = "bpe"  # the same for targets
     vocab: int = 37_000  # the most tokens on either side
     joint: bool = True  # one vocabulary for both sides, learnt from both
 
@@ -121,8 +121,8 @@ class GreekEnglish:
     A verse in twenty is for validation and one for the test, by the hash of its number.
     """
 
-    source_tokens: str = "bpe"  # what a source is cut into: char, word or bpe
-    target_tokens: str = "bpe"  # the same for targets
+    source_tokens: Tokens = "bpe"  # what a source is cut into
+    target_tokens: Tokens = "bpe"  # the same for targets
     vocab: int = 8000  # the most tokens on either side
 
     def load(self) -> Corpus:

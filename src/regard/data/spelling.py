@@ -89,3 +89,26 @@ def words_of(said: Iterable[bytes]) -> list[int]:
 def printable(name: str) -> str:
     """A token as one visible string: ␣ for a space, an escape for whatever else cannot be seen."""
     return "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in name)
+
+
+def _byte_names() -> dict[str, int]:
+    """The visible character that stands for each byte in a byte-level vocabulary (Radford et al. 2019).
+
+    Bytes that can be seen in Latin-1 stand for themselves; the others follow from U+0100 on, in their order.
+    """
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(0x100) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(0x100 + place): byte for place, byte in enumerate(hidden)}
+
+
+BYTES = _byte_names()
+
+
+def bytes_of(name: str) -> bytes:
+    """What a token of a byte-level vocabulary adds to the text."""
+    return bytes(map(BYTES.__getitem__, name))
+
+
+def shown(surface: bytes) -> str:
+    """Bytes as a piece of text: ▁ for a space, an escape for part of a character."""
+    return surface.decode("utf-8", errors="backslashreplace").replace(" ", SPACE)

@@ -15,7 +15,7 @@ import torch
 
 from regard.data.batches import Batch
 from regard.data.download import CURE
-from regard.data.example import Corpus, Example
+from regard.data.example import Corpus, Example, Tokens
 from regard.data.files import find_data, read_text
 from regard.data.large import Compact, compact
 from regard.data.shapes import FILLER, Ids
@@ -34,7 +34,7 @@ class Book:
     train: str = ""  # the text to learn from
     valid: str = ""  # the text to choose the best step by; where empty, the last tenth of the training text
     test: str = ""  # the text to report on; may stay empty
-    tokens: str = "char"  # what the text is cut into: char, word or bpe
+    tokens: Tokens = "char"  # what the text is cut into
     vocab: int = 8000  # the most tokens
     window: int = 0  # tokens that are read at a time; 0: as many as the model can
 
@@ -47,19 +47,17 @@ class Book:
 
 
 @dataclass(frozen=True)
-class Shakespeare:
+class Shakespeare(Book):
     """A million characters of Shakespeare's plays (Karpathy 2015), in $REGARD_DATA/tinyshakespeare/input.txt."""
 
-    tokens: str = "char"  # what the text is cut into: char, word or bpe
-    vocab: int = 8000  # the most tokens
-    window: int = 0  # tokens that are read at a time; 0: as many as the model can
+    train: str = ""  # another text to learn from, instead of the plays
 
     @property
     def files(self) -> tuple[str, ...]:
-        return ("tinyshakespeare/input.txt",)
+        return () if self.train else ("tinyshakespeare/input.txt",)
 
     def load(self) -> Corpus:
-        return _corpus(*_halves(read_text(find_data(self.files[0], CURE))), "")
+        return Book.load(replace(self, train=self.train or str(find_data(self.files[0], CURE))))
 
 
 Running = Book | Shakespeare

@@ -2,10 +2,11 @@
 
 Our own kinds share four ids: padding, begin, end, unknown. Sub-words are byte-pair encoding (Sennrich et al. 2016,
 §3.2) with spaces written as '▁' (Kudo & Richardson 2018, §3.2), so that text comes back with its case, punctuation and
-spaces as they were.
+spaces as they were. Made of bytes instead of characters (Radford et al. 2019, §2.2), they spell every text there is:
+nothing is unknown, and the fourth id is a byte's.
 
-Words and sub-words are brought to Unicode NFC first, so that é is one character however it was typed. Characters are
-left alone: there, position i of the text is token i, and alignments count on it.
+Words and sub-words are brought to Unicode NFC first, so that é is one character however it was typed. Characters and
+bytes are left alone: of characters, position i of the text is token i, and alignments count on it.
 
 Tokenizers of public checkpoints are the same `Tokenizer`, read by `data/public.py`.
 """
@@ -14,16 +15,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tokenizers as rust
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.checkpoint import write_text
+from regard.data.example import Tokens
 from regard.data.marks import Marks
-from regard.data.spelling import SPACE, UNKNOWN, Joined, Spelling, printable, text_of, words_of
+from regard.data.spelling import SPACE, UNKNOWN, Joined, Spelling, bytes_of, printable, shown, text_of, words_of
 from regard.errors import UserError, nearest
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -31,7 +33,7 @@ OURS = Marks(pad=PAD, begin=BOS, end=EOS, unknown=UNK)
 
 # Each holds a space and is longer than a character, which nothing cut from a text is: no text passes for one of them.
 SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
-KINDS = ("char", "word", "bpe")
+KINDS: tuple[str, ...] = get_args(Tokens)
 
 # Sub-words never cross from letters to punctuation, so that "house" and "house." share their pieces.
 BPE_CUTS = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^{SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}"
@@ -43,7 +45,7 @@ Cut = Callable[[Sequence[str]], list[list[int]]]  # texts → the ids of each
 class Tokenizer:
     """A vocabulary: `encode` and `decode`, what each token looks like and belongs to, and what frames a text."""
 
-    kind: str  # what texts are cut into: char, word, bpe; of public ones: bytes, wordpiece, suffix, sentencepiece
+    kind: str  # what texts are cut into, one of KINDS; of public ones: bytes, wordpiece, suffix, sentencepiece
     marks: Marks
     cut: Cut
     spelling: Spelling
@@ -118,21 +120,26 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
     """The tokenizer of a text: the same lines give the same tokenizer.
 
     `vocab` bounds the size, the special tokens included. Characters and words keep the most frequent ones; sub-words
-    always keep every character seen, even where that alone is more than `vocab`. `mask` is how a token that was taken
-    away is written in a text, such as "[MASK]", for models that fill it in; these read a text between begin and end.
+    always keep every character seen, or every byte there is, even where that alone is more than `vocab`. `mask` is how
+    a token that was taken away is written in a text, such as "[MASK]", for models that fill it in; these read a text
+    between begin and end.
     """
-    specials = [*SPECIALS, *([mask] if mask else [])]
     if kind not in KINDS:
         raise UserError(f'"{kind}" is not a kind of tokens.{nearest(kind, KINDS)}')
+    specials = [*_specials(kind), *([mask] if mask else [])]
     if vocab <= len(specials):
         raise UserError(f"vocab={vocab} leaves no room for tokens of the text; give at least {len(specials) + 1}.")
-    trainer_of = trainers.BpeTrainer if kind == "bpe" else trainers.WordLevelTrainer
+    trainer_of = trainers.WordLevelTrainer if kind in ("char", "word") else trainers.BpeTrainer
+    trainer: Any = trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False)
+    if kind == "byte-bpe":
+        trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
     inner = _blank(kind)
-    inner.train_from_iterator(lines, trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False))
-    # Training also registers the special tokens to be searched for in raw text, where only the mask may be found.
+    inner.train_from_iterator(lines, trainer)
+    # Training also registers the special tokens to be searched for in raw text, where only the mask may be found. It
+    # takes the spaces away that it brings back: the one before it, and the one after where each word is given one.
     state = json.loads(inner.to_str())
     state["added_tokens"] = [
-        token | {"lstrip": kind != "char", "rstrip": kind != "char"}
+        token | {"lstrip": kind != "char", "rstrip": kind in ("word", "bpe")}
         for token in state["added_tokens"]
         if token["content"] == mask
     ]
@@ -168,20 +175,22 @@ def _ours(inner: rust.Tokenizer) -> Tokenizer:
     vocab = inner.get_vocab()
     names = sorted(vocab, key=vocab.__getitem__)
     kind, masks = _kind(inner), list(inner.get_added_tokens_decoder())
-    if tuple(names[: len(SPECIALS)]) != SPECIALS or vocab[names[-1]] != len(names) - 1 or masks not in ([], [4]):
+    specials = _specials(kind)
+    first = len(specials)  # the first token of a text, or the mask
+    if tuple(names[:first]) != specials or vocab[names[-1]] != len(names) - 1 or masks not in ([], [first]):
         raise ValueError("its tokens are numbered in another way")
-    # What each token adds to the text. Words and sub-words bring the space before them; the first one is dropped.
-    surfaces = ["", "", "", *(_surface(kind, name) for name in (UNKNOWN, *names[len(SPECIALS) :]))]
-    marks = OURS
+    # What each token adds to the text. Words, and sub-words but for bytes, bring a space; the first one is dropped.
+    surfaces = [b"", b"", b"", UNKNOWN.encode()][:first] + [_surface(kind, name) for name in names[first:]]
+    marks = OURS if first > UNK else replace(OURS, unknown=None)
     if masks:
-        marks = Marks(PAD, BOS, EOS, UNK, mask=masks[0], before=BOS, after=EOS)
-        surfaces[masks[0]] = _surface("char" if kind == "char" else "word", names[masks[0]])  # it took the spaces away
+        marks = replace(marks, mask=masks[0], before=BOS, after=EOS)
+        surfaces[masks[0]] = _surface("char" if kind == "char" else "word", names[masks[0]])  # it took the space away
     return Tokenizer(
         kind=kind,
         marks=marks,
         cut=rust_cut(inner),
-        spelling=Joined([surface.encode() for surface in surfaces], b"" if kind == "char" else b" "),
-        captions=[name.replace(" ", "") for name in SPECIALS] + [printable(name) for name in names[len(SPECIALS) :]],
+        spelling=Joined(surfaces, b" " if kind in ("word", "bpe") else b""),
+        captions=[name.replace(" ", "") for name in specials] + [_caption(kind, name) for name in names[first:]],
         own=lambda: _handed(inner, kind),
         stored=lambda: inner.to_str(pretty=True),
     )
@@ -190,11 +199,12 @@ def _ours(inner: rust.Tokenizer) -> Tokenizer:
 def _handed(inner: rust.Tokenizer, kind: str) -> dict[str, bytes]:
     """One of our tokenizers as `transformers` opens it: with a way back to text, its marks called by their roles."""
     state: dict[str, Any] = json.loads(inner.to_str())
-    ways = {"char": decoders.Fuse(), "bpe": decoders.Metaspace(SPACE, prepend_scheme="always")}
+    spaced = decoders.Metaspace(SPACE, prepend_scheme="always")
+    ways: dict[str, Any] = {"char": decoders.Fuse(), "bpe": spaced, "byte-bpe": decoders.ByteLevel()}
     if kind in ways:
         state["decoder"] = json.loads(ways[kind].__getstate__())
-    masks = [token["content"] for token in state["added_tokens"]]
-    roles = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token", "mask_token"), (*SPECIALS, *masks)))
+    roles = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), _specials(kind)))
+    roles |= dict(zip(["mask_token"], (token["content"] for token in state["added_tokens"])))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **roles}
     files = {"tokenizer.json": state, "tokenizer_config.json": settings}
     return {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in files.items()}
@@ -208,6 +218,10 @@ def _blank(kind: str) -> rust.Tokenizer:
         spaces = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
         inner.normalizer = normalizers.Sequence([normalizers.NFC(), *spaces])
         inner.pre_tokenizer = pre_tokenizers.Split(rust.Regex(BPE_CUTS), "isolated")
+        return inner
+    if kind == "byte-bpe":
+        inner = rust.Tokenizer(models.BPE())
+        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         return inner
     inner = rust.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
     if kind == "word":
@@ -232,8 +246,19 @@ def _outline(inner: rust.Tokenizer) -> tuple[object, ...]:
     return state["model"]["type"], state["normalizer"], state["pre_tokenizer"]
 
 
-def _surface(kind: str, name: str) -> str:
+def _specials(kind: str) -> tuple[str, ...]:
+    """The first tokens of a vocabulary; where every byte is a token, nothing is unknown."""
+    return SPECIALS[:UNK] if kind == "byte-bpe" else SPECIALS
+
+
+def _surface(kind: str, name: str) -> bytes:
     """What a token adds to the text."""
-    if kind == "word":
-        return f" {name}"
-    return name.replace(SPACE, " ") if kind == "bpe" else name
+    if kind == "byte-bpe":
+        return bytes_of(name)
+    text = f" {name}" if kind == "word" else name.replace(SPACE, " ") if kind == "bpe" else name
+    return text.encode()
+
+
+def _caption(kind: str, name: str) -> str:
+    """What a token is shown as."""
+    return printable(shown(bytes_of(name)) if kind == "byte-bpe" else name)

@@ -32,8 +32,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
 
 
-def _open(config: ModelConfig) -> ModelConfig:
-    """A published model as one to train: its vocabularies are those of the data."""
+def opened(config: ModelConfig) -> ModelConfig:
+    """The settings of a model that exists as those of one to train: its vocabularies are those of the data."""
     sizes: dict[str, Any] = {field.name: 0 for field in fields(config) if field.name in VOCABULARIES}
     return replace(config, **sizes)
 
@@ -45,7 +45,7 @@ KINDS: dict[str, Any] = {
     **OBJECTIVES,
     "plan": Plan,
     "recipe": Recipe,
-    **{name: _open(config) for name, config in SIZES.items()},
+    **{name: opened(config) for name, config in SIZES.items()},
 }
 
 
@@ -56,4 +56,4 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]()
 
 
-__all__ = ["KINDS", "MEASURES", "RECIPES", "Plan", "Recipe", "find_recipe"]
+__all__ = ["KINDS", "MEASURES", "RECIPES", "Plan", "Recipe", "find_recipe", "opened"]

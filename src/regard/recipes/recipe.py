@@ -9,7 +9,7 @@ from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, 
 from regard.data.streams import Book, Shakespeare
 from regard.errors import UserError, nearest
 from regard.models import MODELS, ModelConfig, Seq2SeqConfig
-from regard.objectives import Labelling, MaskedTokens, NextToken, ProfessorForcing, TeacherForcing
+from regard.objectives import Labelling, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes.plan import Plan
 
 # Every measure, and whether less of it is better.
@@ -42,9 +42,9 @@ DATA: dict[str, type] = {
 OBJECTIVES: dict[str, type] = {
     "teacher": TeacherForcing,
     "professor": ProfessorForcing,
-    "next": NextToken,
     "masked": MaskedTokens,
     "label": Labelling,
+    "next": TeacherForcing,  # what older runs call it
 }
 
 # What may stand together. Data that serves several tasks has the first one, unless the model is for another.
@@ -54,14 +54,14 @@ FITTING: dict[str, tuple[str, ...]] = {
         *("seq2seq", "transformer"),
         *("teacher", "professor"),
     ),
-    "language": ("lines", "book", "shakespeare", "lstmn", "gpt", "next", "teacher", "professor"),
+    "language": ("lines", "book", "shakespeare", "lstmn", "gpt", "teacher", "professor"),
     "fill": ("lines", "bert", "masked"),
     "classify": ("labelled", "structured", "label"),
 }
 
 
 Data = Dates | Sounds | Pairs | Multi30k | Wmt14 | GreekEnglish | Lines | Book | Shakespeare | Labelled
-AnyObjective = TeacherForcing | ProfessorForcing | NextToken | MaskedTokens | Labelling
+AnyObjective = TeacherForcing | ProfessorForcing | MaskedTokens | Labelling
 
 
 @dataclass(frozen=True)
@@ -83,27 +83,31 @@ class Recipe:
         if self.plan.select not in {"loss", *self.metrics}:
             near = nearest(self.plan.select, {"loss", *self.metrics})
             raise UserError(f"plan.select={self.plan.select}: the recipe does not measure that.{near}")
-        data = _name(self.data, DATA)
-        tasks = _tasks(data)
-        models = [name for task in tasks for name in FITTING[task] if name in MODELS]
+        data = name_of(self.data, DATA)
         objectives = [name for name in FITTING[self.task] if name in OBJECTIVES]
-        for part, table, fitting in (("model", MODELS, models), ("objective", OBJECTIVES, objectives)):
-            if (name := _name(getattr(self, part), table)) not in fitting:
+        for part, table, fitting in (("model", MODELS, models_for(data)), ("objective", OBJECTIVES, objectives)):
+            if (name := name_of(getattr(self, part), table)) not in fitting:
                 cure = " or ".join(f"{part}={other}" for other in fitting)
-                several = part == "objective" and len(tasks) > 1  # then the model is what it does not fit
-                beside = f"model={_name(self.model, MODELS)}" if several else f"data={data}"
+                several = part == "objective" and len(_tasks(data)) > 1  # then the model is what it does not fit
+                beside = f"model={name_of(self.model, MODELS)}" if several else f"data={data}"
                 raise UserError(f"{part}={name}: does not fit {beside}; use {cure}.")
 
     @property
     def task(self) -> str:
         """translate, language, fill or classify: what the data asks for, and of that what the model does."""
-        tasks, model = _tasks(_name(self.data, DATA)), _name(self.model, MODELS)
+        tasks, model = _tasks(name_of(self.data, DATA)), name_of(self.model, MODELS)
         return next((task for task in tasks if model in FITTING[task]), tasks[0])
+
+
+def models_for(data: str) -> list[str]:
+    """The kinds of model that a kind of data is for."""
+    return [name for task in _tasks(data) for name in FITTING[task] if name in MODELS]
+
+
+def name_of(part: object, table: Mapping[str, type]) -> str:
+    """What settings call a part of a recipe."""
+    return next(name for name, kind in table.items() if kind is type(part))
 
 
 def _tasks(data: str) -> list[str]:
     return [task for task, fitting in FITTING.items() if data in fitting]
-
-
-def _name(part: object, table: Mapping[str, type]) -> str:
-    return next(name for name, kind in table.items() if kind is type(part))

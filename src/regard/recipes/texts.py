@@ -2,7 +2,7 @@
 
 from regard.data.sources import Labelled, Lines
 from regard.models import BertConfig, LstmnConfig, StructuredConfig
-from regard.objectives import Labelling, MaskedTokens, NextToken
+from regard.objectives import Labelling, MaskedTokens, TeacherForcing
 from regard.recipes.plan import Plan
 from regard.recipes.recipe import Recipe
 
@@ -17,7 +17,7 @@ def text() -> Recipe:
         title="a language model of your own text",
         data=Lines(),
         model=LstmnConfig(),
-        objective=NextToken(),
+        objective=TeacherForcing(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=2e-3, evaluate=200),
         metrics=("perplexity",),
     )

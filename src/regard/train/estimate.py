@@ -4,10 +4,9 @@ import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
@@ -15,7 +14,8 @@ from regard.recipes.recipe import Recipe
 from regard.train.loop import train
 from regard.train.memory import within_memory
 from regard.train.optim import build_optimizer, optimizer_state
-from regard.train.prepare import Prepared, beginning, prepare
+from regard.train.origin import Origin
+from regard.train.prepare import Prepared, prepare
 
 ORDINARY = 5  # batches that are timed; the first one, which warms up, is not counted
 
@@ -49,9 +49,9 @@ class Chosen:
         return self.batches.batch(self.numbers[step % len(self.numbers)])
 
 
-def estimate(recipe: Recipe, init: Path | None = None) -> Estimate:
+def estimate(recipe: Recipe, init: Origin | None = None) -> Estimate:
     """Prepare everything, make a few updates, keep nothing; `init` is what the run would start from."""
-    prepared = prepare(recipe, *beginning(init))
+    prepared = prepare(recipe, given=init)
     with within_memory(recipe.plan, prepared.device):
         return _measured(prepared)
 
@@ -62,7 +62,7 @@ def _measured(prepared: Prepared) -> Estimate:
     plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
-    with counted() as kept:
+    with counted(judged) as kept:
         list(train(judged, Chosen(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
     timed = [step.seconds for step in train(judged, prepared.batches, replace(plain, steps=ORDINARY), optimizer)]
     per_step = statistics.mean(timed[1:]) * plan.accumulate
@@ -96,13 +96,13 @@ class Counted:
 
 
 @contextmanager
-def counted() -> Iterator[Counted]:
-    """Count what autograd keeps inside, each storage once; what is a weight's is not counted."""
-    total, seen = Counted(), set()
+def counted(module: nn.Module) -> Iterator[Counted]:
+    """Count what autograd keeps inside, each storage once; what is a weight's, as it is or turned, is not counted."""
+    total, seen = Counted(), {weight.untyped_storage().data_ptr() for weight in module.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in seen and not isinstance(tensor, torch.nn.Parameter):
+        if storage.data_ptr() not in seen:
             seen.add(storage.data_ptr())
             total.bytes += storage.nbytes()
         return tensor

@@ -13,7 +13,7 @@ from regard.data.streams import Running, encode_again, in_order, joined, window_
 from regard.device import seed_noise
 from regard.errors import UserError
 from regard.metrics import References, bleu, chrf, exact_match, perplexity, phoneme_error, word_error
-from regard.objectives import Labelling, MaskedTokens, NextToken, Objective, TeacherForcing
+from regard.objectives import Labelling, MaskedTokens, Objective, TeacherForcing
 from regard.train.prepare import one_label
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced, frame_of, grouped
 from regard.verbs.loaded import Loaded
@@ -22,7 +22,7 @@ from regard.verbs.search import translate
 # What a model of each task is judged by, whatever it was trained on: the plain likelihood of the targets.
 PLAIN: dict[str, Objective] = {
     "translate": TeacherForcing(),
-    "language": NextToken(),
+    "language": TeacherForcing(),
     "fill": MaskedTokens(),
     "classify": Labelling(penalty=0.0),
 }
@@ -86,6 +86,8 @@ def _likelihood(model: Loaded, examples: Sequence[Example], batch_tokens: int) -
             total += float(objective(model.module, batch, 0)["nll"])
             if task == "classify":
                 right += int((model.module(batch).argmax(dim=-1) == batch.targets).sum())
+    if not count:
+        raise UserError("the examples to judge the model by say nothing: a text needs two tokens; give a longer one.")
     found = {"loss": total / count, "perplexity": perplexity(-total, count)}
     return found | ({"accuracy": right / count} if task == "classify" else {})
 

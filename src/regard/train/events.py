@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Started:
-    """Everything is ready; the first step comes next."""
+    """Everything is ready; the first step comes next, unless a finished run is resumed."""
 
     path: Path
     step: int  # where it goes on from; 0 is the beginning
@@ -20,6 +20,7 @@ class Started:
     shapes: int  # of batches
     epoch: int  # batches per epoch
     ranks: int = 1  # processes that train together
+    over: str | None = None  # why no step is left: steps, minutes or patience
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from regard.config import to_json
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
 from regard.stored import stored_recipe
+from regard.train.schedule import ENDLESS
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do about a run that is already there
 
@@ -45,13 +46,17 @@ def check_folder(out: Path, existing: Existing) -> None:
 def check_same(out: Path, recipe: Recipe) -> None:
     """Refuse to go on with a run under settings that it was not started with."""
     was, now = (_flat(to_json(each, KINDS)) for each in (stored_recipe(out), recipe))
+    falls = recipe.plan.schedule not in ENDLESS  # over the steps, so that with more of them each has another rate
+    free = (*FREE, *([] if falls else ["plan.steps"]))
     for name in was | now:
-        if name not in FREE and was.get(name) != now.get(name):
+        if name not in free and was.get(name) != now.get(name):
             started, given = _told(was.get(name)), _told(now.get(name))
-            cure = f"{name}={started}" if started else "the recipe it was started with"
+            same = f"{name}={started}" if started else "the recipe it was started with"
+            cure = f"resume with {same}, or choose another --out"
+            if name == "plan.steps":
+                cure = f"over those its rate falls; to train longer, start another run from it: from={out} --out NEW"
             raise UserError(
-                f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; "
-                f"resume with {cure}, or choose another --out."
+                f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; {cure}."
             )
 
 

@@ -1,16 +1,14 @@
 """From a recipe to everything that training needs: corpus, tokenizers, batches, the model with its sizes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from regard.checkpoint import resolve
-from regard.data.batches import Batches, Frame, frame_for
+from regard.data.batches import Batches, Frame, extra, frame_for
 from regard.data.example import Corpus, Example
 from regard.data.large import Encoded, digest
 from regard.data.shapes import LENGTHS
@@ -22,31 +20,12 @@ from regard.errors import UserError
 from regard.layers.embedding import start_embedding
 from regard.models import BertConfig, ModelConfig, Seq2Seq
 from regard.objectives import Judged, ProfessorForcing
-from regard.pretrained import is_public
 from regard.recipes import Recipe
 from regard.stored import read_tokenizers
-from regard.verbs.loaded import load
+from regard.train.origin import Origin
 
 UNBOUNDED = 100_000  # tokens of a corpus that sets no limit: every character or phoneme there is
 MASK = "[MASK]"  # how a token that is to be filled in is written
-
-
-class Given(NamedTuple):
-    """A model that exists already, such as a public one: its settings, its tokenizers and its weights."""
-
-    config: ModelConfig
-    source_tokenizer: Tokenizer | None
-    target_tokenizer: Tokenizer
-    weights: Mapping[str, Tensor] = {}
-
-
-def beginning(init: Path | None) -> tuple[Path | None, Given | None]:
-    """What a run starts from: the step of another run, a public checkpoint, or neither."""
-    if init is None or not is_public(init):
-        return (resolve(init) if init else None), None
-    public = load(init, "cpu")
-    it = public.module
-    return None, Given(it.config, public.source_tokenizer, public.target_tokenizer, it.state_dict())
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +43,8 @@ class Prepared:
 
     def build(self) -> Judged:
         """The model and its objective, on the device, with the first weights that the seed says."""
+        if self.recipe.plan.threads:
+            torch.set_num_threads(self.recipe.plan.threads)
         torch.manual_seed(self.recipe.plan.seed)
         return Judged(self.config.build(), self.recipe.objective).to(self.device)
 
@@ -74,7 +55,7 @@ class Prepared:
             start_embedding(judged.model.source_embedding, path, _words(self.source_tokenizer))
 
 
-def prepare(recipe: Recipe, folder: Path | None = None, given: Given | None = None) -> Prepared:
+def prepare(recipe: Recipe, folder: Path | None = None, given: Origin | None = None) -> Prepared:
     """Load the corpus; learn the tokenizers, read those of a saved step, or take those of a model that is given."""
     device = choose_device(recipe.plan.device)
     if given:
@@ -141,7 +122,7 @@ def _words(tokenizer: Tokenizer) -> list[str]:
     word is none, however it is spelt; punctuation always stands alone.
     """
     pieces = tokenizer.pieces(range(tokenizer.size))
-    if tokenizer.kind != "bpe":
+    if tokenizer.kind not in ("bpe", "byte-bpe"):
         return pieces
     nothing = " "  # which no file has a vector of
     return [nothing if piece[:1].isalnum() else piece.removeprefix(SPACE) or nothing for piece in pieces]
@@ -185,8 +166,7 @@ def _limit(config: ModelConfig, task: str, frame: Frame) -> int | None:
         name = "capacity" if hasattr(config, "capacity") else "context"
         raise UserError(f"model.{name}={most}: batches are padded to {LENGTHS[0]} tokens; give that or more.")
     rounded = max((length for length in LENGTHS if length <= most), default=most)
-    source, target = frame.sides(([], []))
-    return rounded - max(len(source), len(target) - frame.shift)  # the places of the marks
+    return rounded - extra(frame)
 
 
 def _normal(corpus: Corpus, task: str) -> Corpus:

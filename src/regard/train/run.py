@@ -19,7 +19,7 @@ from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
 from regard.recipes import Recipe
-from regard.stored import load_weights, stored_recipe
+from regard.stored import stored_recipe
 from regard.train.evaluate import Scores
 from regard.train.events import Evaluated, Event, Finished, Progress, Saved, Started
 from regard.train.folder import Existing, check_batches, check_folder, check_same, clear, is_run, make_folder, open_run
@@ -28,8 +28,9 @@ from regard.train.judging import at_rest, check_judging, judge, judged
 from regard.train.loop import Step, require_finite, train
 from regard.train.memory import within_memory
 from regard.train.optim import build_optimizer
+from regard.train.origin import Origin
 from regard.train.parallel import ALONE, Lost, Ranks
-from regard.train.prepare import Given, beginning, prepare
+from regard.train.prepare import prepare
 from regard.train.saved import Mark, restore, save
 from regard.verbs.loaded import Loaded
 
@@ -38,8 +39,9 @@ class Run:
     """Iterating trains, and yields what happens. Everything that can be refused is refused when the run is made.
 
     `existing` says what to do about a run that is already in `out`; without a recipe, resuming takes the stored one.
-    `init` names another run, or a public checkpoint, whose weights and tokenizers this one starts from. Iterating again
-    goes on. Of several `ranks` all iterate, and the first alone judges and writes.
+    `init`, what `origin_of` another run or a public checkpoint is, gives this one its first weights, and the
+    model's settings and tokenizers that go with them. Iterating again goes on. Of several `ranks` all iterate, and the
+    first alone judges and writes.
     """
 
     def __init__(
@@ -47,14 +49,14 @@ class Run:
         recipe: Recipe | None,
         out: Path,
         existing: Existing = "refuse",
-        init: Path | None = None,
+        init: Origin | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         check_folder(out, existing)
         before = None
         if existing == "resume":
             if init:
-                raise UserError(f"from={init}: a run that is resumed has weights already; leave out from= or --resume.")
+                raise UserError(f"{out}: a run that is resumed has weights already; leave out from= or --resume.")
             recipe = recipe or stored_recipe(out)
             check_same(out, recipe)
             before = resolve(out, ("latest",))
@@ -62,18 +64,15 @@ class Run:
             raise UserError(f"{out}: nothing says what to train there; name a recipe.")
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._folder = Path(os.path.abspath(out))  # `out`, wherever one stands later
-        if recipe.plan.threads:
-            torch.set_num_threads(recipe.plan.threads)
 
-        folder, given = (before, None) if before else beginning(init)
-        self.prepared = prepare(_placed(recipe, ranks), folder, given)
-        self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the public one's, to be resumed
+        self.prepared = prepare(_placed(recipe, ranks), before, init)
+        self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the given one's, to be resumed
         check_judging(recipe, self.prepared.corpus)
         with within_memory(recipe.plan, self.prepared.device):
             self.judged = self.prepared.build()
             self.optimizer = build_optimizer(self.judged, recipe.plan)
-            self.mark = self._restored(before) if before else self._begun(folder, given)
-        self._saved = self.mark.step if before else -1  # the last step on the disk
+            self.mark = self._restored(before) if before else self._begun(init)
+        self.saved = self.mark.step if before else -1  # the last step on the disk; -1: none
         if not ranks.agree(int(self.mark.data[:12], 16) + self.mark.step):  # and nobody writes before all have looked
             raise UserError(
                 f"{out}: the ranks do not read the same data and run; put both where all machines see them."
@@ -90,19 +89,16 @@ class Run:
             raise UserError(f"{self.out}: {changed}; restore it to resume.")
         return replace(mark, batches=batches)
 
-    def _begun(self, folder: Path | None, given: Given | None) -> Mark:
-        """The start of a run, with its own weights, those of another run's step, or those of a public checkpoint."""
+    def _begun(self, given: Origin | None) -> Mark:
+        """The start of a run, with its own weights or those of a model that is given."""
         if given:
-            self.judged.model.load_state_dict(given.weights)
-        elif folder:
-            load_weights(self.judged.model, folder / "weights.safetensors")
+            self.judged.model.load_state_dict(given.weights())
         else:
             self.prepared.start_vectors(self.judged)
         return Mark(data=self.prepared.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
 
     def __iter__(self) -> Iterator[Event]:
         """Train to the end. Interrupted, abandoned or out of memory, it saves the step it has come to."""
-        self._began = time.perf_counter() - self.mark.seconds
         shield = Shield(patient=self.ranks.several)
         with within_memory(self.recipe.plan, self.prepared.device), shield.installed():
             try:
@@ -111,19 +107,19 @@ class Run:
                 yield from first
                 yield from self._train(shield)
             except (KeyboardInterrupt, GeneratorExit, torch.OutOfMemoryError) as stop:
-                if self.mark.step > self._saved:
+                if 0 <= self.saved < self.mark.step:  # before the first is saved, the directory may be another run's
                     self._save()
                 if isinstance(stop, KeyboardInterrupt) and self.ranks.first:
                     with suppress(Lost):  # whoever is gone need not be told
                         self.ranks.from_first(self._word(stop=True))
                 raise
             except Lost as error:
-                whole = f"the run is whole at step {self._saved}; go on with --resume"
+                whole = f"the run is whole at step {self.saved}; go on with --resume"
                 raise Lost(f"{self.out}: {error}; {whole}.") from error
 
     def _open(self) -> list[Event]:
         """Make the directory a run. Its first weights come before its recipe: no run is ever without any."""
-        fresh = self._saved < 0
+        fresh = self.saved < 0
         if not self.ranks.first:
             return [self._save()] if fresh else []
         if fresh and self._existing == "overwrite" and is_run(self._folder):
@@ -138,6 +134,7 @@ class Run:
 
     def _train(self, shield: Shield) -> Iterator[Event]:
         plan = self.recipe.plan
+        self._began = time.perf_counter() - self.mark.seconds
         if self.mark.judged < self.mark.step and self._due():
             yield from self._look_up(shield)
         steps = train(self.judged, self.prepared.batches, plan, self.optimizer, self.mark.step, self.ranks)
@@ -147,8 +144,7 @@ class Run:
             with shield.closed():
                 step = next(steps)
                 # All ranks stop at the same step, by the first one's clock.
-                elapsed = (time.perf_counter() - self._began) * self.ranks.first
-                stop, seconds = self.ranks.sum([shield.asked, elapsed])
+                stop, seconds = self.ranks.sum([shield.asked, self._elapsed * self.ranks.first])
                 self.mark = replace(self.mark, step=step.n, seconds=seconds)
             if stop:
                 self._stop()
@@ -178,7 +174,7 @@ class Run:
         """Wait for the first rank to judge and save, and take its word."""
         stop, waited, seconds = self.ranks.from_first(self._word())
         self.mark = replace(self.mark, judged=self.mark.step, waited=int(waited), seconds=seconds)
-        self._saved = self.mark.step
+        self.saved = self.mark.step
         if stop:
             raise KeyboardInterrupt
 
@@ -197,6 +193,11 @@ class Run:
             return "patience"
         return None
 
+    @property
+    def _elapsed(self) -> float:
+        """Seconds since the run began, earlier sittings included."""
+        return time.perf_counter() - self._began
+
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def _look_up(self, shield: Shield) -> Iterator[Event]:
@@ -204,20 +205,23 @@ class Run:
         if not self.ranks.first:
             self._hear()
             return
+        training = self._elapsed - self.mark.judging
         with shield.open():
             scores = self.evaluate()
-        self.mark = replace(
-            judged(self.mark, self.recipe.plan.select, scores), seconds=time.perf_counter() - self._began
-        )
-        it, best = self.mark, self.mark.best_step == self.mark.step
-        told = {"step": it.step, "kind": "valid", **scores.values, "notes": scores.notes}
-        append_line(self._folder / "metrics.jsonl", told)
-        saved = self._save()
-        if best:
-            mark(self._folder, "best", it.step)
-        self.ranks.from_first(self._word())
+        with shield.closed():  # a step that counts as judged must have its line
+            seconds = self._elapsed
+            it = judged(self.mark, self.recipe.plan.select, scores)
+            self.mark = it = replace(it, seconds=seconds, judging=seconds - training)
+            best, clock = it.best_step == it.step, {"seconds": round(seconds, 3), "training": round(training, 3)}
+            told = {"step": it.step, "kind": "valid", **scores.values, **clock, "notes": scores.notes}
+            append_line(self._folder / "metrics.jsonl", told)
+            saved = self._save()
+            if best:
+                mark(self._folder, "best", it.step)
+            self.ranks.from_first(self._word())
         yield Evaluated(it.step, scores.values, scores.notes, best)
         yield saved
+        self.mark = replace(it, judging=self._elapsed - training)
 
     def evaluate(self) -> Scores:
         """The measures of the step that was reached, on the validation examples."""
@@ -242,7 +246,7 @@ class Run:
         path = self._folder / "steps" / f"{self.mark.step:06d}"
         if self.ranks.first:
             path = save(self._folder, self.mark, self.prepared, self.judged, self.optimizer)
-        self._saved = self.mark.step
+        self.saved = self.mark.step
         return Saved(self.mark.step, path)
 
     def _started(self) -> Started:
@@ -259,6 +263,7 @@ class Run:
             shapes=len(it.batches.shapes),
             epoch=len(it.batches),
             ranks=self.ranks.count,
+            over=self._over(),
         )
 
     def _report(self, since: list[Step], began: float) -> Progress:

@@ -26,7 +26,8 @@ class Mark:
     best_loss: float | None = None  # of that step
     best_step: int | None = None
     waited: int = 0  # evaluations since the best
-    seconds: float = 0.0  # of training, evaluations included
+    seconds: float = 0.0  # of training, judging and saving included
+    judging: float = 0.0  # of those, spent on judging and saving; not known of runs from before they were timed
     data: str = ""  # the digest of the training examples
     batches: int = 0  # that make one step, on all ranks together; 0: plan.accumulate, before there were ranks
 
@@ -61,7 +62,7 @@ def read_mark(folder: Path) -> Mark:
     path = folder / "training/state.json"
     state = read_json(path)
     names = {field.name for field in fields(Mark)}
-    if not isinstance(state, dict) or state.keys() | {"batches"} != names:
+    if not isinstance(state, dict) or state.keys() | {"batches", "judging"} != names:
         raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
     return Mark(**state)
 

@@ -4,6 +4,8 @@ import math
 
 from regard.recipes.plan import Plan
 
+ENDLESS = ("constant", "inverse-sqrt", "noam")  # schedules that do not ask how many steps there will be
+
 
 def rate_at(plan: Plan, step: int, width: int) -> float:
     """The rate of step 0, 1, …: a straight rise to `plan.rate`, then the fall that `plan.schedule` names.

@@ -5,28 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from regard.train.ladder.quality import Goal, Point, averaged, curve, goal, read_log, training_seconds
+from regard.train.ladder.quality import Goal, Point, averaged, curve, goal, judgements, read_log
 
-# Half a second a step. Judging after step 4 takes ten seconds, which the next report's time includes.
+# Half a second a step. Judging after step 4 takes ten seconds, and after step 8 five.
 LOG = [
-    {"kind": "train", "step": 2, "seconds": 1.0},
     {"kind": "train", "step": 4, "seconds": 2.0},
-    {"kind": "valid", "step": 4, "bleu": 10.0},
-    {"kind": "train", "step": 6, "seconds": 13.0},
+    {"kind": "valid", "step": 4, "bleu": 10.0, "seconds": 12.0, "training": 2.0},
     {"kind": "train", "step": 8, "seconds": 14.0},
-    {"kind": "valid", "step": 8, "bleu": 30.0},
+    {"kind": "valid", "step": 8, "bleu": 30.0, "seconds": 19.0, "training": 4.0},
 ]
 
 
 def test_judging_is_no_training() -> None:
-    assert training_seconds(LOG) == {2: 1.0, 4: 2.0, 6: 3.0, 8: 4.0}
+    assert judgements(LOG) == LOG[1::2]
     assert curve(LOG, "bleu") == [Point(4, 2.0, 10.0), Point(8, 4.0, 30.0)]
     assert curve(LOG, "aer") == []
-
-
-def test_a_pause_is_never_longer_than_it_was() -> None:
-    fast = [{"kind": "train", "step": 1, "seconds": 5.0}, {"kind": "valid", "step": 1}]
-    assert training_seconds([*fast, {"kind": "train", "step": 2, "seconds": 6.0}]) == {1: 5.0, 2: 6.0}
 
 
 def test_the_first_evaluation_that_is_good_enough_counts() -> None:
@@ -60,3 +53,4 @@ def test_the_mean_of_several_seeds() -> None:
 def test_a_log_with_a_torn_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in LOG) + '{"kind": "tr')
     assert read_log(tmp_path) == LOG
+    assert read_log(tmp_path / "not yet") == []

@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint import marked, read_json, write_json
+from regard.checkpoint import read_json, write_json
 from regard.config import to_json
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
 from regard.train.evaluate import evaluate
 from regard.train.events import Finished
+from regard.train.folder import is_run
 from regard.train.ladder.fitting import fitted, parameters, with_vocabularies
-from regard.train.ladder.quality import curve, read_log, training_seconds
+from regard.train.ladder.quality import curve, judgements, read_log
 from regard.train.prepare import prepare
 from regard.train.run import Run
 from regard.verbs.loaded import load
@@ -65,7 +66,9 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
         if {name: found.get(name) for name in wanted} != wanted or "curve" not in found:
             raise UserError(f"{cell.result}: measured with other settings; remove it or choose another --out.")
         return found
-    run = Run(cell.recipe, cell.out, "resume" if marked(cell.out, "latest") else "overwrite")
+    if not all("training" in line for line in judgements(read_log(cell.out))):
+        raise UserError(f"{cell.out}: begun before training was timed apart; remove it or choose another --out.")
+    run = Run(cell.recipe, cell.out, "resume" if is_run(cell.out) else "overwrite")
     finished = follow(run)
     found = {"cell": cell.name, "seed": cell.seed, **_judged(cell, run), "seconds": finished.seconds, **wanted}
     write_json(cell.result, found)
@@ -87,6 +90,6 @@ def _judged(cell: Cell, run: Run) -> dict[str, Any]:
         "parameters": sum(weight.numel() for weight in model.module.parameters()),
         "width": getattr(recipe.model, "width", None),
         "tokens_per_second": statistics.median(line["tokens_per_second"] for line in log if line["kind"] == "train"),
-        "training_seconds": max(training_seconds(log).values()),
+        "training_seconds": judgements(log)[-1]["training"],
         "curve": [asdict(point) for point in curve(log, recipe.plan.select)],
     }

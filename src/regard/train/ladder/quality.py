@@ -55,28 +55,14 @@ def goal(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | Non
 
 
 def curve(log: Lines, measure: str) -> list[Point]:
-    """Every evaluation of a run by the time spent training before it."""
-    seconds = training_seconds(log)
-    found = [line for line in log if line["kind"] == "valid" and isinstance(line.get(measure), int | float)]
-    return [Point(line["step"], seconds[line["step"]], line[measure]) for line in found]
+    """Every evaluation of a run by the time spent training before it, judging and saving apart."""
+    found = [line for line in judgements(log) if isinstance(line.get(measure), int | float)]
+    return [Point(line["step"], line["training"], line[measure]) for line in found]
 
 
-def training_seconds(log: Lines) -> dict[int, float]:
-    """Step of each report → seconds of training up to it.
-
-    The log's own seconds run on while the model is judged and saved. An interval between two reports in which that
-    happened therefore counts as its steps at the median pace of the other intervals.
-    """
-    told = [line for line in log if line["kind"] == "train"]
-    judged = {line["step"] for line in log if line["kind"] == "valid"}
-    before = [(0, 0.0), *((line["step"], line["seconds"]) for line in told[:-1])]
-    spans = [(line["step"] - at, line["seconds"] - then, at in judged) for line, (at, then) in zip(told, before)]
-    pace = statistics.median(seconds / steps for steps, seconds, paused in spans if not paused)
-    found, total = {}, 0.0
-    for line, (steps, seconds, paused) in zip(told, spans):
-        total += min(seconds, pace * steps) if paused else seconds
-        found[line["step"]] = total
-    return found
+def judgements(log: Lines) -> Lines:
+    """The lines of a log that tell of an evaluation."""
+    return [line for line in log if line["kind"] == "valid"]
 
 
 def averaged(seeds: Sequence[Sequence[Point]]) -> list[Point]:
@@ -88,9 +74,9 @@ def averaged(seeds: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def read_log(run: Path) -> Lines:
-    """The lines of metrics.jsonl, but for one that a kill left half-written."""
-    found = []
-    for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+    """The lines of metrics.jsonl, if there are any yet, but for one that a kill left half-written."""
+    path, found = run / "metrics.jsonl", []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
             found.append(json.loads(line))
         except ValueError:

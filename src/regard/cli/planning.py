@@ -1,0 +1,66 @@
+"""What `regard train` is asked to carry out: the recipe, and the model that it starts from."""
+
+import shlex
+from pathlib import Path
+
+from rich.console import Console
+
+from regard.cli.fetch import fetch_data
+from regard.cli.lines import program
+from regard.config import override
+from regard.errors import UserError
+from regard.pretrained.hub import SIGN, found
+from regard.recipes import KINDS, RECIPES, Recipe, find_recipe
+from regard.stored import stored_recipe
+from regard.train.folder import is_run
+from regard.train.origin import Origin, begun, origin_of
+from regard.train.parallel import Ranks
+
+
+def planned(
+    name: str, settings: list[str], resumed: Path | None, download: bool, ranks: Ranks, console: Console
+) -> tuple[Recipe, Origin | None]:
+    """The recipe with its changes, and the model that from=DIR names; what is to be downloaded is here now."""
+    changes = [setting for setting in settings if not setting.startswith("from=")]
+    start = next((setting.removeprefix("from=") for setting in reversed(settings) if setting not in changes), None)
+    if start is not None and resumed:
+        raise UserError(f"from={start}: a run that is resumed has weights already; leave out from= or --resume.")
+    init: Origin | None = None
+    if start is None:
+        recipe = _chosen(name, changes, resumed)
+    else:
+        recipe, init = _from(start, name, changes, download, ranks)
+    if download:
+        _fetch(recipe, start, ranks, console)
+    return recipe, init
+
+
+def _chosen(name: str, settings: list[str], resumed: Path | None) -> Recipe:
+    """The recipe with its changes; of a run that is gone on with, the recipe it was started with.
+
+    That one may have been given a name of its own; what is refused is the name of another recipe.
+    """
+    if not (resumed and is_run(resumed)):
+        return override(find_recipe(name), settings, KINDS)
+    recipe = stored_recipe(resumed)
+    if recipe.name != name and recipe.name in RECIPES:
+        command = shlex.join([program(), "train", recipe.name, "--resume", "--out", str(resumed)])
+        raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {command}")
+    return override(recipe, settings, KINDS)
+
+
+def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ranks) -> tuple[Recipe, Origin]:
+    """The recipe for the model that the run starts from, with its changes, and that model."""
+    if download:
+        if ranks.first:
+            found(start, download)
+        ranks.from_first([0.0])  # the others wait until it is here
+    return begun(find_recipe(name), settings, origin_of(start), start)
+
+
+def _fetch(recipe: Recipe, start: str | None, ranks: Ranks, console: Console) -> None:
+    """Download the data, unless it is the model to start from that was meant: the first rank does, others wait."""
+    public = bool(getattr(recipe.data, "files", ()))
+    if ranks.first and (public or not (start or "").startswith(SIGN)):
+        fetch_data(recipe.data, console)
+    ranks.from_first([0.0])

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from regard.explain.gradients import NETWORKS, SYMBOLS, examples, gradients, reach
+from regard.explain.small import finished
 
 
 def test_the_marked_symbol_is_the_answer() -> None:
     inputs, answers = examples(9, 20, torch.Generator().manual_seed(0))
     marked = inputs[..., SYMBOLS] == 1
     assert (marked.sum(dim=1) == 1).all()
-    assert torch.equal(inputs[marked][:, :SYMBOLS].argmax(dim=1), answers)
+    assert torch.equal(inputs[marked][:, :SYMBOLS].argmax(dim=1), answers[:, 0])
 
 
 def test_attention_is_a_path_of_length_one() -> None:
@@ -26,7 +27,13 @@ def test_attention_is_a_path_of_length_one() -> None:
 
 
 def test_a_transformer_learns_in_a_moment_what_a_plain_network_cannot() -> None:
-    found = {one.name: one for one in gradients(length=5, seconds=30, steps=40)}
+    found = {one.name: one for one in finished(gradients(length=5, steps=40))}
     assert list(found) == list(NETWORKS)
     assert all(one.steps == 40 and len(one.before) == len(one.after) == 5 for one in found.values())
     assert found["Transformer"].accuracy > 0.9 > found["RNN"].accuracy
+
+
+def test_all_learn_for_as_many_steps_and_the_clock_has_no_say() -> None:
+    going = list(gradients(length=4, steps=2))
+    assert [(one.what, one.step, one.steps) for one in going] == [(name, at, 2) for name in NETWORKS for at in (1, 2)]
+    assert finished(gradients(4, 2, seed=5)) == finished(gradients(4, 2, seed=5)) != finished(gradients(4, 2, seed=6))

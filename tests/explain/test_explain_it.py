@@ -106,7 +106,7 @@ def test_a_head_that_is_right_by_construction_is_found() -> None:
     assert best.right.interval[0] > 0.9
     others = [one.right.rate for one in it.found.heads if (one.layer, one.head) != (best.layer, best.head)]
     assert others == [0.5, 0.5, 0.5]
-    assert it.rows()[0] == ["stack.1", "0", "100%", "100%"]
+    assert it.rows()[0] == ["1", "0", "100%", "100%"]
 
 
 @torch.no_grad()

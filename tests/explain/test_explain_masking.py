@@ -9,6 +9,8 @@ import torch
 from regard.explain.masking import masking
 from regard.explain.sentences import BEGIN, END, IDS, PAD, VOCABULARY, Dice, allowed, batch, encoded, floor
 from regard.explain.small import IGNORED, finished
+from regard.explain.speaking import says, taught
+from regard.mask import CAUSAL
 
 
 def test_the_grammar_allows_what_it_says() -> None:
@@ -82,3 +84,12 @@ def test_an_experiment_tells_how_it_goes_and_repeats_itself() -> None:
         (name, step, 3) for name in ("causal mask", "no mask") for step in (1, 2, 3)
     ]
     assert finished(masking(3, 2, seed=5)) == finished(masking(3, 2, seed=5)) != finished(masking(3, 2, seed=6))
+
+
+def test_marks_are_never_said() -> None:
+    network, _ = finished(taught("first weights", CAUSAL, steps=0, seed=1))
+    with torch.no_grad():
+        network.readout.bias[[IDS[BEGIN], IDS[PAD]]] = 50.0  # though nothing seems likelier
+    said = {word for words in says(network, 20, seed=1) for word in words}
+    assert said
+    assert not said & {BEGIN, PAD, END}

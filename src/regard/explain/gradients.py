@@ -6,7 +6,6 @@ pass (Hochreiter & Schmidhuber 1997); attention is a path of length one to every
 Transformer has no other (Vaswani et al. 2017).
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention
+from regard.explain.small import Experiment, learn
 from regard.layers.recurrent import Recurrent
 from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Shape, Stack
@@ -22,8 +22,8 @@ from regard.mask import CAUSAL
 from regard.scores import Additive
 
 SYMBOLS = 8  # to be recalled
-WIDTH = 64
-ROWS = 64  # of a batch
+WIDTH = 32
+ROWS, RATE = 32, 2e-2
 
 
 class Recaller(nn.Module):
@@ -37,12 +37,12 @@ class Recaller(nn.Module):
         self.readout = nn.Linear(2 * WIDTH if attention else WIDTH, SYMBOLS)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(B, T, symbols + 1) → logits of the recalled symbol (B, symbols)"""
+        """(B, T, symbols + 1) → logits of the recalled symbol (B, 1, symbols)"""
         states, _ = self.rnn(self.embedding(inputs))
         last = states[:, -1:]
         if self.attention is not None:
             last = torch.cat([last, self.attention(last, self.attention.memory(states))], dim=-1)
-        logits: Tensor = self.readout(last[:, 0])
+        logits: Tensor = self.readout(last)
         return logits
 
 
@@ -57,9 +57,9 @@ class Transformer(nn.Module):
         self.readout = nn.Linear(WIDTH, SYMBOLS)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(B, T, symbols + 1) → logits of the recalled symbol (B, symbols)"""
+        """(B, T, symbols + 1) → logits of the recalled symbol (B, 1, symbols)"""
         places = torch.arange(inputs.shape[1])[None]
-        logits: Tensor = self.readout(self.stack(self.embedding(inputs, places), mask=CAUSAL)[:, -1])
+        logits: Tensor = self.readout(self.stack(self.embedding(inputs, places), mask=CAUSAL)[:, -1:])
         return logits
 
 
@@ -79,38 +79,38 @@ class Reach:
     before: list[float]  # ‖∂logit/∂input‖, mean over rows, at the first weights
     after: list[float]  # … and after training
     accuracy: float  # of the recall, after training; chance is 1 / 8
-    steps: int
+    steps: int  # of training: the same for all
 
 
-def gradients(length: int = 100, seconds: float = 15.0, steps: int = 400, seed: int = 1) -> list[Reach]:
-    """Each network before and after learning to recall; at most so many seconds and steps of training each."""
+def gradients(length: int = 40, steps: int = 300, seed: int = 1) -> Experiment[list[Reach]]:
+    """Each network before and after so many steps of learning to recall."""
     found = []
     for name, build in NETWORKS.items():
         torch.manual_seed(seed)
         network = build(length)
         before = reach(network, length, seed)
-        done = _learn(network, length, seconds, steps, seed)
+        yield from learn(name, network, lambda chance: examples(length, ROWS, chance), steps, seed, RATE)
         inputs, answers = examples(length, 1024, _chance(seed, "test"))
         with torch.no_grad():
-            accuracy = (network(inputs).argmax(dim=1) == answers).float().mean().item()
-        found.append(Reach(name, before, reach(network, length, seed), accuracy, done))
+            accuracy = (network(inputs).argmax(dim=-1) == answers).float().mean().item()
+        found.append(Reach(name, before, reach(network, length, seed), accuracy, steps))
     return found
 
 
 def examples(length: int, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows of random symbols, (B, T, symbols + 1), one marked at a random place; the marked symbol of each, (B,)."""
+    """Rows of random symbols, (B, T, symbols + 1), one marked at a random place; the marked symbol of each, (B, 1)."""
     symbols = torch.randint(SYMBOLS, (rows, length), generator=generator)
     marked = torch.randint(length, (rows, 1), generator=generator)
     marks = torch.zeros(rows, length).scatter(1, marked, 1.0)
     inputs = torch.cat([F.one_hot(symbols, SYMBOLS).float(), marks[..., None]], dim=-1)
-    return inputs, symbols.gather(1, marked)[:, 0]
+    return inputs, symbols.gather(1, marked)
 
 
 def reach(network: nn.Module, length: int, seed: int) -> list[float]:
     """‖∂ logit of the right symbol / ∂ input‖ of every input, the last first: mean over a batch."""
     inputs, answers = examples(length, 4 * ROWS, _chance(seed, "reach"))
     inputs.requires_grad_()
-    network(inputs).gather(1, answers[:, None]).sum().backward()
+    network(inputs).gather(-1, answers[..., None]).sum().backward()
     network.zero_grad()
     assert inputs.grad is not None
     norms: list[float] = inputs.grad.norm(dim=-1).mean(dim=0).flip(0).tolist()  # (B, T, D) → (T,)
@@ -118,21 +118,5 @@ def reach(network: nn.Module, length: int, seed: int) -> list[float]:
 
 
 def _chance(seed: int, use: str) -> torch.Generator:
-    """Random numbers of their own for each use, all of them from the one seed."""
-    uses = ("training", "reach", "test")
-    return torch.Generator().manual_seed(len(uses) * seed + uses.index(use))
-
-
-def _learn(network: nn.Module, length: int, seconds: float, steps: int, seed: int) -> int:
-    """Adam on fresh examples; how many steps there was time for."""
-    optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
-    generator, began = _chance(seed, "training"), time.perf_counter()
-    for step in range(steps):
-        if time.perf_counter() - began > seconds:
-            return step
-        inputs, answers = examples(length, ROWS, generator)
-        optimizer.zero_grad()
-        F.cross_entropy(network(inputs), answers).backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-    return steps
+    """Random numbers of their own for each use, all of them from the one seed; training has the seed itself."""
+    return torch.Generator().manual_seed(2**40 + 2 * seed + ("reach", "test").index(use))

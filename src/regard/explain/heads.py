@@ -1,7 +1,7 @@
 """What heads do: how much each of them looks at the word before, the next, itself, a separator; how widely, how far.
 
-A table of habits (Clark et al. 2019, §3): heads of trained Transformers have such habits, and an even mixture, which
-looks everywhere alike, is what they are to be compared with.
+A table of habits (Clark et al. 2019, §3). What a head is to be compared with is an even mixture, which looks everywhere
+alike: the difference is its habit.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,12 +21,13 @@ class Head:
     next: float
     itself: float
     first: float  # weight on the first place
-    separator: float  # weight on separators and punctuation, all of them together
+    separator: float  # weight on separators and punctuation, all of them together, but for the first place
     entropy: float  # of the weights, in nats
     distance: float  # to what it looks at, on average, in words
 
 
 HABITS = tuple(field.name for field in fields(Head))[2:]
+SHARES = HABITS[:5]  # of the weight
 Text = tuple[dict[str, Tensor], Sequence[bool]]  # weights (H, T, T) by layer, and which words are separators
 
 
@@ -47,6 +48,11 @@ def heads(texts: Iterable[Text]) -> list[Head]:
     return [Head(layer, head, *(total / words).tolist()) for (layer, head), total in means.items()]
 
 
+def strongest(found: Sequence[Head]) -> dict[str, Head]:
+    """Of every share, the head that has most of it; the even mixture, which comes last, is none."""
+    return {name: max(found[:-1], key=lambda one: getattr(one, name)) for name in SHARES}
+
+
 def _habits(weights: Tensor, separators: Sequence[bool]) -> Tensor:
     """(H, T, T) → (H, habits), each summed over the words that ask."""
     at = torch.arange(len(separators))
@@ -56,7 +62,7 @@ def _habits(weights: Tensor, separators: Sequence[bool]) -> Tensor:
         apart == 1,
         apart == 0,
         (at == 0).expand_as(apart),
-        torch.tensor(separators).expand_as(apart),
+        (torch.tensor(separators) & (at > 0)).expand_as(apart),
     )
     on = [(weights * place).sum(dim=(-2, -1)) for place in places]
     entropy = -torch.xlogy(weights, weights).sum(dim=(-2, -1))

@@ -8,7 +8,6 @@ seconds and bytes are those of this machine.
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import attend, weights
 from regard.explain.memory import Bytes
+from regard.explain.small import one_thread
 from regard.layers.recurrent import Recurrent, cell
 from regard.mask import EVERYTHING, Mask
 from regard.scores import ScaledDot
@@ -171,7 +171,7 @@ def layers(lengths: Sequence[int], width: int = 64, window: int = 32, seed: int 
         torch.manual_seed(seed)
         sizes = [Sizes(length, width, window) for length in lengths]
         layer, inputs = kind.build(sizes[-1]), [torch.randn(1, length, width) for length in lengths]
-        with _one_thread():
+        with one_thread():  # slopes are of the work, not of how it was shared out
             seconds, memory = _timed(layer, inputs), [_held(layer, x) for x in inputs]
         operations = [counted(kind, size) for size in sizes]
         measured: dict[str, Sequence[float]] = {"seconds": seconds, "memory": memory, "operations": operations}
@@ -215,14 +215,3 @@ def _held(layer: nn.Module, x: Tensor) -> int:
     with Bytes() as held:
         layer(x.requires_grad_())
     return held.most
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Slopes are of the work, not of how it was shared out."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -2,7 +2,8 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -43,6 +44,17 @@ def finished(experiment: Experiment[T]) -> T:
             return found
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """What is small is not shared out: threads would only wait for one another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Reader(nn.Module):
     """Tokens in, logits of a token at every place out: the causal mask makes it a language model, none an encoder."""
 
@@ -73,14 +85,15 @@ def learn(what: str, network: nn.Module, draw: Draw, steps: int, seed: int, rate
     optimizer = torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.98))
     generator, losses = torch.Generator().manual_seed(seed), deque[float](maxlen=max(1, steps // 20))
     for step in range(1, steps + 1):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * min(10 * step / steps, (steps - step + 1) / steps * 10 / 9, 1.0)
-        tokens, targets = draw(generator)
-        optimizer.zero_grad()
-        loss = F.cross_entropy(network(tokens).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
-        loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
+        with one_thread():
+            for group in optimizer.param_groups:
+                group["lr"] = rate * min(10 * step / steps, (steps - step + 1) / steps * 10 / 9, 1.0)
+            tokens, targets = draw(generator)
+            optimizer.zero_grad()
+            loss = F.cross_entropy(network(tokens).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+            loss.backward()
+            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
         yield Going(what, step, steps, losses[-1])
     return sum(losses) / len(losses) if losses else math.nan

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from regard.explain.sentences import BEGIN, END, IDS, VOCABULARY, batch
+from regard.explain.sentences import BEGIN, END, IDS, PAD, VOCABULARY, batch
 from regard.explain.small import Experiment, Reader, learn
 from regard.layers.transformer import Shape
 from regard.mask import Mask
@@ -13,22 +13,25 @@ SHAPE = Shape(
 )
 
 
-def taught(what: str, mask: Mask, steps: int, seed: int, shape: Shape = SHAPE) -> Experiment[tuple[Reader, float]]:
+def taught(what: str, mask: Mask, steps: int, seed: int) -> Experiment[tuple[Reader, float]]:
     """A network that was taught to say the next word, and its last loss in training."""
     torch.manual_seed(seed)
-    network = Reader(shape, len(VOCABULARY), mask)
+    network = Reader(SHAPE, len(VOCABULARY), mask)
     loss = yield from learn(what, network, batch, steps, seed)
     return network.eval(), loss
 
 
 @torch.no_grad()
 def says(network: Reader, count: int, seed: int, longest: int = 20) -> list[list[str]]:
-    """Sentences drawn from a network, word after word; each ends where it says so, or is cut."""
+    """Sentences drawn from a network, word after word; each ends where it says so, or is cut.
+
+    Two marks are no words, and are never said: the beginning and the padding.
+    """
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.full((count, 1), IDS[BEGIN])
+    tokens, unsaid = torch.full((count, 1), IDS[BEGIN]), torch.tensor([IDS[BEGIN], IDS[PAD]])
     for _ in range(longest):
-        chances = network(tokens)[:, -1].softmax(dim=-1)
-        tokens = torch.cat([tokens, torch.multinomial(chances, 1, generator=generator)], dim=1)
+        logits = network(tokens)[:, -1].index_fill(1, unsaid, -torch.inf)
+        tokens = torch.cat([tokens, torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)], dim=1)
     return [_words(row) for row in tokens[:, 1:]]
 
 

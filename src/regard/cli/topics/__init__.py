@@ -39,7 +39,8 @@ class Topics(TyperGroup):
 explain = typer.Typer(
     cls=Topics,
     rich_markup_mode="rich",
-    help="Make an idea visible: a small experiment, run here and now, in figures and, with -o, as a page.",
+    help="Make an idea visible: a small experiment, run here and now, in figures and, with -o, as a page.\n\n"
+    "\b\nExamples:\n  regard explain scaling\n  regard explain masking -o masking.html\n  regard explain heads --help",
 )
 for panel, topics in TOPICS.items():
     for name, topic in topics.items():

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from regard.cli import options
 from regard.cli.tables import grid
-from regard.cli.topics.shared import Findings, Out, Run, Seed, Steps, Text, follow, paragraphs, tell
+from regard.cli.topics.shared import Findings, Out, Rows, Run, Seed, Steps, Text, follow, paragraphs, tell
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WORDS = "the dogs behind a tree"  # that the small model reads: is what comes next one, or many?
 SHOWN = 4  # numbers of a vector
-Rows = tuple[list[str], list[list[str]]]  # the names of columns, and what stands under them
+MOST = 12  # heads, in the terminal
 
 
 def attention(
@@ -57,13 +57,14 @@ def attention(
 
     with torch.no_grad():
         words, blocks = _trained(steps, seed) if run is None else _loaded(run, text)
-    block, query = blocks[_within("layer", layer, len(blocks))], _within("word", word, len(words))
+    layer, query = _within("layer", layer, len(blocks)), _within("word", word, len(words))
+    block = blocks[layer]
     chosen = _hardest(block, query) if head is None else _within("head", head, len(block.heads))
-    shown, textbook = Shown(block, words, chosen, query), worked()
-    tables = {"The textbook's numbers, width 64": _steps(textbook, ["word 1", "word 2"]), **shown.tables()}
+    shown, textbook = Shown(block, words, layer, chosen, query), worked()
+    tables = {**_steps("The textbook's numbers, width 64", textbook, ["word 1", "word 2"]), **shown.tables()}
     verdict = (
         f"By hand and by the model: they differ by {block.difference:.1e} at most, over all {len(words)} words of "
-        f"{block.name}."
+        f"layer {layer}."
     )
     data = {
         "text": words,
@@ -86,6 +87,7 @@ class Shown:
 
     block: "Worked"
     words: list[str]
+    layer: int
     head: int
     query: int
 
@@ -100,15 +102,15 @@ class Shown:
 
     def tables(self) -> dict[str, Rows]:
         """The six steps, the other heads, the rest of the block."""
-        word = f"“{self.words[self.query]}”"
-        heads = [
-            [f"head {at}", *(f"{weight:.2f}" for weight in head[self.query].weights.tolist())]
-            for at, head in enumerate(self.block.heads)
-        ]
-        title = f"{self.block.name}, head {self.head}, width {len(self.six.query)}: {word} asks"
+        word, heads = f"“{self.words[self.query]}”", self.block.heads[:MOST]
+        looks = [[head[self.query].weights[at].item() for head in heads] for at in range(len(self.keys))]
+        title = f"Layer {self.layer}, head {self.head}, width {len(self.six.query)}: {word} asks"
         return {
-            title: _steps(self.six, self.keys),
-            f"All heads: where {word} looks": (["", *self.keys], heads),
+            **_steps(title, self.six, self.keys),
+            f"Where {word} looks, heads 0 to {len(heads) - 1} of {len(self.block.heads)}": (
+                ["", *map(str, range(len(heads)))],
+                [[key, *(f"{weight:.2f}" for weight in row)] for key, row in zip(self.keys, looks)],
+            ),
             f"The rest of the block: {word}": self._rest(),
         }
 
@@ -168,17 +170,23 @@ def _hardest(block: "Worked", query: int) -> int:
     return hardest.index(max(hardest))
 
 
-def _steps(six: "Six", words: list[str]) -> Rows:
-    """The six steps as a table, a word to a row, the sum below."""
+def _steps(title: str, six: "Six", words: list[str]) -> dict[str, Rows]:
+    """The six steps as two tables, a word to a row, the sum below: side by side they are too wide for a terminal."""
+    first = [[word, _vector(key), _vector(value)] for word, key, value in zip(words, six.keys, six.values)]
     divided = f"3  ÷ {1 / six.scale:.3g}" if six.scale else "3  score"  # not every score is a dot product
-    columns = ["", "1  query, keys", "1  values", "2  q·k", divided, "4  softmax", "5  weight × value"]
-    rows = [["query", _vector(six.query), *[""] * 5]]
-    for word, key, value, score, scaled, weight, weighted in zip(
-        words, six.keys, six.values, six.scores.tolist(), six.scaled.tolist(), six.weights.tolist(), six.weighted
+    then = []
+    for word, score, scaled, weight, weighted in zip(
+        words, six.scores.tolist(), six.scaled.tolist(), six.weights.tolist(), six.weighted
     ):
         seen = "masked" if scaled == -float("inf") else f"{scaled:.2f}"
-        rows.append([word, _vector(key), _vector(value), f"{score:.2f}", seen, f"{weight:.2f}", _vector(weighted)])
-    return columns, [*rows, ["6  sum", *[""] * 5, _vector(six.output)]]
+        then.append([word, f"{score:.2f}", seen, f"{weight:.2f}", _vector(weighted)])
+    return {
+        title: (["", "1  key", "1  value"], [["query", _vector(six.query), ""], *first]),
+        f"{title}, steps 2 to 6": (
+            ["", "2  q·k", divided, "4  softmax", "5  weight × value"],
+            [*then, ["6  sum", "", "", "", _vector(six.output)]],
+        ),
+    }
 
 
 def _vector(vector: "Tensor") -> str:
@@ -202,11 +210,11 @@ def _sections(tables: dict[str, Rows], shown: Shown, verdict: str) -> "list[Sect
         "what the word reads is the values mixed by these weights.",
         "First with the numbers of a textbook, then in a head of a network that was just trained or loaded.",
     )
-    textbook, real, _, rest = (page.Table(title, *table) for title, table in tables.items())
+    *steps, _, rest = (page.Table(title, *table) for title, table in tables.items())
     weights = [torch.stack([one.weights for one in head]).numpy()[None] for head in shown.block.heads]
     views = [
-        AttentionView(f"head {at}", shown.words, shown.keys, [Layer(shown.block.name, head)])
+        AttentionView(f"head {at}", shown.words, shown.keys, [Layer(f"layer {shown.layer}", head)])
         for at, head in enumerate(weights)
     ]
-    heads = page.Gallery("All heads, all words: each row looks at the columns", views)
-    return [page.Text(words), textbook, real, heads, rest, page.Text(verdict)]
+    heads = page.Gallery("All heads, all words", views)
+    return [page.Text(words), *steps, heads, rest, page.Text(verdict)]

@@ -45,8 +45,8 @@ class Drawing:
         alone = [self._view(f"head {head}", [head], self.weights) for head in order[: counts[-1]]]
         whose = "all words" if asked.all() else f"“{''.join(self.pieces[at] for at in self.asking).strip('▁Ġ ')}”"
         return [
-            Lines(f"{self.layer}, heads as lines: from {whose} on the left to what is looked at", together),
-            Gallery("The same heads as matrices: each row looks at the columns", alone),
+            Lines(f"Heads of {self.layer} as lines: from {whose} on the left to what is looked at", together),
+            Gallery("The same heads as matrices", alone),
         ]
 
     def _view(self, title: str, heads: Sequence[int], weights: Floats) -> AttentionView:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from regard.cli import options
 from regard.cli.tables import grid
 from regard.cli.topics.resolving import COLUMNS, SHOWN, It, resolved, short
-from regard.cli.topics.shared import Findings, Out, Run, Seed, Steps, Text, follow, paragraphs, tell
+from regard.cli.topics.shared import Findings, Out, Rows, Run, Seed, Steps, Text, follow, paragraphs, tell
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,12 +21,20 @@ if TYPE_CHECKING:
     from regard.view.report import Section
 
 SENTENCES = 100
+EXAMPLE = "yesterday the dog barked , the bird sang , the owl hooted ."
+PLACES = {  # what each share of a head's weight lies on
+    "previous": "the word before",
+    "next": "the next word",
+    "itself": "itself",
+    "first": "the first place",
+    "separator": "separators",
+}
 
 
 def heads(
     run: Run = None,
     text: Text = "",
-    steps: Steps = 150,
+    steps: Steps = 400,
     seed: Seed = 1,
     out: Out = None,
     json: options.Json = False,
@@ -35,8 +43,12 @@ def heads(
 
     A line for each head: its weight on the word before, the next, itself, the first and separators, all means over the
     words that ask; the entropy of its weights in nats; how far it looks, in words. The last line is a head that would
-    look at everything it may see alike: what differs from it is a habit. A model of yours reads a text, or the
-    sentences below; without one, a small model learns a few dozen words and reads a hundred sentences of them.
+    look at everything it may see alike: what differs from it is a habit. Then, of every habit, the head that has most
+    of it. Layers and heads count from 0.
+
+    A model of yours reads a text, or the sentences below. Without one, a small encoder learns to fill in hidden words
+    ("yesterday the dog barked , the bird sang ."), for some twenty seconds; then every word of a hundred sentences is
+    hidden in turn, and asks.
 
     A model of yours, an English one, then reads pairs of sentences, alike but for an end that decides which of two
     nouns "it" means. The head that looks most often from "it" at the right one is chosen on one half of the pairs and
@@ -56,14 +68,17 @@ def heads(
 
     watched = _trained(steps, seed) if run is None else _loaded(run, text)
     found, it = habits(watched.texts), watched.it
-    columns = ["layer", "head", *HABITS]
     rows = [[short(one.layer), _number(one), *(f"{getattr(one, name):.2f}" for name in HABITS)] for one in found]
-    terminal: list[RenderableType] = [grid("What heads do", columns, rows), f"[dim]{watched.note}[/]"]
+    tables = {
+        "Every head": (["layer", "head", *HABITS], rows),
+        "Of every habit, who has most of it": (["weight on", "layer", "head", "weight", "even"], _most(found)),
+    }
+    terminal: list[RenderableType] = [*(grid(title, *table) for title, table in tables.items()), watched.note]
     if it is not None:
         best = [grid(f"Where {it.asked} looks: the best heads over all {it.pairs} pairs", COLUMNS, it.rows()[:SHOWN])]
         terminal += [*(best if it.found else []), it.verdict()]
     data = {"run": run, "text": text, "heads": [vars(one) for one in found], "it": it.data() if it else None}
-    sections = [*_sections(found, columns, rows, watched.note), *_it(it), *watched.drawn(found)]
+    sections = [*_sections(found, tables, watched.note), *_it(it), *watched.drawn(found)]
     tell(Findings("What heads do", data, terminal, sections), out, json)
 
 
@@ -79,44 +94,55 @@ class Watched:
     it: It | None = None
 
     def drawn(self, found: "list[Head]") -> "list[Section]":
-        """Of the layer in which the best head for "it" is, the best of them for that; else the hardest lookers."""
+        """Of the layer in which the best head for "it" is, the best of them for that; else, the strongest habits."""
         from regard.cli.topics.drawn import Drawing
 
-        order = [(one.layer, one.head) for one in self.it.ranked()] if self.it and self.it.found else []
-        order = order or [(one.layer, one.head) for one in sorted(found[:-1], key=lambda one: one.entropy)]
-        layer = self.it.found.best.layer if self.it and self.it.found else order[0][0]
-        drawing = Drawing(short(layer), self.pieces, self.weights[layer].float().numpy(), self.asking)
+        if self.it and self.it.found:
+            order, layer = [(one.layer, one.head) for one in self.it.ranked()], self.it.found.best.layer
+        else:
+            order = _by_habit(found)
+            layer = order[0][0]
+        drawing = Drawing(f"layer {short(layer)}", self.pieces, self.weights[layer].float().numpy(), self.asking)
         return drawing.sections([head for name, head in order if name == layer])
+
+
+def _by_habit(found: "list[Head]") -> list[tuple[str, int]]:
+    """The strongest head of every habit, the furthest from even first; then the others, the hardest lookers first."""
+    from regard.explain.heads import strongest
+
+    *heads, even = found
+    most = sorted(strongest(found).items(), key=lambda item: getattr(even, item[0]) - getattr(item[1], item[0]))
+    rest = sorted(heads, key=lambda one: one.entropy)
+    return list(dict.fromkeys((one.layer, one.head) for one in (*(one for _, one in most), *rest)))
 
 
 def _number(one: "Head") -> str:
     return "–" if one.head < 0 else str(one.head)
 
 
+def _most(found: "list[Head]") -> list[list[str]]:
+    """The strongest head of every habit, beside the even one."""
+    from regard.explain.heads import strongest
+
+    return [
+        [PLACES[name], short(one.layer), str(one.head), *(f"{getattr(of, name):.2f}" for of in (one, found[-1]))]
+        for name, one in strongest(found).items()
+    ]
+
+
 def _trained(steps: int, seed: int) -> Watched:
-    """A small language model over sentences it has not seen, eight heads to a layer."""
+    """A small encoder over sentences in which each word is hidden in turn."""
     import random
-    from dataclasses import replace
 
-    import torch
+    from regard.explain.hiding import ANIMALS, asked, sentence, taught
 
-    from regard.explain.sentences import BEGIN, Dice, encoded
-    from regard.explain.speaking import SHAPE, taught
-    from regard.mask import CAUSAL
-    from regard.record import record
-
-    network, _ = follow(taught("learns to speak", CAUSAL, steps, seed, replace(SHAPE, heads=8)))
-    dice = Dice(random.Random(2**40 + seed))
-
-    def read(words: list[str]) -> "Seen":
-        with torch.no_grad(), record(network) as tape:
-            network(torch.tensor([encoded(words)]))
-        return {name: tape[name][0] for name in tape}, [word in (BEGIN, ".") for word in words]
-
-    example = [BEGIN, "the", "dogs", "behind", "a", "tree", "follow", "the", "bird", "."]
-    texts = [read([BEGIN, *dice.sentence()]) for _ in range(SENTENCES)]
-    before_the_verb = example.index("tree")  # where it must be known whether one follows, or many
-    return Watched(texts, f"Over {SENTENCES} sentences.", example, read(example)[0], [before_the_verb])
+    network, dice = follow(taught(steps, seed)), random.Random(2**40 + seed)
+    answers = [asked(network, sentence(dice, dice.choice(ANIMALS))) for _ in range(SENTENCES)]
+    right = sum(share for _, share in answers) / SENTENCES
+    note = f"Every word of {SENTENCES} sentences was hidden in turn, and asked; {right:.0%} of them were found."
+    words = EXAMPLE.split()
+    (weights, _), _ = asked(network, words)
+    return Watched([text for text, _ in answers], note, words, weights, [words.index("sang")])
 
 
 def _loaded(run: Path, text: str) -> Watched:
@@ -141,21 +167,21 @@ def _loaded(run: Path, text: str) -> Watched:
     return Watched(texts, note, shown.pieces, shown.weights, asking, it)
 
 
-def _sections(found: "list[Head]", columns: list[str], rows: list[list[str]], note: str) -> "Iterator[Section]":
+def _sections(found: "list[Head]", tables: "dict[str, Rows]", note: str) -> "Iterator[Section]":
     from regard.view import report as page
 
     words = paragraphs(
-        "Nobody tells a head what to look at. Yet trained heads have habits: some look at the word before, some at the "
-        "beginning or at punctuation where they have nothing to do, some spread themselves over everything.",
-        "The last line is a head that would look at everything it may see alike.",
+        "Nobody tells a head what to look at. How much of its weight lies on the word before, the next, the word "
+        "itself, the first place, and on separators? Means over the words that ask; with the entropy of the weights "
+        "in nats, and the distance to what is looked at in words.",
+        "The last line is a head that would look at everything it may see alike: what differs from it is a habit. "
+        "Layers and heads count from 0.",
     )
-    shares = ("previous", "next", "itself", "first", "separator")
-    values = [[getattr(one, name) for one in found] for name in shares]
-    layers = list(dict.fromkeys(one.layer for one in found))
-    names = [one.layer if one.head < 0 else f"{layers.index(one.layer)}.{one.head}" for one in found]
-    yield page.Text(words)
-    yield page.Table("Every head", columns, rows, note)
-    yield page.Heats("As a picture", [page.Heat("weight on …", "layer.head", "", values, shares, names, top=1.0)])
+    values = [[getattr(one, name) for one in found] for name in PLACES]
+    names = [one.layer if one.head < 0 else f"{short(one.layer)}.{one.head}" for one in found]
+    every, most = (page.Table(title, *table, told) for (title, table), told in zip(tables.items(), (note, "")))
+    heat = page.Heat("weight on …", "layer.head", "", values, list(PLACES.values()), names, top=1.0)
+    yield from (page.Text(words), most, page.Heats("As a picture", [heat]), every)
 
 
 def _it(it: It | None) -> "Iterator[Section]":

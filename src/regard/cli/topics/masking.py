@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
-from rich.markup import escape
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 from regard.cli import options
 from regard.cli.tables import grid
@@ -36,10 +37,7 @@ def masking(steps: Steps = 240, seed: Seed = 1, out: Out = None, json: options.J
 
     found = follow(experiment(steps, seed=seed))
     least = f"No honest model has a loss below {found.floor:.3f} nats a word: that is how surprising the grammar is."
-    said = "\n\n".join(
-        f"[bold]With {one.name} it says:[/]\n" + "\n".join(f"  {escape(line)}" for line in one.examples)
-        for one in found.told
-    )
+    said = [Group(f"[bold]With {one.name} it says:[/]", *map(_indented, one.examples)) for one in found.told]
     data = {
         "steps": steps,
         "seed": seed,
@@ -47,8 +45,12 @@ def masking(steps: Steps = 240, seed: Seed = 1, out: Out = None, json: options.J
         "sentence": found.sentence,
         "networks": [vars(one) for one in found.told],
     }
-    terminal: list[RenderableType] = [grid("The next word", COLUMNS, _rows(found)), least, said]
+    terminal: list[RenderableType] = [grid("The next word", COLUMNS, _rows(found)), least, *said]
     tell(Findings("Why a language model must not see ahead", data, terminal, _sections(found, least)), out, json)
+
+
+def _indented(line: str) -> Padding:
+    return Padding(Text(line), (0, 0, 0, 2))
 
 
 def _rows(found: "Masking") -> list[list[str]]:
@@ -86,5 +88,5 @@ def _sections(found: "Masking", least: str) -> "list[Section]":
         page.Text(words),
         page.Table("The next word", COLUMNS, _rows(found), least),
         *said,
-        page.Gallery("Where they look while they learn: each row looks at the columns", views),
+        page.Gallery("Where they look while they learn", views),
     ]

@@ -40,7 +40,7 @@ def positions(
 
     found = follow(experiment(length, steps=steps, seed=seed))
     order = [[one.positions, f"{one.difference:.1e}"] for one in found.order]
-    columns = ["positions", *(f"length {n}" for n in found.reach[0].lengths)]
+    columns = ["positions", *(f"length\n{n}" for n in found.reach[0].lengths)]
     reach = [[one.positions, *(f"{share:.1%}" for share in one.accuracy)] for one in found.reach]
     titles = (
         "states(dog bites man) − states(man bites dog), put in the same order",
@@ -90,5 +90,5 @@ def _sections(
         page.Text(second),
         page.Heats("The encodings", heats),
         page.Curve("Longer than in training", "length of the text", "right, %", lines),
-        page.Table(titles[1], columns, reach, third),
+        page.Table(titles[1], [name.replace("\n", " ") for name in columns], reach, third),
     ]

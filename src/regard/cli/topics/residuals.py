@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NOTE = (
     "“Place known” is how much of a word's place a linear guess can read off what each layer is given, and off what "
     "comes out (R²: 1 is all of it). “Looks there” is the attention of a layer's best head to the place the task "
-    "asks for."
+    "asks for. Layers count from 0."
 )
 
 
@@ -42,29 +42,25 @@ def residuals(
     from regard.explain.residuals import residuals as experiment
 
     found = follow(experiment(length, steps, seed))
-    layers = len(found[0].there)
-    columns = ["", "loss", "right", *(f"place known\n{name}" for name in _places(layers))]
-    columns += [f"looks there\nlayer {at + 1}" for at in range(layers)]
-    rows = [
-        [
-            one.name,
-            f"{one.loss:.3f}",
-            f"{one.accuracy:.0%}",
-            *(f"{value:.2f}" for value in (*one.known, *one.there)),
-        ]
-        for one in found
-    ]
+    columns, rows = ["", *(one.name.replace(", with ", ", with\n") for one in found)], _rows(found)
     data = {"length": length, "steps": steps, "seed": seed, "panels": [vars(one) for one in found]}
     terminal: list[RenderableType] = [grid("The symbol two places before", columns, rows), f"[dim]{NOTE}[/]"]
-    table = [name.replace("\n", ", ") for name in columns]
-    tell(Findings("What residual connections carry", data, terminal, _sections(found, table, rows)), out, json)
+    tell(Findings("What residual connections carry", data, terminal, _sections(found, rows)), out, json)
 
 
-def _places(layers: int) -> list[str]:
-    return [*(f"layer {at + 1}" for at in range(layers)), "out"]
+def _rows(found: "list[Panel]") -> list[list[str]]:
+    """A network to a column, a figure to a row."""
+    layers = len(found[0].there)
+    known = [*(f"place known, layer {at}" for at in range(layers)), "place known, out"]
+    names = ["loss", "right", *known, *(f"looks there, layer {at}" for at in range(layers))]
+    figures = [
+        [f"{one.loss:.3f}", f"{one.accuracy:.0%}", *(f"{value:.2f}" for value in (*one.known, *one.there))]
+        for one in found
+    ]
+    return [list(row) for row in zip(names, *figures)]
 
 
-def _sections(found: "list[Panel]", columns: list[str], rows: list[list[str]]) -> "list[Section]":
+def _sections(found: "list[Panel]", rows: list[list[str]]) -> "list[Section]":
     from regard.view import report as page
 
     words = paragraphs(
@@ -80,12 +76,17 @@ def _sections(found: "list[Panel]", columns: list[str], rows: list[list[str]]) -
     def panel(one: "Panel") -> page.Heats:
         heats = [
             page.Heat(f"layer {at}", "looks at", "word", weights, side=side, top=1.0)
-            for at, weights in enumerate(one.weights, 1)
+            for at, weights in enumerate(one.weights)
         ]
         return page.Heats(f"{one.name[0].upper()}{one.name[1:]}: {one.accuracy:.0%} right", heats)
 
-    lines = [page.Line(one.name, range(1, len(one.known) + 1), one.known) for one in found]
+    lines = [page.Line(one.name, range(len(one.known)), one.known) for one in found]
     curve = page.Curve(
         "What is left of a word's place", "before layer … (last: after all)", "R² of a linear guess", lines
     )
-    return [page.Text(words), *map(panel, found), curve, page.Table("In figures", columns, rows, NOTE)]
+    return [
+        page.Text(words),
+        *map(panel, found),
+        curve,
+        page.Table("In figures", ["", *(one.name for one in found)], rows, NOTE),
+    ]

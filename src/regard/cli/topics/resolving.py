@@ -1,5 +1,6 @@
 """ "It" in the heads of a model: every pair of sentences read, every head judged, and the story told."""
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,11 @@ class It:
             return f"“it” cannot be judged in this model.{skipped}"
         best = self.found.best
         return (
-            f"The best head for “it” is {short(best.layer)} head {best.head}, by one half of {self.pairs} pairs of "
-            f"sentences ({self.found.chosen.right.rate:.0%}). In the other half, {self.asked} looks more at the right "
-            f"noun than at the wrong one in {_told(best.right)} of {best.right.count} sentences; when the end changes, "
-            f"its preference moves to the noun that is then right in {_told(best.moved)} of {best.moved.count} pairs. "
-            f"Chance is 50%.{skipped}"
+            f"The best head for “it” is layer {short(best.layer)}, head {best.head}, by one half of {self.pairs} pairs "
+            f"of sentences ({self.found.chosen.right.rate:.0%}). In the other half, {self.asked} looks more at the "
+            f"right noun than at the wrong one in {_told(best.right)} of {best.right.count} sentences; when the end "
+            f"changes, its preference moves to the noun that is then right in {_told(best.moved)} of "
+            f"{best.moved.count} pairs. Chance is 50%.{skipped}"
         )
 
     def ranked(self) -> "list[Resolver]":
@@ -62,8 +63,9 @@ class It:
 
 
 def short(layer: str) -> str:
-    """stack.blocks.3.attention.read is stack.3."""
-    return layer.replace(".attention.read", "").replace(".blocks.", ".")
+    """stack.blocks.3.attention.read is 3; where layers share a module, stack.blocks.0.attention.read[3] is."""
+    numbers = re.findall(r"\d+", layer)
+    return numbers[-1] if numbers else layer
 
 
 def resolved(model: "Loaded") -> It:

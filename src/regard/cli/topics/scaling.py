@@ -85,8 +85,8 @@ def _sections(found: "list[Scaling]", keys: int, verdict: str) -> "list[Section]
 
     def heat(title: str, how: str) -> page.Heat:
         values = [getattr(one, how).sorted[:24] for one in found]
-        places = [str(at + 1) for at in range(len(values[0]))]
-        return page.Heat(title, "keys, the best first", "width", values, [str(one.width) for one in found], places, 14)
+        widths, places = [str(one.width) for one in found], [str(at + 1) for at in range(len(values[0]))]
+        return page.Heat(title, "keys, the best first", "width", values, widths, places, 14, top=1.0)
 
     words = paragraphs(
         "Queries and keys are random, every number with mean 0 and variance 1. Their dot product is a sum of as many "

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from regard.view.report import Section
 
 T = TypeVar("T")
+Rows = tuple[list[str], list[list[str]]]  # the names of columns, and what stands under them
 
 
 def _page(out: Path | None) -> Path | None:
@@ -26,8 +27,8 @@ def _page(out: Path | None) -> Path | None:
     return out
 
 
-Run = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="A Transformer; none: one is trained here.")]
-Text = Annotated[str, typer.Argument(metavar="[TEXT]", help="What that one is to read.")]
+Run = Annotated[Path | None, typer.Argument(metavar="DIR", help="A Transformer; none: one is trained here.")]
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="What that one is to read.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", callback=_page, help="Write a page, one .html file.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Of everything random: first weights, examples.")]
 Steps = Annotated[int, typer.Option(min=0, help="Of training, for each network.")]

@@ -44,7 +44,12 @@ def refused(said: "Said") -> str:  # noqa: F821
         (["translate"], "DIR"),
         (["translate", "nowhere"], "no such directory"),
         (["eval", "nowhere"], "no such directory"),
-        (["translate", "nowhere", "--beam", "0"], "--beam"),
+        (["translate", "nowhere", "--beam", "0"], "beam=0: give 1"),
+        (["translate", "nowhere", "--beam", "100000"], "beam=100000: give 1 (greedy) to 1,000"),
+        (
+            ["translate", "nowhere", "--beam", "2", "--nbest", "5"],
+            "a beam of 2 finds at most as many; raise the beam to 5",
+        ),
         (["look", "nowhere", "a", "--precision", "fp4"], "precision=fp4"),
     ],
 )

@@ -15,7 +15,7 @@ from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.explain.pronouns import pairs
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
-from regard.objectives import MaskedTokens, NextToken, Objective, TeacherForcing
+from regard.objectives import MaskedTokens, Objective, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
 
 Regard = Callable[..., Any]
@@ -29,7 +29,7 @@ QUICK = {
     "positions": ["--steps", 1, "--length", 6],
     "residuals": ["--steps", 1, "--length", 6],
     "layers": ["--length", 64, "--width", 8],
-    "gradients": ["--length", 6, "--seconds", 0],
+    "gradients": ["--length", 6, "--steps", 1],
 }
 
 
@@ -50,6 +50,18 @@ def test_a_topic_is_told_in_the_terminal_and_as_a_page(regard: Regard, topic: st
         for layer, billions in {"self-attention": 4, "recurrent": 16, "convolutional": 6}.items():
             assert re.search(rf"^{layer} +\S+ +{billions}·10⁹ +{billions}·10⁹", told.out, re.MULTILINE)
     assert not re.search(r'(?:src|href)="(?!#)', page)  # nothing is loaded from anywhere
+
+
+@pytest.mark.parametrize("topic", [topic for topic in QUICK if topic != "layers"])
+def test_a_terminal_of_eighty_columns_breaks_no_word(
+    regard: Regard, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    said = []
+    for columns in ("80", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        said.append(regard("explain", topic, *QUICK[topic]).out)
+    assert max(map(len, said[0].splitlines())) <= 80
+    assert said[0].split() == said[1].split()
 
 
 def test_without_a_topic_they_are_listed(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +93,7 @@ def test_the_worked_example(regard: Regard) -> None:
     assert found["real"]["weights"] == pytest.approx(found["heads"][found["head"]])
 
 
-@pytest.mark.parametrize("topic", ["attention", "positions", "residuals", "scaling"])
+@pytest.mark.parametrize("topic", ["attention", "gradients", "heads", "positions", "residuals", "scaling"])
 def test_the_seed_decides(regard: Regard, topic: str) -> None:
     first, same, other = (
         regard("explain", topic, *QUICK[topic], "--json", "--seed", seed).out.replace(f'"seed": {seed}', "")
@@ -91,9 +103,9 @@ def test_the_seed_decides(regard: Regard, topic: str) -> None:
 
 
 MODELS: dict[str, tuple[ModelConfig, Objective]] = {
-    "gpt": (GptConfig(width=16, heads=2, layers=2, inner=24, context=32), NextToken()),
+    "gpt": (GptConfig(width=16, heads=2, layers=2, inner=24, context=32), TeacherForcing()),
     "gpt-xl": (
-        GptConfig(width=16, heads=2, layers=2, inner=24, positions="xl", norm_place="post", memory=4), NextToken()
+        GptConfig(width=16, heads=2, layers=2, inner=24, positions="xl", norm_place="post", memory=4), TeacherForcing()
     ),
     "bert": (BertConfig(width=16, heads=2, layers=2, inner=24, context=32), MaskedTokens()),
     "albert": (BertConfig(width=16, heads=2, layers=2, inner=24, context=32, groups=1), MaskedTokens()),

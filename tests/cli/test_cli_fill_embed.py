@@ -29,7 +29,7 @@ def test_fill_shows_the_likeliest(regard: Regard, public: Path) -> None:
     text, first, second = said.out.rstrip("\n").split("\t")
     assert (said.code, text) == (0, one.text)
     for shown, guesses in zip((first, second), one.masks):
-        assert shown == " ".join(f"{guess.text} {guess.probability:.4f}" for guess in guesses)
+        assert shown == " ".join(f"{guess.piece} {guess.probability:.6g}" for guess in guesses)
 
 
 def test_a_public_model_is_measured_on_a_file(regard: Regard, public: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from regard import generate, load
+from regard.cli.app import COMMANDS
 from tiny_public import gpt2
 
 Regard = Callable[..., "Said"]  # noqa: F821
@@ -80,8 +81,10 @@ def test_the_wrong_kind_of_model(regard: Regard, translator: Make, classifier: P
 
 
 def test_help_teaches(regard: Regard) -> None:
-    for command in ("generate", "fill", "embed"):
+    commands = [name for panel in COMMANDS.values() for name in panel]
+    for command in [*commands, "explain"]:
         said = regard(command, "--help")
         assert said.code == 0
         assert "Examples:" in said.out
-        assert "--download" in said.out
+        assert f"  regard {command} " in said.out
+        assert "[[" not in said.out

@@ -9,6 +9,7 @@ import torch
 
 from regard.cli.show import bars
 from regard.explain.gradients import SYMBOLS, Recaller, examples, gradients, reach
+from regard.explain.small import finished
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -26,7 +27,21 @@ def test_a_recipe_shows_every_setting_with_its_changes(regard: Regard) -> None:
     said = regard("show", "dates", "plan.steps=77")
     for expected in ("plan.steps", "77", "updates of the weights", "model.score", "data.first_year"):
         assert expected in said.out
+    assert "data=dates: " in said.out
+    assert "\nplan: " in said.out  # there is one kind of plan
     assert json.loads(regard("show", "dates", "plan.steps=77", "--json").out)["plan.steps"] == 77
+
+
+def test_choices_are_listed_where_only_some_words_may_stand(regard: Regard) -> None:
+    said = " ".join(regard("show", "dates").out.split())
+    for choices in (
+        "char, word, bpe, byte-bpe",
+        "adam, adamw, sgd",
+        "auto, float32, bf16",
+        "linear, cosine",
+        "sigmoid",
+    ):
+        assert choices in said
 
 
 def test_the_schedule_is_drawn(regard: Regard) -> None:
@@ -48,7 +63,7 @@ def test_gradients_reach_every_input_through_attention() -> None:
     inputs, answers = examples(length, 16, torch.Generator().manual_seed(0))
     assert inputs.shape == (16, length, SYMBOLS + 1)
     marked = inputs[..., -1].argmax(dim=1)
-    assert (inputs[range(16), marked, :SYMBOLS].argmax(dim=1) == answers).all()
+    assert (inputs[range(16), marked, :SYMBOLS].argmax(dim=1) == answers[:, 0]).all()
     torch.manual_seed(0)
     plain, attentive = (reach(Recaller("lstm", attention), length, seed=1) for attention in (False, True))
     assert plain[0] > 0
@@ -56,12 +71,12 @@ def test_gradients_reach_every_input_through_attention() -> None:
 
 
 def test_explain_gradients_writes_table_and_page(regard: Regard) -> None:
-    said = regard("explain", "gradients", "--length", 12, "--seconds", 0.2, "-o", "out/g.html")
+    said = regard("explain", "gradients", "--length", 12, "--steps", 2, "-o", "out/g.html")
     assert said.code == 0
     assert "LSTM + attention" in said.out
     page = Path("out/g.html").read_text(encoding="utf-8")
     assert "After training" in page
-    found = json.loads(regard("explain", "gradients", "--length", 8, "--seconds", 0, "--json").out)
+    found = json.loads(regard("explain", "gradients", "--length", 8, "--steps", 0, "--json").out)
     assert found["page"] is None
     assert [path.name for path in Path.cwd().glob("*.html")] == []  # a page only where one was asked for
     assert [one["name"] for one in found["networks"]] == ["RNN", "LSTM", "LSTM + attention", "Transformer"]
@@ -70,7 +85,7 @@ def test_explain_gradients_writes_table_and_page(regard: Regard) -> None:
 
 def test_explain_respects_every_seed(regard: Regard) -> None:
     def networks(*seed: object) -> object:
-        said = regard("explain", "gradients", "--length", 6, "--seconds", 0, "--json", *seed)
+        said = regard("explain", "gradients", "--length", 6, "--steps", 0, "--json", *seed)
         return json.loads(said.out)["networks"]
 
     assert networks() == networks("--seed", 1)
@@ -79,7 +94,7 @@ def test_explain_respects_every_seed(regard: Regard) -> None:
 
 
 def test_the_seed_decides_what_is_learnt_from() -> None:
-    trained = [gradients(length=6, seconds=60.0, steps=2, seed=seed) for seed in (0, 0, 3)]
+    trained = [finished(gradients(length=6, steps=2, seed=seed)) for seed in (0, 0, 3)]
     assert trained[0] == trained[1]
     assert trained[0] != trained[2]
 

@@ -8,9 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from regard.cli import main
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -26,7 +29,7 @@ def test_a_run_from_start_to_next_steps(regard: Regard, tiny: list[str]) -> None
     page = Path("runs/translate/report.html").read_text(encoding="utf-8")
     assert all(part in page for part in ("Scores", "Training: loss", "Where it looks", "plan.steps", "no attention"))
     assert (Path("runs/translate/baseline") / "best").exists()
-    assert "decoder.attention" in said.out
+    assert any(shade in said.out for shade in "░▒▓█")  # where it looks
 
 
 def test_an_existing_run_is_resumed_or_replaced_only_when_told(regard: Regard, tiny: list[str]) -> None:
@@ -39,7 +42,7 @@ def test_an_existing_run_is_resumed_or_replaced_only_when_told(regard: Regard, t
     assert Path("run/latest").read_text(encoding="utf-8") == before
     again = regard("train", "translate", "--resume", "--out", "run")  # its settings need not be repeated
     assert again.code == 0
-    assert "onward from step 6" in again.out
+    assert "run: finished at step 6 (plan.steps), only judged again" in again.out
     other = regard("train", "translate", "--resume", "--out", "run", "model.width=32")
     assert other.code == 2
     assert "model.width" in other.err
@@ -59,14 +62,16 @@ def test_a_run_with_a_name_of_its_own_is_resumed_by_its_recipe(regard: Regard, t
     for name in ("translate", "mine"):
         said = regard("train", name, "--resume", "--out", place)
         assert (said.code, said.err) == (0, "")
-        assert f"{place}: onward from step 6" in said.out  # brackets in a path are no markup
+        assert f"{place}: finished at step 6" in said.out  # brackets in a path are no markup
         assert f"The report: {place}/report.html" in said.out
         assert "regard look 'my runs/[red]one'" in said.out
 
 
 def test_a_baseline_is_resumed_or_begun(regard: Regard, tiny: list[str]) -> None:
     assert regard("train", "translate", *tiny, "--out", "run").code == 0
-    for expected in ("run/baseline: ", "run/baseline: onward from step 6"):
+    Path("run/baseline/steps/000000").mkdir(parents=True)  # a kill before the recipe was written: no run yet
+    Path("run/baseline/latest").write_text("000000\n", encoding="utf-8")
+    for expected in ("run/baseline: ", "run/baseline: finished at step 6"):
         said = regard("train", "translate", "--resume", "--baseline", "--out", "run")
         assert (said.code, said.err) == (0, "")
         assert expected in said.out
@@ -100,6 +105,17 @@ def test_a_run_starts_from_another(regard: Regard, tiny: list[str]) -> None:
     )
     assert second[0] < first[0]
     assert "nowhere" in regard("train", "translate", *tiny, "from=nowhere", "--out", "third").err
+    # The model's settings come with its weights; without attention, the tokenizers are those of the data.
+    settings = [setting for setting in tiny if not setting.startswith("model.")]
+    said = regard("train", "translate", *settings, "from=first", "--baseline", "--out", "third")
+    assert (said.code, said.err) == (0, "")
+    widths = [
+        json.loads(Path(run, "recipe.json").read_text(encoding="utf-8"))["model"]["width"]
+        for run in ("third", "third/baseline")
+    ]
+    assert widths == [16, 16]
+    wide = regard("train", "translate", *settings, "model.width=32", "from=first", "--out", "fourth")
+    assert "model.width=32: the model in first has 16" in wide.err
 
 
 def test_dry_run_estimates_and_leaves_nothing(regard: Regard, tiny: list[str], tmp_path: Path) -> None:
@@ -158,7 +174,39 @@ def test_ctrl_c_saves_and_the_run_goes_on(regard: Regard, tiny: list[str], tmp_p
     assert f"saved at step {step}" in out
     more = regard("train", "translate", "--resume", "--out", "run", "plan.minutes=0.0001", "--json")
     assert more.code == 0
-    assert f"onward from step {step}" in more.err
+    assert f"finished at step {step} (plan.minutes)" in more.err
+
+
+def test_ctrl_c_before_the_first_step_or_after_the_last(
+    regard: Regard, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_given: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    run = import_module("regard.train.run")
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "prepare", interrupt)
+        said = regard("train", "translate", *tiny, "--out", "run")
+    assert (said.code, said.err, Path("run").exists()) == (130, "", False)
+    assert "stopped before the first step; nothing to save" in said.out
+    with monkeypatch.context() as patch:
+        patch.setattr("regard.cli.conclude.judge", interrupt)
+        said = regard("train", "translate", *tiny, "--out", "run")
+    assert said.code == 130
+    assert "stopped and saved at step 6; go on with: " in said.out
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "make_folder", interrupt)
+        said = regard("train", "translate", *tiny, "--out", "other")
+    assert "stopped before the first step" in said.out
+
+
+def test_ctrl_c_while_the_program_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unread:
+        def __getattr__(self, name: str) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "regard.cli.app", Unread())
+    assert main(["show"]) == 130
 
 
 def test_running_text_says_something_in_the_end(regard: Regard, tmp_path: Path) -> None:
@@ -212,7 +260,7 @@ def test_a_public_checkpoint_is_gone_on_with_and_judged(regard: Regard, tmp_path
     assert (said.code, said.err) == (0, "")
     after = json.loads(regard("eval", "run", "--json").out)
     assert after["scores"]["loss"] < json.loads(before.out)["scores"]["loss"]
-    assert "onward from step 10" in regard("train", "text", "--resume", "--out", "run").out
+    assert "finished at step 10" in regard("train", "text", "--resume", "--out", "run").out
 
 
 def test_download_brings_what_is_public_and_nothing_else(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from regard.verbs import Scored, load, translate
 
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
@@ -17,7 +20,7 @@ TEXT = "abc cab\n\nb?a\n   \ncc\n"
 
 def test_translate_answers_every_line_in_place(regard: Regard, translator: Make, tmp_path: Path) -> None:
     said = regard("translate", translator(), "--device", "cpu", stdin=TEXT)
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.err) == (0, "1 token of line 3: not in this model's vocabulary, and read as <unk>\n")
     lines = said.out.removesuffix("\n").split("\n")
     assert [bool(line) for line in lines] == [True, False, True, False, True]
     alone = [regard("translate", translator(), "--beam", 1, stdin=line + "\n").out for line in TEXT.splitlines()]
@@ -38,7 +41,7 @@ def test_translate_nbest_prints_scores_in_order(regard: Regard, translator: Make
 def test_translate_json_carries_alignment(regard: Regard, translator: Make) -> None:
     said = regard("translate", translator(), "--align", "--json", stdin="abc\n\n")
     first, second = map(json.loads, said.out.splitlines())
-    assert (first["line"], second) == (1, {"line": 2, "text": "", "score": 0.0, "logp": 0.0})
+    assert (first["line"], second) == (1, {"line": 2, "text": "", "score": 0.0, "logp": 0.0, "ended": "end"})
     assert len(first["weights"]) == len(first["target"]) == len(first["links"])
     assert first["source"] == ["a", "b", "c"]
     assert sum(first["logps"]) == pytest.approx(first["logp"], abs=1e-4)
@@ -134,6 +137,25 @@ def test_score_of_pairs(regard: Regard, translator: Make) -> None:
     assert objects[1] == {"line": 2}
 
 
+def test_small_numbers_keep_their_digits(regard: Regard, translator: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is all but sure of what it hears: neither its doubts nor its perplexity are rounded away."""
+    sure = Scored(["x", "<eos>"], np.array([-2.5e-5, -1e-7], dtype=np.float32), -2.51e-5, 1.0000125)
+    monkeypatch.setattr("regard.verbs.score", lambda *given: [sure])
+    assert regard("score", translator(), stdin="a\tx\n").out == "-2.51e-05\t1.00001\tx -2.5e-05 <eos> -1e-07\n"
+    chain = regard("score", translator(), "--tokens", stdin="a\tx\n").out
+    assert "-2.5e-05" in chain
+    assert "perplexity 1.00001 over 2 tokens" in chain
+
+
+def test_translate_has_a_limit(regard: Regard, translator: Make) -> None:
+    said = regard("translate", translator(), "--limit", 2, "--json", stdin="abc cab\n")
+    (one,) = translate(load(translator(), device="cpu"), ["abc cab"], limit=2)
+    answer = json.loads(said.out)
+    assert (answer["text"], answer["ended"]) == (one.text, one.ended)
+    assert len(one.tokens) <= 2
+    assert "--limit" in regard("translate", translator(), "--limit", 0, stdin="abc\n").err
+
+
 def test_score_of_lines(regard: Regard, language: Path) -> None:
     assert len(regard("score", language, stdin="ab ba\nc\n").out.splitlines()) == 2
     one = json.loads(regard("score", language, "--json", stdin="ab\tba\n").out)
@@ -193,10 +215,15 @@ def test_a_penalty_out_of_bounds(regard: Regard, translator: Make, penalty: obje
     assert "0 (none) to 10" in said.err
 
 
-def test_characters_never_seen_survive(regard: Regard, translator: Make) -> None:
+def test_characters_never_seen_survive_and_are_told(regard: Regard, translator: Make) -> None:
     for command, line in (("translate", "日本 ξ 🙂"), ("score", "日本\tξ🙂"), ("align", "日本\tξ🙂")):
         said = regard(command, translator(), stdin=line + "\n")
         assert (said.code, len(said.out.splitlines())) == (0, 1)
+        assert "of line 1: not in this model's vocabulary, and read as <unk>" in said.err
+    said = regard("translate", translator(), stdin="abc\nξb\nc\nξξ\n")
+    assert "3 tokens of line 2 and 1 more: not in this model's vocabulary" in said.err
+    assert "2 tokens of line 1" in regard("look", translator(), "ξbξ").err
+    assert "vocabulary" not in regard("translate", translator(), stdin="abc\n").err
 
 
 def test_a_source_past_the_limit_is_refused_by_its_line_or_cut(regard: Regard, translator: Make) -> None:

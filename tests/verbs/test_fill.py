@@ -72,7 +72,9 @@ def test_a_piece_that_goes_on_with_a_word_has_no_space_before_it(
     ahead = torch.zeros(200, 1)
     ahead[token] = 9.0
     monkeypatch.setattr(Bert, "product", lambda _, states: Product(torch.ones(len(states), 1), ahead, None))
-    assert fill(model, ["the heron [MASK] stood"])[0].text == "the herons stood"
+    (one,) = fill(model, ["the heron [MASK] stood"])
+    assert one.text == "the herons stood"
+    assert (one.masks[0][0].text, one.masks[0][0].piece) == ("s", "##s")
 
 
 def test_company_changes_nothing(model: Loaded) -> None:

@@ -1,5 +1,6 @@
 """Generate: equal to the reference, equal in any company, ended where it should be, in pieces or at once."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from regard.data.sources import Lines
 from regard.data.streams import Book, unmarked
 from regard.data.tokenizers import train_tokenizer
 from regard.models import GptConfig, LstmnConfig, ModelConfig
-from regard.objectives import NextToken
+from regard.objectives import TeacherForcing
 from regard.recipes import Plan, Recipe
 from regard.verbs import Loaded
 from tiny_public import CONTEXT, LINES, gpt2, transformers
@@ -53,7 +54,7 @@ def ours() -> Callable[..., Loaded]:
             tokenizer = train_tokenizer("char", LINES, 90)
             config = OURS[family](tokenizer.size)
             data = Book() if running else Lines()
-            recipe = Recipe("tiny", "a tiny model", data, config, NextToken(), Plan(), ("perplexity",))
+            recipe = Recipe("tiny", "a tiny model", data, config, TeacherForcing(), Plan(), ("perplexity",))
             known = unmarked(tokenizer) if running else tokenizer
             made[name] = Loaded(Path(name), config.build().eval(), torch.device("cpu"), known, recipe=recipe)
             with torch.no_grad():
@@ -96,6 +97,43 @@ def test_greedy_is_the_references(public: tuple[Path, object], model: Loaded) ->
         one.tokens for one in found
     ]
     assert len({tuple(one.tokens) for one in found}) > 2, "the model says the same to everything: nothing was tested"
+
+
+@pytest.mark.parametrize("limit", [3, 8])
+def test_a_beam_is_the_references(public: tuple[Path, object], limit: int) -> None:
+    """Texts that end and texts that the limit cuts short, compared with one another."""
+    folder, reference = public
+    tokenizer, model = transformers.AutoTokenizer.from_pretrained(folder), load(folder, device="cpu")
+    reference = copy.deepcopy(reference)
+    with torch.no_grad():
+        for weight in (model.module.embedding.tokens.weight, reference.transformer.wte.weight):
+            weight[0] = 2 * weight[20]  # the end is now and then likely
+    prompts = [prompt for prompt in [*PROMPTS, *(line[:20] for line in LINES)] if prompt]
+    found = generate(model, prompts, limit=limit, beam=3)
+    for prompt, one in zip(prompts, found):
+        ids = tokenizer(prompt, return_tensors="pt")
+        how = {"num_beams": 3, "length_penalty": 1.0, "early_stopping": "never", "do_sample": False}
+        expected = reference.generate(**ids, **how, max_new_tokens=limit, pad_token_id=0)[0]
+        assert _until_end(expected[ids["input_ids"].shape[1] :].tolist()) == one.tokens
+    assert {one.ended for one in found} == {"end", "limit"}
+
+
+@pytest.mark.parametrize("how", [{}, DRAWN, {"beam": 3}], ids=["greedy", "drawn", "beam"])
+@pytest.mark.parametrize("running", [False, True])
+def test_what_spells_no_text_is_never_said(ours: Callable[..., Loaded], running: bool, how: dict[str, float]) -> None:
+    """A model that likes nothing better than its marks and the unknown."""
+    model = ours("lstmn", running)
+    silent = (0, 1, 2, 3) if running else (0, 1, 3)  # running text has no end
+    assert model.silent == silent
+    if running and "beam" in how:
+        return
+    module = copy.deepcopy(model.module)
+    with torch.no_grad():
+        module.readout_.bias[list(silent)] += 30.0
+    for one in generate(replace(model, module=module), ["the grey", "a"], limit=9, **how):
+        assert one.tokens
+        assert not {*silent, 2} & set(one.tokens)
+        assert (one.logps < -20).all()  # as the model has it, which would have said something else
 
 
 def _until_end(tokens: list[int]) -> list[int]:
@@ -180,7 +218,7 @@ def test_words_come_with_the_spaces_before_them() -> None:
     """Where a tokenizer puts spaces before words, the seam between prompt and answer has one too."""
     tokenizer = train_tokenizer("bpe", LINES, 120)
     config = GptConfig(**SHAPE, vocab=tokenizer.size, context=24)
-    recipe = Recipe("tiny", "tiny", Lines(), config, NextToken(), Plan(), ())
+    recipe = Recipe("tiny", "tiny", Lines(), config, TeacherForcing(), Plan(), ())
     torch.manual_seed(2)
     model = Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), tokenizer, recipe=recipe)
     (one,) = generate(model, ["the grey"], limit=12, temperature=3.0)
@@ -195,8 +233,8 @@ def test_an_answer_stops_at_the_end_of_the_context(ours: Callable[..., Loaded], 
     model = ours("gpt", long=long)
     short, near = generate(model, ["a", "the grey heron stood i"], limit=100, beam=beam)
     assert {short.ended, near.ended} == {"context"}
-    assert len(short.tokens) == 24 - 2 + (beam == 1)  # the last token said is not read
-    assert len(near.tokens) == 24 - 23 + (beam == 1)
+    assert len(short.tokens) == 24 - 2 + 1  # the last token said is not read
+    assert len(near.tokens) == 24 - 23 + 1
 
 
 def test_a_window_slides_and_company_does_not_matter(ours: Callable[..., Loaded]) -> None:
@@ -213,6 +251,13 @@ def test_a_window_slides_and_company_does_not_matter(ours: Callable[..., Loaded]
     assert by_definition(model, whole[:2], 23) == whole[2:25]
     assert by_definition(model, whole[25 - 12 : 25], 13) == whole[25:38]
     assert by_definition(model, whole[38 - 12 : 38], 13) == whole[38:51]
+
+
+def test_a_beam_goes_on_past_the_context_from_the_best_it_found(ours: Callable[..., Loaded]) -> None:
+    (short,) = generate(ours("gpt"), ["a"], limit=70, beam=2)
+    (one,) = generate(ours("gpt", long="window"), ["a"], limit=70, beam=2)
+    assert (short.ended, one.ended) == ("context", "limit")
+    assert (one.tokens[:23], len(one.tokens), len(one.logps)) == (short.tokens, 70, 70)
 
 
 def test_a_prompt_past_the_context(ours: Callable[..., Loaded]) -> None:

@@ -17,6 +17,12 @@ def loaded(config: BertConfig | TransformerConfig) -> Loaded:
     return Loaded(Path("here"), config.build().eval(), torch.device("cpu"))
 
 
+def test_a_model_says_what_it_is_in_a_line() -> None:
+    told = repr(loaded(BertConfig(vocab=13, **SIZES)))
+    assert told.startswith("<Loaded here: a model that reads both ways, Bert of ")
+    assert told.endswith(" parameters, on cpu in float32>")
+
+
 def test_a_mask_of_ones_and_zeros_is_one_of_truths() -> None:
     model, real = loaded(BertConfig(vocab=13, **SIZES)), torch.tensor([[1, 1, 1], [1, 1, 0]])
     assert torch.equal(model.logits(TOKENS, real=real), model.logits(TOKENS, real=real.bool()))
@@ -30,6 +36,9 @@ def test_a_mask_of_ones_and_zeros_is_one_of_truths() -> None:
         ({"tokens": TOKENS - 9}, "tokens: -5 to 0"),
         ({"tokens": TOKENS[0]}, r"tokens: should be whole numbers of shape \(rows, length\), not \(3,\) of int64"),
         ({"tokens": TOKENS.float()}, "of float32"),
+        ({"tokens": [[3, 4, 5]]}, r"tokens: should be a tensor \(rows, length\), not a list; give torch.tensor"),
+        ({"tokens": "the dog"}, r"tokens: .* not a str; give its ids: model.tokenizer.encode"),
+        ({"real": [[1, 1, 1]]}, "real: should be a tensor"),
         ({"real": TOKENS[:, :2] > 0}, r"real: \(2, 2\) does not fit"),
         ({"segments": TOKENS}, "segments: 4 to 9 .* 0 to 1"),
         ({"positions": TOKENS + 90}, "positions: .* 0 to 19"),

@@ -135,9 +135,24 @@ def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
     ],
 )
 def test_the_scale_ends_at_a_round_number(top, ceiling):
-    matrix = Matrix("", "", ["a"], ["x"], np.array([[top]], dtype=np.float32))
+    weights = np.array([[top] + [min(top, 1e-5)] * 999], dtype=np.float32)
+    matrix = Matrix("", "", ["a"], ["x"] * 1000, weights)
     assert matrix.ceiling == ceiling
     assert 0 <= matrix.shares[0, 0] <= 1
+
+
+def test_first_words_do_not_set_the_scale_and_evenness_is_pale():
+    even = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]  # a causal head without a preference
+    matrix = Matrix("", "", ["a"] * 40, ["x"] * 40, even.astype(np.float32))
+    assert matrix.ceiling == pytest.approx(0.05)
+    assert matrix.shares[-1].max() == pytest.approx(0.5)
+    assert matrix.shares[0, 0] == 1
+    assert Matrix("", "", ["a"], ["x", "y"], np.full((1, 2), 0.5, dtype=np.float32)).ceiling == 1
+
+
+def test_views_and_reprs_are_short():
+    view = AttentionView("t", ["a"], ["x"], [Layer("cross", np.ones((4, 1, 1)))])
+    assert repr(view) == "<AttentionView 't': 1 rows, 1 columns; attention: 1 × 4 heads>"
 
 
 def test_npz_needs_no_pickle_and_keeps_every_name(tmp_path):

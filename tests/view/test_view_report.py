@@ -42,6 +42,17 @@ def test_sections_come_in_order_and_escaped():
     assert "<script" not in page
 
 
+def test_pictures_of_a_gallery_share_one_scale_and_a_row():
+    faint, strong = (np.full((1, 2, 50), 0.01), np.full((1, 2, 50), 0.01))
+    strong[0, :, 0] = 0.3
+    views = [AttentionView("t", ["a", "b"], ["x"] * 50, [Layer("l", weights)]) for weights in (faint, strong)]
+    assert [view.matrix().ceiling for view in views] == [0.05, 0.5]
+    page = report("t", [Gallery("G", views)])
+    assert page.count(">0.5</text>") == 2
+    assert page.count('<figure class="large">') == 2  # half a page would be too small for fifty columns
+    assert "<figure><figcaption" in report("t", [Gallery("G", [AttentionView("t", ["a"], ["x"], [])])])
+
+
 def test_figures_stand_right_and_the_best_are_marked():
     rows = [
         ["none", 412345, "61.2 ± 3.1", None, 0.81234],

@@ -31,14 +31,39 @@ def test_the_strongest_cell_stands_under_its_column():
     for at, line in enumerate(lines[2:6]):
         assert line.index("█") == lines[1].index("3␣fé"[at])
         assert f"{'3␣fé'[at]} (0.90)" in line
-    assert "█ ≤1" in lines[6]
+    assert lines[6] == "each row looks at the columns"
+    assert "█ ≤1" in lines[7]
+
+
+def test_what_may_not_be_looked_at_is_blank_and_what_is_small_a_dot():
+    weights = np.tril(np.ones((30, 30))) / np.arange(1, 31)[:, None]
+    weights[20:, 0] += 0.4
+    view = AttentionView("t", ["w"] * 30, ["w"] * 30, [Layer("decoder", weights[None])])
+    lines = printed(view, 100)
+    assert lines[2].rstrip() == "w ██                                                            w (1.00)"
+    assert lines[31][2:62:2] == "█" + "░" * 29
+    assert lines[22][2:44:2] == "█" + "░" * 20
+    assert not lines[22][44:62].strip()
+    assert lines[32] == "each row looks at the columns"
+    assert lines[33].startswith("blank 0  ·")
+    assert lines[33].endswith("█ ≥0.38")
+
+
+def test_special_tokens_take_little_room():
+    lines = printed(diagonal(["a"], ["<|endoftext|>", *"bcdefghijklmnopqrstuvwxyz" * 2]), 80)
+    assert "".join(line[2] for line in lines[1:6]) == "<|e…>"
+
+
+def test_a_translation_is_said_row_by_row():
+    view = AttentionView("t", ["a"], ["x", "y"], [Layer("cross", np.full((1, 1, 2), 0.5), part="cross")])
+    assert printed(view, 80)[-2] == "to say each row, it looks at the columns"
 
 
 def test_thirty_five_characters_fit_eighty_columns_and_forty():
     view = diagonal(list("2021-02-03"), list("mercoledì tre febbraio duemilaventu"))
     for width, block in ((80, "██"), (40, "█")):
         lines = printed(view, width)
-        assert len(lines) == 1 + 1 + 10 + 1
+        assert len(lines) == 1 + 1 + 10 + 2
         assert all(cell_len(line) <= width for line in lines)
         assert all(line.count("█") == len(block) for line in lines[2:12])
 
@@ -64,7 +89,7 @@ def test_wide_characters_keep_the_columns_straight():
 
 
 def test_faint_weights_are_scaled_and_the_key_says_so():
-    lines = printed(diagonal(["a"], list("xyz"), peak=0.09), 80)
+    lines = printed(diagonal(["a"], list("uvwxyz"), peak=0.4), 80)
     assert "█ ≤0.5" in lines[-1]
     assert "mean" not in lines[0]
 

@@ -3,6 +3,15 @@
 Nothing here imports torch before a command that needs it runs, so that help and completion come at once.
 """
 
-from regard.cli.app import main
+from collections.abc import Sequence
 
-__all__ = ["main"]
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C, which may come at once."""
+    try:
+        from regard.cli.app import main as run
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return run(arguments)

@@ -8,6 +8,7 @@ import typer
 from regard.cli import options
 from regard.cli.lines import chunks, pair, say
 from regard.cli.opening import opened
+from regard.cli.unknown import Unknown
 
 
 def align(
@@ -51,13 +52,15 @@ def align(
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("align", "translate")
+    unknown = Unknown(model)
     layers, read = source_reads(model.module), aligning(model, layer)
     if len(layers) > 1 and read is not None:
         place = f"layer {layers.index(read)} of 0 to {len(layers) - 1}"
-        print(f"aligned by {place} ({read}), the mean of its heads", file=sys.stderr)
+        print(f"aligned by {place}, the mean of its heads", file=sys.stderr)
     for first, lines in chunks(file):
         there = {number: pair(line, number) for number, line in enumerate(lines, first) if line.strip()}
-        model.read([line.partition("\t")[0] for line in lines], first)  # refuses a line by its number in the file
+        sources = [line.partition("\t")[0] for line in lines]
+        unknown.count(model.read(sources, first), first)  # refuses a line by its number in the file
         found = dict(zip(there, verbs.align(model, list(there.values()), unit, method, batch_tokens, layer)))
         for number in range(first, first + len(lines)):
             one = found.get(number)
@@ -66,3 +69,4 @@ def align(
             else:
                 say("" if one is None else pharaoh(one.links))
         sys.stdout.flush()
+    unknown.tell()

@@ -5,6 +5,7 @@ import sys
 from regard.cli import options
 from regard.cli.lines import chunks, say
 from regard.cli.opening import opened
+from regard.cli.unknown import Unknown
 
 
 def classify(
@@ -18,19 +19,24 @@ def classify(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """The label of each line of a text: label, tab, probability. A blank line is answered by a blank line.
+    """Label each line of a text: label, tab, its probability. A blank line is answered by a blank line.
+
+    The labels are those of the model's training data, lines of label<TAB>text. --json has the probability of each.
 
     \b
     Examples:
-      echo "what a lovely day" | regard classify runs/mine
-      regard classify runs/mine --json texts.txt
+      regard train labels data.train=opinions.tsv --out runs/opinions
+      echo "what a lovely day" | regard classify runs/opinions
+      regard classify runs/opinions --json texts.txt > labels.jsonl
     """
     from regard import verbs
+    from regard.view.labels import number as digits
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("classify", "classify")
+    unknown = Unknown(model)
     for first, lines in chunks(file):
-        model.read(lines, first)  # refuses a line by its number in the file
+        unknown.count(model.read(lines, first), first)  # refuses a line by its number in the file
         there = [number for number, line in enumerate(lines, first) if line.strip()]
         texts = [lines[number - first] for number in there]
         found = dict(zip(there, verbs.classify(model, texts, batch_tokens)))
@@ -39,5 +45,6 @@ def classify(
             if json:
                 say({"line": number} | ({} if one is None else vars(one)))
             else:
-                say("" if one is None else f"{one.label}\t{one.probability:.4f}")
+                say("" if one is None else f"{one.label}\t{digits(one.probability)}")
         sys.stdout.flush()
+    unknown.tell()

@@ -11,6 +11,7 @@ from regard.cli import options
 from regard.cli.counting import counted
 from regard.cli.lines import chunks, say
 from regard.cli.opening import opened
+from regard.cli.unknown import Unknown
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def embed(
         raise UserError("embed: vectors are binary, and this is a terminal; say > out.npz, --out out.npz or --json.")
     model = opened(run, device, precision, long, download, allow_pickle)
     pooling = chosen(model, pool, normalise)
-    parts = []
+    parts, unknown = [], Unknown(model)
     with counted("lines") as count:
         for first, lines in chunks(file) if json else _together(file):
             part = gathered(model, lines, pooling, batch_tokens, first)
@@ -68,7 +69,9 @@ def embed(
                 _say(part, first, pooling.pool)
             else:
                 parts.append(part)
+            unknown.count(model.tokenizer.encode_batch(lines), first)
             count(len(lines))
+    unknown.tell()
     if not json:
         _write(parts, pooling.pool, out)
 

@@ -31,7 +31,9 @@ PUBLIC = {"translate": ("bleu", "chrf")}  # what to measure of a public checkpoi
 
 def evaluate(
     run: options.Run,
-    data: Annotated[str | None, typer.Option(help="A file of examples instead of the recipe's own.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Your own file: source<TAB>target, label<TAB>text, or lines.")
+    ] = None,
     split: Annotated[
         str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")
     ] = None,

@@ -24,12 +24,13 @@ def export(
 ) -> None:
     """Write a model as other tools read it: config.json, weights, tokenizer files.
 
-    The `transformers` library opens the directory and gets the same numbers. `ctranslate2` is for translation
-    Transformers, and takes that package.
+    The `transformers` library opens the directory with from_pretrained and gets the same numbers. `ctranslate2` is for
+    translation Transformers, and takes that package.
 
     \b
     Examples:
       regard export runs/multi30k multi30k-hf
+      regard export runs/shakespeare/steps/005000 shakespeare-hf
       regard export runs/multi30k multi30k-ct2 --to ctranslate2 --average 5
     """
     from regard.cli.opening import opened

@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,10 @@ from regard.cli import options
 from regard.cli.counting import counted
 from regard.cli.lines import chunks, say
 from regard.cli.opening import opened
+from regard.cli.unknown import Unknown
+
+if TYPE_CHECKING:
+    from regard.verbs.filling import Guess
 
 
 def fill(
@@ -29,8 +33,8 @@ def fill(
     """Fill in masked tokens with a model that reads both ways: BERT, RoBERTa, ALBERT and their kin.
 
     Write the model's own mask, [MASK] or <mask>, where a token is wanted, once or several times. Each answer is the
-    text with the likeliest token at every mask; then, for each mask after a tab, the likeliest tokens and their
-    probabilities. A blank line is answered by a blank line.
+    text with the likeliest token at every mask; then, for each mask after a tab, the likeliest pieces as the vocabulary
+    has them (##s goes on with a word, ▁ is a space) and their probabilities. A blank line is answered by a blank line.
 
     \b
     Examples:
@@ -43,13 +47,22 @@ def fill(
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("fill", "fill")
+    unknown = Unknown(model)
     with counted("lines") as count:
         for first, lines in iter([(1, texts)]) if texts else chunks("-"):
             for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
                 if json:
                     say({"line": number} | asdict(one))
                 else:
-                    guesses = (" ".join(f"{each.text} {each.probability:.4f}" for each in mask) for mask in one.masks)
-                    say("\t".join([one.text, *guesses]))
+                    say("\t".join([one.text, *map(_guesses, one.masks)]))
+            unknown.count(model.tokenizer.encode_batch(lines), first)
             count(len(lines))
             sys.stdout.flush()
+    unknown.tell()
+
+
+def _guesses(mask: "list[Guess]") -> str:
+    """The guesses at one mask, and how likely each is."""
+    from regard.view.labels import number
+
+    return " ".join(f"{guess.piece} {number(guess.probability)}" for guess in mask)

@@ -10,6 +10,7 @@ from regard.cli import options
 from regard.cli.counting import counted
 from regard.cli.lines import chunks, say
 from regard.cli.opening import opened
+from regard.cli.unknown import Unknown
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def generate(
         list[str] | None,
         typer.Argument(metavar="PROMPT", help="Without any, every line of standard input is one."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")] = 128,
+    limit: options.Limit = 128,
     temperature: Annotated[
         float, typer.Option(help="0: always the likeliest token; 1: drawn as likely as it is.")
     ] = 0.0,
@@ -69,8 +70,9 @@ def generate(
     manner = Manner(temperature, top_k, top_p, seed, limit, beam)
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("generate", "language")
-    cut = 0
+    cut, unknown = 0, Unknown(model)
     for first, lines in iter([(1, prompts)]) if prompts else chunks("-"):
+        unknown.count(model.target_tokenizer.encode_batch(lines), first)
         if stream:
             cut += sum(_stream(model, line, manner, number) for number, line in enumerate(lines, first - 1))
             continue
@@ -79,6 +81,7 @@ def generate(
             say({"line": number + 1, "prompt": one.prompt, **said} if json else one.prompt + one.text)
             cut += one.ended == "context"
         sys.stdout.flush()
+    unknown.tell()
     if cut:
         told = f"stopped at the model's context of {model.longest} tokens; --long window goes on past it"
         print(f"{cut} {'answer' if cut == 1 else 'answers'} {told}", file=sys.stderr)

@@ -8,6 +8,7 @@ import typer
 from regard.cli import options
 from regard.cli.lines import say
 from regard.cli.opening import opened
+from regard.cli.unknown import Unknown
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ def look(
     target: Annotated[str | None, typer.Option(help="Make the model say this instead of its own answer.")] = None,
     beam: options.Beam = 1,
     part: Annotated[
-        str | None, typer.Option(help="encoder (source at source), decoder (target at its past) or cross.")
+        str | None,
+        typer.Option(help="encoder (source at source), decoder (target at its past), cross (at the source)."),
     ] = None,
-    layer: Annotated[int | None, typer.Option(min=0, help="One layer of the part, from 0; else the mean.")] = None,
+    layer: Annotated[int | None, typer.Option(min=0, help="One layer of the part, from 0, the lowest.")] = None,
     head: Annotated[int | None, typer.Option(min=0, help="One head of the layer, from 0; else the mean.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="In .svg: two columns joined by lines.")] = False,
     json: options.Json = False,
@@ -35,16 +37,23 @@ def look(
 ) -> None:
     """Show where a model looks: each row is a piece that looks, each column a piece that is looked at.
 
-    Of a model with many layers and heads the terminal shows a mean, of cross-attention where there is any; --part,
-    --layer and --head choose. The HTML is one file that opens offline with all of them, as matrices and as lines:
-    exact numbers on hover, and the arrow keys step through decoding (state, weights, context, the likeliest pieces).
+    A language model's row is the piece just read: it sees itself and what is before it, and from that the next piece is
+    said. Only where a translator looks at its source (cross) is a row the piece that is being said. The marks that a
+    model knows are added and shown: <bos> or GPT-2's <|endoftext|> before a text, BERT's [CLS] and [SEP] around it.
+
+    Of a model with many layers and heads the terminal shows a mean of heads: where a target looks at its source, those
+    of the layer that aligns best, else those of all layers; --part, --layer and --head choose. The HTML is one file
+    that opens offline with all of them, as matrices and as lines: exact numbers on hover, and the arrow keys step
+    through decoding (state, weights, context, the likeliest pieces).
 
     \b
     Examples:
       regard look runs/dates "3 février 2021"
       regard look runs/dates "3 février 2021" -o look.html
       regard look runs/dates "3 février 2021" --target 2021-02-03 -o look.svg
-      regard look runs/translate "Wir sehen das Meer." --part cross --layer 4 --head 0
+      regard look runs/multi30k "A dog runs." --part cross --layer 2 --head 0
+      regard look runs/shakespeare "to be or not to be" -o look.html
+      regard look hf:google-bert/bert-base-uncased "The dog barked." --layer 3 --download
     """
     from rich.console import Console
 
@@ -54,6 +63,9 @@ def look(
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
     model = opened(run, device, precision, long, download, allow_pickle)
     view = verbs.look(model, text, target, beam, part, layer)
+    unknown = Unknown(model)
+    unknown.count(model.tokenizer.encode_batch([text]))
+    unknown.tell()
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
     if head is not None and view.layers:

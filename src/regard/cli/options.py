@@ -8,12 +8,13 @@ import typer
 Run = Annotated[
     Path,
     typer.Argument(
-        metavar="DIR", help="A run, such as runs/dates, or one of its steps; a public checkpoint; or hf:OWNER/NAME."
+        metavar="DIR",
+        help="A run, such as runs/dates, or a step of it; a public checkpoint's folder; or hf:OWNER/NAME.",
     ),
 ]
-File = Annotated[str, typer.Argument(metavar="[FILE]", help="A text file, UTF-8; - or nothing: standard input.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="A text file, UTF-8; - or nothing: standard input.")]
 Settings = Annotated[
-    list[str] | None, typer.Argument(metavar="[SETTING=VALUE]...", help="Changes to the recipe: plan.steps=400.")
+    list[str] | None, typer.Argument(metavar="SETTING=VALUE", help="Changes to the recipe: plan.steps=400.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="float32 or bf16.")]
@@ -32,4 +33,9 @@ AllowPickle = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Of everything random: plan.seed.")]
 Penalty = Annotated[float, typer.Option(help="Score = logp / length^penalty, from 0 to 10: 0 favours short answers.")]
-Beam = Annotated[int, typer.Option(min=1, help="Hypotheses kept at each step; 1 decodes greedily.")]
+Limit = Annotated[int, typer.Option(min=1, help="The most tokens of an answer, its end included.")]
+MaybeLimit = Annotated[
+    int | None,
+    typer.Option(min=1, help="The most tokens of an answer, its end included; else twice the source's, and some."),
+]
+Beam = Annotated[int, typer.Option(help="Hypotheses kept at each step; 1 decodes greedily.")]

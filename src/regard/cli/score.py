@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from regard.cli import options
 from regard.cli.lines import chunks, pair, say
 from regard.cli.opening import opened
+from regard.cli.unknown import Unknown
 
 if TYPE_CHECKING:
     from regard.verbs import Scored
@@ -35,8 +36,10 @@ def score(
     """The log-probability of each line: in total, per token, and as a perplexity.
 
     A translator wants source<TAB>target, a language model a line of text. Each answer is total, tab, perplexity, tab,
-    the pieces with their natural logarithms; the end of the sentence is the last of them. With --tokens each has a line
-    of its own, and the product of their probabilities builds up. A blank line is answered by a blank line. The
+    the pieces with their natural logarithms. A model with a mark to begin with says the first piece after it, and one
+    with a mark to end with says that last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its
+    first piece has no probability. With --tokens each piece has a line of its own, and the product of their
+    probabilities builds up. A blank line is answered by a blank line. The
     perplexity of everything goes to standard error.
 
     \b
@@ -47,14 +50,15 @@ def score(
     """
     from regard import verbs
     from regard.metrics import perplexity
+    from regard.view.labels import number as digits
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("score", "translate", "language")
-    total, count = 0.0, 0
+    total, count, unknown = 0.0, 0, Unknown(model)
     for first, lines in chunks(file):
         there = {number: line for number, line in enumerate(lines, first) if line.strip()}
         sources = [line.partition("\t")[0] for line in lines] if model.source_tokenizer else lines
-        model.read(sources, first)  # refuses a line by its number in the file
+        unknown.count(model.read(sources, first), first)  # refuses a line by its number in the file
         texts: list[str | tuple[str, str]] = [
             pair(line, number) if model.source_tokenizer else line for number, line in there.items()
         ]
@@ -68,21 +72,24 @@ def score(
             elif tokens:
                 say("\n".join(_chain(one)))
             else:
-                pieces = " ".join(f"{piece} {logp:.4f}" for piece, logp in zip(one.pieces, one.logps))
-                say(f"{one.total:.4f}\t{one.perplexity:.4f}\t{pieces}")
+                pieces = " ".join(f"{piece} {digits(logp)}" for piece, logp in zip(one.pieces, one.logps))
+                say(f"{digits(one.total)}\t{digits(one.perplexity)}\t{pieces}")
         sys.stdout.flush()
         total += sum(one.total for one in scored.values())
         count += sum(len(one.pieces) for one in scored.values())
+    unknown.tell()
     if count:
-        print(f"{count} tokens, perplexity {perplexity(total, count):.4f}", file=sys.stderr)
+        print(f"{count} tokens, perplexity {digits(perplexity(total, count))}", file=sys.stderr)
 
 
 def _chain(one: "Scored") -> Iterator[str]:
     """p(text) = Π p(piece | the pieces before it): the factors, and what has become of their product so far."""
+    from regard.view.labels import number
+
     wide = max(map(cell_len, [*one.pieces, "piece"]))
-    yield f"{'piece':<{wide}}  {'p(piece | before)':>17}  {'ln p':>10}  {'sum':>11}"
+    yield f"{'piece':<{wide}}  {'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"
     for piece, logp, total in zip(one.pieces, one.logps, accumulate(map(float, one.logps))):
         pad = " " * (wide - cell_len(piece))
-        yield f"{piece}{pad}  {math.exp(logp):>17.6g}  {logp:>10.4f}  {total:>11.4f}"
-    yield f"ln p(text) = {one.total:.4f}, perplexity {one.perplexity:.4f} over {len(one.pieces)} tokens"
+        yield f"{piece}{pad}  {number(math.exp(logp)):>17}  {number(logp):>12}  {number(total):>12}"
+    yield f"ln p(text) = {number(one.total)}, perplexity {number(one.perplexity)} over {len(one.pieces)} tokens"
     yield ""

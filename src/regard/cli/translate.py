@@ -8,6 +8,7 @@ import typer
 from regard.cli import options
 from regard.cli.lines import chunks, say
 from regard.cli.opening import opened
+from regard.cli.unknown import Unknown
 
 if TYPE_CHECKING:
     from regard.verbs import Aligned, Translation
@@ -17,8 +18,9 @@ def translate(
     run: options.Run,
     file: options.File = "-",
     beam: options.Beam = 1,
-    nbest: Annotated[int, typer.Option(min=1, help="Answers for each line, at most as many as the beam.")] = 1,
+    nbest: Annotated[int, typer.Option(help="Answers for each line, at most as many as the beam.")] = 1,
     penalty: options.Penalty = 1.0,
+    limit: options.MaybeLimit = None,
     align: Annotated[bool, typer.Option("--align", help="Also say which source unit stands behind which.")] = False,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -31,7 +33,8 @@ def translate(
     """Translate each line of a text, in order, as it comes.
 
     A blank line is answered by a blank line. With --nbest every answer has a line of its own: text, tab, score; with
-    --align its links (source-target, from 0) follow after a tab.
+    --align its links (source-target, from 0) follow after a tab. A score is the mean natural logarithm of the tokens'
+    probabilities, or as --penalty says; --json has more, such as whether an answer "ended" or met the --limit.
 
     \b
     Examples:
@@ -40,27 +43,32 @@ def translate(
       regard translate runs/dates --align --json < in.txt > out.jsonl
     """
     from regard import verbs
+    from regard.verbs.search import Search
 
+    Search(beam, nbest, penalty, limit)  # refuses what no search can use, before anything is opened
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("translate", "translate")
+    unknown = Unknown(model)
     for first, lines in chunks(file):
-        model.read(lines, first)  # refuses a line by its number in the file
-        for one in verbs.translate(model, lines, beam, nbest, penalty, align=align, batch_tokens=batch_tokens):
+        unknown.count(model.read(lines, first), first)  # refuses a line by its number in the file
+        for one in verbs.translate(model, lines, beam, nbest, penalty, limit, align, batch_tokens):
             pair = one.source_tokens, one.tokens
             links = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
             say(_object(one, first + one.line, links) if json else _line(one, nbest, links))
         sys.stdout.flush()
+    unknown.tell()
 
 
 def _line(one: "Translation", nbest: int, links: "Aligned | None") -> str:
     from regard.alignment import pharaoh
+    from regard.view.labels import number
 
-    score = [f"{one.score:.6f}"] if nbest > 1 and one.source_tokens else []
+    score = [number(one.score)] if nbest > 1 and one.source_tokens else []
     return "\t".join([one.text, *score, *([pharaoh(links.links)] if links else [])])
 
 
 def _object(one: "Translation", number: int, links: "Aligned | None") -> dict[str, Any]:
-    found = {"line": number, "text": one.text, "score": one.score, "logp": one.logp}
+    found = {"line": number, "text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
     if links is None:
         return found
     pieces = {"source": one.source_pieces, "target": one.target_pieces}

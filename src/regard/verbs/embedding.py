@@ -68,7 +68,8 @@ def gathered(
         batch = Ragged([tokens[row] for row in rows])
         padded = batch.padded(np.arange(len(rows)), max(len(tokens[row]) for row in rows))
         real = torch.from_numpy(padded.real).to(model.device)
-        states = _states(model, torch.from_numpy(padded.ids).to(model.device), real)  # (B, T, width)
+        visible = None if padded.real.all() else real  # a mask that forbids nothing is none
+        states = _states(model, torch.from_numpy(padded.ids).to(model.device), visible)  # (B, T, width)
         for row, vectors in zip(rows, _pooled(states.float(), real, pooling)):
             found[row] = vectors.cpu().numpy()
     lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
@@ -81,8 +82,7 @@ def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> 
     stripped = [pooling.prefix + text.strip() for text in texts]
     tokens = model.tokenizer.encode_batch([text.lower() for text in stripped] if pooling.lower else stripped)
     if model.module.task == "language":
-        begin = None if model.public else model.target_tokenizer.marks.begin
-        before, after = [] if begin is None else [begin], []
+        before, after = model.opening, list[int]()
     else:
         marks = model.tokenizer.marks
         before = [] if marks.before is None else [marks.before]
@@ -104,7 +104,7 @@ def _cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> lis
     return tokens[:most] if model.long == "truncate" else tokens[len(tokens) - most :]
 
 
-def _states(model: Loaded, tokens: Tensor, real: Tensor) -> Tensor:
+def _states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
     """The last states of what a model reads; of nothing at all, none."""
     if tokens.shape[1] == 0:
         return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)

@@ -20,6 +20,7 @@ from tokenizers import processors
 from regard.average import average as averaged
 from regard.checkpoint import read_json, resolve, write_json
 from regard.data.marks import Marks
+from regard.data.public import begun
 from regard.data.tokenizers import KINDS, Tokenizer
 from regard.errors import UserError, nearest
 from regard.pretrained import write_model
@@ -147,8 +148,7 @@ def _settings(model: Loaded) -> dict[str, Any]:
     marks = model.target_tokenizer.marks
     match model.module.task:
         case "translate":
-            first = {"decoder_start_token_id": marks.begin, "forced_eos_token_id": marks.end}
-            return {**first, **_ids(marks, marks.begin, marks.end)}
+            return {"decoder_start_token_id": marks.begin, **_ids(marks, marks.begin, marks.end)}
         case "language":
             return _ids(marks, marks.begin, marks.end)
         case _:
@@ -167,7 +167,7 @@ def _put_speech(model: Loaded, folder: Path, settings: Mapping[str, Any]) -> Non
         return
     speech = {name: settings[name] for name in SPOKEN if name in settings}
     if model.public is None:
-        speech |= {"suppress_tokens": list(model.target_tokenizer.marks.silent), "max_length": model.longest or 512}
+        speech |= {"suppress_tokens": list(model.silent), "max_length": model.longest or 512}
     write_json(folder / SPEECH, speech)
 
 
@@ -183,12 +183,15 @@ def _put_tokenizers(model: Loaded, folder: Path) -> None:
 
 
 def _handed(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:
-    """A tokenizer's files. One of ours is told what the model takes, and what stands around a text read whole."""
+    """A tokenizer's files. One of ours is told what the model takes, and what stands around a text that it reads."""
     files = tokenizer.files()
     if tokenizer.kind not in KINDS:
-        return files
+        trained = model.module.task == "language" and model.public is None
+        return begun(tokenizer, *model.opening) if trained and model.opening else files
     inner = rust.Tokenizer.from_str(files["tokenizer.json"].decode())
     before, after = ([] if mark is None else [mark] for mark in (tokenizer.marks.before, tokenizer.marks.after))
+    if model.module.task == "language":
+        before = model.opening
     if around := [*before, *after]:
         first, last = ([inner.id_to_token(mark) for mark in marks] for marks in (before, after))
         names = [(inner.id_to_token(mark), mark) for mark in around]

@@ -22,7 +22,8 @@ from regard.verbs.replay import replay
 class Guess:
     """A token that may stand at a mask."""
 
-    text: str
+    text: str  # as it is read
+    piece: str  # as the vocabulary has it: ## goes on with a word, ▁ is a space
     token: int
     probability: float
 
@@ -58,7 +59,7 @@ def fill(
             rows = [there[at] for at in group]
             batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)
             places = batch.tokens == mask  # (B, T)
-            found = iter(_guessed(model, model.states(batch.tokens, batch.real)[places], top))
+            found = iter(_guessed(model, model.states(batch.tokens, batch.visible)[places], top))
             for row, count in zip(rows, places.sum(dim=1).tolist()):
                 guesses = list(islice(found, count))
                 answers[row] = Filled(_written(model.tokenizer, texts[row], tokens[row], guesses), guesses)
@@ -94,14 +95,15 @@ def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
     spelt = min(model.tokenizer.size, logits.shape[-1])  # a vocabulary may be padded to a round number
     best, tokens = logits.softmax(dim=-1)[:, :spelt].topk(min(top, spelt), dim=-1)
     return [
-        [Guess(_spelt(model.tokenizer, token), token, chance) for token, chance in zip(row, chances)]
+        [_guess(model.tokenizer, token, chance) for token, chance in zip(row, chances)]
         for row, chances in zip(tokens.tolist(), best.tolist())
     ]
 
 
-def _spelt(tokenizer: Tokenizer, token: int) -> str:
-    """A token as text; one that says nothing, such as a mark, by its name."""
-    return tokenizer.decode([token]).strip() or tokenizer.pieces([token])[0]
+def _guess(tokenizer: Tokenizer, token: int, chance: float) -> Guess:
+    """A token as text and as a piece; one that says nothing, such as a mark, by its name."""
+    (piece,) = tokenizer.pieces([token])
+    return Guess(tokenizer.decode([token]).strip() or piece, piece, token, chance)
 
 
 def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list[Guess]]) -> str:
@@ -113,6 +115,6 @@ def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list
         best = iter(guesses)
         return tokenizer.decode([next(best)[0].token if token == mask else token for token in ids])
     for (guess, *_), after in zip(guesses, rest):
-        goes_on = tokenizer.pieces([guess.token])[0].startswith("##")  # of a word piece: no space before it
+        goes_on = guess.piece.startswith("##")  # of a word piece: no space before it
         before = (before.rstrip() if goes_on else before) + guess.text + after
     return before

@@ -130,25 +130,22 @@ def _tell(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, li
 
 @torch.no_grad()
 def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int) -> None:
-    """The best sentence of each row, its end counted in the limit; judged by one more pass."""
+    """A turn of a batch by beam search: the best sentence of each row, judged by one more pass."""
     marks = model.target_tokenizer.marks
     if marks.end is None:
         raise UserError(f"beam={manner.beam}: this model has no mark to end a text with; leave the beam out.")
-    prompt, state = prefill(model, [one.read for one in batch], limit)
+    texts = [one.text(turn, model.longest) for one in batch]
+    prompt, state = prefill(model, texts, limit)
     with silenced(model.module), model.autocast():
         best = beam_search(
-            model.decoder, state, prompt, manner.beam, limit, marks.end, PENALTY, nbest=1, forbid=marks.silent
+            model.decoder, state, prompt, manner.beam, limit, marks.end, PENALTY, nbest=1, forbid=model.silent
         )
-    for one, row in zip(batch, best.tokens[:, 0].tolist()):
-        told = row[: row.index(marks.end) + 1]
-        whole = torch.tensor([one.read + told], device=model.device)
+    for one, text, row, length in zip(batch, texts, best.tokens[:, 0].tolist(), best.lengths[:, 0].tolist()):
+        whole = torch.tensor([text + row[:length]], device=model.device)
         with silenced(model.module):
-            logits = model.logits(whole[:, :-1])[0, len(one.read) - 1 :].float()
-        logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(one.read) :, None])[:, 0]
-        cut = "context" if limit <= manner.limit else "limit"
-        one.ended = "end" if len(told) < limit else cut
-        # At the limit the end counts in the comparison, as for every sentence of a beam, but the model has not said it.
-        one.said, one.logps = told[:-1], logps.tolist() if one.ended == "end" else logps.tolist()[:-1]
+            logits = model.logits(whole[:, :-1])[0, len(text) - 1 :].float()
+        logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(text) :, None])[:, 0]
+        one.hear(row[:length], logps.tolist(), marks.end, manner.limit)
 
 
 def _settle(model: Loaded, one: Telling) -> None:

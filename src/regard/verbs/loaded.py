@@ -15,10 +15,12 @@ from regard.checkpoint import read_json, resolve
 from regard.config import from_json
 from regard.data.public import read_tokenizers as public_tokenizers
 from regard.data.streams import Running, unmarked
-from regard.data.tokenizers import Tokenizer, check_vocab
+from regard.data.tokenizers import KINDS as OUR_KINDS
+from regard.data.tokenizers import OURS, Tokenizer, check_vocab
 from regard.decode import Captured, Packed, packable
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
+from regard.layers.start import Undrawn
 from regard.models import Bert, Model
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import found as found_at
@@ -65,6 +67,32 @@ class Loaded:
     def tokenizer(self) -> Tokenizer:
         """Of what the model reads."""
         return self.source_tokenizer or self.target_tokenizer
+
+    @property
+    def silent(self) -> tuple[int, ...]:
+        """What it must not say: marks, but for its end.
+
+        A model of running text has no begin and no end, but they are in its vocabulary all the same.
+        """
+        marks = self.target_tokenizer.marks
+        ours = OURS.known if self.target_tokenizer.kind in OUR_KINDS else ()
+        return tuple(sorted({*marks.silent, *ours} - {marks.end}))
+
+    @property
+    def opening(self) -> list[int]:
+        """What a language model reads before a text that it is to go on with.
+
+        One trained here has learnt texts that begin with the mark. A public one reads what its tokenizer makes of a
+        text: mostly that alone; of one that was exported from here, the mark too.
+        """
+        marks = self.target_tokenizer.marks
+        begin = marks.begin if self.public is None else marks.before
+        return [] if begin is None else [begin]
+
+    def __repr__(self) -> str:
+        size = sum(parameter.numel() for parameter in self.module.parameters())
+        what = f"{KINDS_OF[self.module.task]}, {type(self.module).__name__} of {size:,} parameters"
+        return f"<Loaded {self.path}: {what}, on {self.device} in {self.precision}>"
 
     @torch.no_grad()
     def states(
@@ -125,13 +153,14 @@ class Loaded:
     def fitted(self, tokens: list[int], place: str) -> list[int]:
         """Tokens that leave room for the marks around them, as `long` says."""
         marks = self.tokenizer.marks
-        around = (marks.begin is not None) if self.module.task == "language" else len(marks.framed([]))
+        around = int(marks.begin is not None) if self.module.task == "language" else len(marks.framed([]))
         most = None if self.longest is None else self.longest - around
         if most is None or len(tokens) <= most:
             return tokens
         if self.long == "error":
+            why = f" (a context of {self.longest}, and {around} kept for marks)" if around else ""
             raise UserError(
-                f"{place}: {len(tokens)} tokens, but the model reads at most {most}; "
+                f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; "
                 "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)"
             )
         return tokens[:most] if self.long == "truncate" else tokens[-most:]
@@ -188,7 +217,8 @@ def _trained(path: Path) -> Loaded:
             f"{path}: a step outside its run, which holds the recipe; name the run, or a step in its steps/."
         )
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
-    module = from_json(read_json(folder / "model.json"), KINDS).build()
+    with Undrawn():
+        module = from_json(read_json(folder / "model.json"), KINDS).build()
     load_weights(module, folder / "weights.safetensors")
     (source, target), recipe = read_tokenizers(folder), stored_recipe(run)
     if isinstance(recipe.data, Running):  # whose begin and end the model has never met

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Pair, collate
+from regard.decode.state import NEVER
 from regard.errors import UserError, nearest
 from regard.models import Bert, Gpt, Structured, Transformer
 from regard.models.seq2seq import Carry
@@ -55,9 +56,14 @@ def view(
 def _numbered(reads: dict[str, Tensor]) -> dict[str, Axes]:
     """Axes of reads that nobody has named; those of one shape are taken for one part of the model."""
     shapes = {name: (read.shape[-2], read.shape[-1]) for name, read in reads.items()}
-    alike = len(set(shapes.values())) == 1
+    alike = Counter(shapes.values())
+
+    def part(name: str, shape: tuple[int, int]) -> str:
+        several = "{} × {}".format(*shape) if alike[shape] > 1 else name
+        return several if len(alike) > 1 else ""
+
     return {
-        name: Axes([str(at) for at in range(q)], [str(at) for at in range(k)], "" if alike else f"{q} × {k}")
+        name: Axes([str(at) for at in range(q)], [str(at) for at in range(k)], part(name, (q, k)))
         for name, (q, k) in shapes.items()
     }
 
@@ -72,10 +78,11 @@ def look(
 ) -> AttentionView:
     """Where a model looks while it reads, says or translates a text.
 
-    A translator says its own best target, or the one given, and shows every step; so does a language model, which says
-    the text and looks at its own past. A model that reads both ways looks at all of the text, a classifier several
-    times at once. `part` (encoder, decoder or cross) and `layer` (from 0; of cross, where nothing is said of parts)
-    limit what is recorded. Nothing goes to a tape of the caller's: the answer holds all that was seen.
+    A row is the piece that looks; where a target looks at its source, the piece that is being said. A translator says
+    its own best target, or the one given, and shows every step; so does a language model, which reads the text after
+    its begin mark, where it has one, and looks at its own past. A model that reads both ways looks at all of the text,
+    a classifier several times at once. `part` (encoder, decoder or cross) and `layer` (from 0; of cross, where nothing
+    is said of parts) limit what is recorded. Nothing goes to a tape of the caller's: the answer holds all.
     """
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
@@ -138,7 +145,7 @@ def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Atte
     source = torch.tensor([model.source_tokenizer.framed(pair[0]) if model.source_tokenizer else []])
     tokens = torch.tensor([told[:-1]], device=model.device)
     stride = len(told) if isinstance(model.module, Gpt | Transformer) else 1
-    pieces, frames = iter(model.target_tokenizer.pieces(told[1:])), list[Frame]()
+    says, frames = iter(told[1:]), list[Frame]()
     with (
         silenced(model.module),
         record(model.module, paths) as tape,
@@ -153,7 +160,8 @@ def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Atte
             carried = state.hidden[0, -1] if isinstance(state, Carry) else features[0]  # (T, W)
             for at, (scores, carry) in enumerate(zip(logits, carried.float().cpu())):
                 context = contexts[-1][at] if contexts else None
-                frames.append(Frame(next(pieces), _top(model, scores), carry.numpy(), context))
+                (piece,) = model.target_tokenizer.pieces([said := next(says)])
+                frames.append(Frame(piece, _top(model, scores, said), carry.numpy(), context))
     seen = _seen(model, tape, pair, title)
     if {layer.part for layer in seen.layers} == {"encoder"}:
         return seen  # a source is read, not said: it takes no steps
@@ -170,12 +178,13 @@ def _seen(model: Loaded, tape: Tape, pair: Pair, title: str) -> AttentionView:
     return view(tape, title=title)
 
 
-def _top(model: Loaded, logits: Tensor) -> list[tuple[str, float, float]]:
-    """The likeliest next pieces: piece, logit, probability."""
+def _top(model: Loaded, logits: Tensor, said: int) -> list[tuple[str, float, float]]:
+    """The likeliest next pieces of those that may be said, and the one that is: piece, logit, probability."""
     spelt = logits[: model.target_tokenizer.size]  # a vocabulary may be padded to a round number
-    best, tokens = spelt.topk(min(TOP, len(spelt)))
-    chances = logits.softmax(0)[tokens]
-    return list(zip(model.target_tokenizer.pieces(tokens.tolist()), best.tolist(), chances.tolist()))
+    offered = spelt.index_fill(0, torch.tensor(model.silent, dtype=torch.long, device=spelt.device), NEVER)
+    best = offered.topk(min(TOP, len(spelt) - len(model.silent))).indices.tolist()
+    tokens = best if said in best else [*best, said]
+    return list(zip(model.target_tokenizer.pieces(tokens), spelt[tokens].tolist(), logits.softmax(0)[tokens].tolist()))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from math import isfinite
 import numpy as np
 import torch
 
-from regard.decode import Sampler
+from regard.decode import Sampler, check_size
 from regard.errors import UserError
 
 LIMIT = 128  # tokens of an answer, where nobody says
@@ -37,8 +37,7 @@ class Manner:
             raise UserError(f"seed={self.seed}: give 0 or more.")
         if self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
-        if self.beam < 1:
-            raise UserError(f"beam={self.beam}: give 1 (no beam) or more.")
+        check_size(self.beam)
         if self.beam > 1 and self.temperature:
             raise UserError(f"beam={self.beam} with temperature={self.temperature}: a beam draws nothing; give one.")
 

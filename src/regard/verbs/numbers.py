@@ -53,6 +53,11 @@ def checked(
 ) -> Given:
     """The same tensors, if they fit the model and one another; a mask of 0 and 1 is as good as one of truths."""
     config: Any = module.config
+    given = {"tokens": tokens, "real": real, "source": source, "source_real": source_real}
+    for name, one in {**given, "segments": segments, "positions": positions}.items():
+        if one is not None and not isinstance(one, Tensor):
+            cure = "its ids: model.tokenizer.encode(text)" if isinstance(one, str) else "torch.tensor(…)"
+            raise UserError(f"{name}: should be a tensor (rows, length), not a {type(one).__name__}; give {cure}.")
     _check_ids("tokens", tokens, getattr(config, "target_vocab", 0) or config.vocab)
     if source is not None and module.task == "translate":
         _check_ids("source", source, config.source_vocab)

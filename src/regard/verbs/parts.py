@@ -67,7 +67,10 @@ def aligning(model: Loaded, layer: int | None = None) -> str | None:
 
 
 def axes(model: Loaded, pair: Pair) -> dict[str, Axes]:
-    """Who looks, and what at, in every part of a model that is given this pair."""
+    """Who looks, and what at, in every part of a model that is given this pair.
+
+    A row is the piece that looks, which is the last one read; where a target looks at its source, the piece being said.
+    """
     source, target = pair
     module, said = model.module, model.target_tokenizer
     if module.task == "fill":
@@ -78,12 +81,12 @@ def axes(model: Loaded, pair: Pair) -> dict[str, Axes]:
         looks = [f"look {number}" for number in range(1, module.config.hops + 1)]
         return {"encoder": Axes(looks, read, "encoder")}
     told = said.marks.told(target)
-    rows, past = said.pieces(told[1:]), said.pieces(told[:-1])
+    says, past = said.pieces(told[1:]), said.pieces(told[:-1])
     # What Transformer-XL remembers before a text may be so many zeros.
     first = module.config.memory if isinstance(module, Gpt) and module.config.memory_zeros else 0
-    found = {"decoder": Axes(rows, past, "decoder", first)}
+    found = {"decoder": Axes(past, past, "decoder", first)}
     if model.source_tokenizer:
-        found |= {"encoder": Axes(read, read, "encoder"), "cross": Axes(rows, read, "cross")}
+        found |= {"encoder": Axes(read, read, "encoder"), "cross": Axes(says, read, "cross")}
     return found
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from regard.data.marks import Marks
 from regard.data.ragged import Ragged
 from regard.decode import beam as beam_search
-from regard.decode import check_penalty, collect, stream
+from regard.decode import check_penalty, check_size, collect, greedy, stream
+from regard.decode.sample import Noted
 from regard.errors import UserError
 from regard.record import silenced
 from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, listed, rounded, target_limit
@@ -27,13 +26,14 @@ class Translation:
 
     line: int  # which of the lines it answers, from 0
     text: str
-    score: float  # logp / length ** penalty; the end of the sentence counts in both
+    score: float  # logp / length ** penalty; the end of the sentence, where it was said, counts in both
     logp: float
+    ended: str  # why it goes no further: "end" or "limit"
     source_tokens: list[int]
     tokens: list[int]  # of the target, without the end
     source_pieces: list[str]
     target_pieces: list[str]
-    logps: Floats | None = None  # (T + 1,) of each token and of the end; where an alignment was asked for
+    logps: Floats | None = None  # (T,), or (T + 1,) where the end was said; where an alignment was asked for
     alignment: Floats | None = None  # (target pieces, source pieces); where asked for and the model has attention
 
 
@@ -44,16 +44,14 @@ class Search:
     beam: int = 1
     nbest: int = 1
     penalty: float = 1.0
-    limit: int | None = (
-        None  # tokens of a target, its end included, as far as the model's positions go; None: 2 × source + some
-    )
+    limit: int | None = None  # the most tokens of a target, its end included; None: 2 × source + some
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise UserError(f"beam={self.beam}: give 1 (greedy) or more.")
+        check_size(self.beam)
         if not 1 <= self.nbest <= self.beam:
+            cure = f"raise the beam to {self.nbest}" if self.nbest > self.beam else "ask for 1 or more"
             raise UserError(
-                f"nbest={self.nbest} with beam={self.beam}: a beam gives 1 to as many; raise it to get more."
+                f"nbest={self.nbest} with beam={self.beam}: a beam of {self.beam} finds at most as many; {cure}."
             )
         check_penalty(self.penalty)
         if self.limit is not None and self.limit < 1:
@@ -66,8 +64,9 @@ class Found:
 
     line: int
     tokens: list[int]  # without the end
-    score: float
-    logp: float
+    score: float = 0.0
+    logp: float = 0.0
+    ended: str = "end"
 
 
 def translate(
@@ -82,6 +81,9 @@ def translate(
 ) -> list[Translation]:
     """The `nbest` best targets of every line, best first; the lines in their order.
 
+    A target has at most `limit` tokens, its end included, and never more than the model has positions for; one that
+    would be longer is cut short there, and ranked by the tokens that it has.
+
     With `align` each comes with the alignment of one forced pass. While the caller records the model, the tape gets one
     forced pass of all answers but those to blank lines, and nothing of the search.
     """
@@ -90,7 +92,7 @@ def translate(
     search = Search(beam, nbest, penalty, limit)
     sources = model.read(lines)
     there = [line for line, source in enumerate(sources) if source]
-    found = [Found(line, [], 0.0, 0.0) for line, source in enumerate(sources) if not source]
+    found = [Found(line, []) for line, source in enumerate(sources) if not source]
     with silenced(model.module), torch.no_grad(), model.autocast():
         for rows in grouped([len(sources[line]) for line in there], batch_tokens // beam):
             found += _search(model, {there[row]: sources[there[row]] for row in rows}, search)
@@ -111,11 +113,12 @@ def _told(model: Loaded, one: Found, source: list[int], look: Forced | None) -> 
         text=model.target_tokenizer.decode(one.tokens),
         score=one.score,
         logp=one.logp,
+        ended=one.ended,
         source_tokens=source,
         tokens=one.tokens,
         source_pieces=columns,
         target_pieces=rows[:-1],
-        logps=None if look is None else look.logps,
+        logps=None if look is None else look.logps[: None if one.ended == "end" else -1],
         alignment=alignment,
     )
 
@@ -130,11 +133,13 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
     source, real = (torch.from_numpy(array).to(model.device) for array in (padded.ids, padded.real))
     prompt = torch.full((len(framed),), marks.begin, device=model.device)
     limit = search.limit or 2 * rounded(max(map(len, sources.values()))) + 20
-    limit = min(limit, target_limit(model) or limit)
+    most = target_limit(model)
+    limit = limit if most is None else min(limit, max(1, most - 1))  # the forced pass puts an end to what is cut short
     module: Any = model.module  # any translator: `start` and `step` are the same for all
-    state = module.start(source, real, len(framed), limit)
+    uneven = min(map(len, framed)) < source.shape[1]  # else nothing is padding, and nothing need be masked
+    state = module.start(source, real if uneven else None, len(framed), limit)
     if search.beam == 1:
-        tokens, logps = _greedy(model.decoder, state, prompt, limit, marks)
+        tokens, logps = _greedy(model, state, prompt, limit)
         tokens, logps = tokens[:, None], logps[:, None]  # (B, 1, T), (B, 1)
         found = torch.ones_like(logps, dtype=torch.bool)
     else:
@@ -147,31 +152,24 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
             marks.end,
             search.penalty,
             search.nbest,
-            forbid=marks.silent,
+            forbid=model.silent,
         )
         tokens, logps, found = best.tokens, best.logps, best.lengths > 0  # few words make few sentences
     for line, rows, totals, there in zip(sources, tokens.tolist(), logps.tolist(), found.tolist()):
         for row, logp in compress(zip(rows, totals), there):
-            said = row[: row.index(marks.end)]
-            yield Found(line, said, logp / (len(said) + 1) ** search.penalty, logp)
+            ended = marks.end in row
+            said = row[: row.index(marks.end)] if ended else row  # one that is cut short has as many tokens as any
+            score = logp / (len(said) + ended) ** search.penalty
+            yield Found(line, said, score, logp, "end" if ended else "limit")
 
 
-def _greedy(decoder: Any, state: Any, prompt: Tensor, limit: int, marks: Marks) -> tuple[Tensor, Tensor]:
-    """The likeliest token at every step, and the end at the limit: tokens (B, T), their log-probability (B,)."""
-    assert marks.end is not None
-    end, silent = marks.end, torch.tensor(marks.silent, dtype=torch.long, device=prompt.device)
-    chosen: list[Tensor] = []
-
-    def pick(logits: Tensor) -> Tensor:
-        logps = F.log_softmax(logits.float(), dim=-1).index_fill(1, silent, float("-inf"))
-        best, tokens = logps.max(dim=1)
-        if len(chosen) + 1 >= limit:
-            best, tokens = logps[:, end], torch.full_like(tokens, end)
-        chosen.append(best)
-        return tokens
-
-    tokens = collect(stream(decoder, state, prompt, pick, limit, end))
-    logps = torch.stack(chosen[: tokens.shape[1]], dim=1)
+def _greedy(model: Loaded, state: Any, prompt: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+    """The likeliest token at every step: tokens (B, T), their log-probability (B,)."""
+    end = model.target_tokenizer.marks.end
+    assert end is not None
+    pick = Noted(greedy, torch.tensor(model.silent, dtype=torch.long, device=prompt.device))
+    tokens = collect(stream(model.decoder, state, prompt, pick, limit, end))
+    logps = torch.stack(pick.logps[: tokens.shape[1]], dim=1)
     ends = tokens == end
     over = ends.cumsum(dim=1) - ends.long() > 0  # behind the first end, whatever id a row that is done goes on saying
     return tokens, logps.masked_fill(over, 0.0).sum(dim=1)

@@ -14,17 +14,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from regard.decode import PAD, Pick, greedy, stream
+from regard.decode import PAD, greedy, stream
+from regard.decode.sample import Noted
 from regard.errors import UserError
 from regard.models import Gpt
 from regard.record import silenced
 from regard.verbs.forced import rounded
 from regard.verbs.loaded import Loaded
 from regard.verbs.manner import Manner
-
-NEVER = float("-inf")
 
 
 @dataclass(eq=False)
@@ -61,18 +59,15 @@ def tellings(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Tell
     """The prompts, numbered from `first`, as the model reads them; one that it cannot read is refused by its number."""
     model.expect("generate", "language")
     tokenizer = model.target_tokenizer
-    begin = tokenizer.marks.begin
-    found = []
+    begin, found = tokenizer.marks.begin, []
     for index, (prompt, tokens) in enumerate(zip(prompts, tokenizer.encode_batch(list(prompts))), first):
         kept = model.fitted(tokens, f"prompt {index + 1}")
         if not kept and begin is None:
             raise UserError(
                 f"prompt {index + 1}: empty, and this model has no mark to begin with; give it some text to go on from."
             )
-        # A model of ours has learnt texts that begin with the mark. A public one reads its prompt as it stands.
-        marked = begin is not None and (model.public is None or not kept)
-        read = [begin, *kept] if marked and begin is not None else kept
-        found.append(Telling(index, prompt if kept == tokens else tokenizer.decode(kept), read))
+        before = model.opening if kept or begin is None else [begin]
+        found.append(Telling(index, prompt if kept == tokens else tokenizer.decode(kept), before + kept))
     return found
 
 
@@ -86,7 +81,7 @@ def batches(
     exact = isinstance(model.module, Gpt) and model.module.config.positions == "xl"
 
     def shape(one: Telling) -> tuple[int, int]:
-        length, left = len(one.text(turn, model.longest)), manner.limit - len(one.said) + (manner.beam > 1)
+        length, left = len(one.text(turn, model.longest)), manner.limit - len(one.said)
         room = left if model.longest is None else model.longest - length + 1  # the last token said is not read
         return (length if exact else rounded(length)), min(left, room)
 
@@ -119,28 +114,15 @@ def steps(
 
     Between the steps the caller is left alone: gradients, precision and tapes are as they were.
     """
-    marks, chosen = model.target_tokenizer.marks, list[Tensor]()
+    end = model.target_tokenizer.marks.end
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
-    pick = _pick(model, batch, manner, turn, chosen)
-    stop = -1 if marks.end is None else marks.end  # no token is -1
+    choose = manner.sampler([one.index for one in batch], turn, model.device) if manner.temperature else greedy
+    pick = Noted(choose, torch.tensor(model.silent, dtype=torch.long, device=model.device))
+    stop = -1 if end is None else end  # no token is -1
     said = stream(model.decoder, state, prompt, pick, limit, stop)
     while True:
         with silenced(model.module), model.autocast():
             tokens = next(said, None)
         if tokens is None:
             return
-        yield tokens, chosen[-1]
-
-
-def _pick(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, chosen: list[Tensor]) -> Pick:
-    """How a token of each row is chosen; its log-probability is noted."""
-    silent = torch.tensor(model.target_tokenizer.marks.silent, dtype=torch.long, device=model.device)
-    choose = manner.sampler([one.index for one in batch], turn, model.device) if manner.temperature else greedy
-
-    def pick(logits: Tensor) -> Tensor:
-        logps = F.log_softmax(logits.float(), dim=-1)
-        tokens = choose(logits.float().index_fill(1, silent, NEVER))
-        chosen.append(logps.gather(1, tokens[:, None])[:, 0])
-        return tokens
-
-    return pick
+        yield tokens, pick.logps[-1]

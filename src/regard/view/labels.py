@@ -40,6 +40,12 @@ def clusters(text: str) -> list[str]:
     return found
 
 
+def short(piece: str) -> str:
+    """A special token, such as <|endoftext|>, in five letters: all that a narrow column needs."""
+    special = piece[:1] + piece[-1:] in ("<>", "[]")
+    return f"{piece[:3]}…{piece[-1]}" if special and len(piece) > 6 else piece
+
+
 def clip(text: str, cells: int) -> str:
     """At most that many terminal cells, the cut shown by an ellipsis."""
     if cell_len(text) <= cells:
@@ -58,5 +64,5 @@ def escape(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Six significant digits: all that single precision can honestly claim."""
+    """Six significant digits: all that single precision can honestly claim, and nothing small becomes nothing."""
     return f"{value:.6g}"

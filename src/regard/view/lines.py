@@ -6,8 +6,8 @@ import numpy as np
 from rich.cells import cell_len
 
 from regard.view.labels import clip, escape, number, visible
-from regard.view.parts import Floats, Matrix
-from regard.view.svg import LETTER, LONGEST, MARGIN, frame, heading
+from regard.view.parts import Floats, Matrix, ceiling_of, reading
+from regard.view.svg import LETTER, LONGEST, MARGIN, SMALL, frame, heading
 
 PITCH = 24  # pixels from one piece to the next
 SPAN = 300  # between the two columns
@@ -25,7 +25,8 @@ def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> str:
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
     right = left + SPAN
     said = matrix.label.replace("mean of ", "") if heads else matrix.label
-    named = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(said) * 6.6)
+    said += f" · {reading(matrix.part, 'the left', 'the right')}"
+    named = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(said) * SMALL)
     wide = right + 10 + max(map(cell_len, columns), default=0) * LETTER
     width = round(max(wide, named, MARGIN + len(heads) * 46)) + MARGIN
     body = [*heading(matrix.title, said), *_legend(list(heads), top - 30), *_lines(matrix, tables, (left, right, top))]
@@ -40,8 +41,7 @@ def _lines(matrix: Matrix, tables: Mapping[int, Floats], place: tuple[int, int, 
     """From the weakest to the strongest, so that what matters lies on top."""
     left, right, top = place
     weights = np.nan_to_num(np.stack([np.asarray(table) for table in tables.values()]), posinf=0.0, neginf=0.0)
-    ceiling = Matrix("", "", (), (), weights).ceiling
-    shares = (weights / ceiling).clip(0.0, 1.0)  # (H, Tq, Tk)
+    shares = (weights / ceiling_of(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)
     beside = min(9.0, 2.4 * len(tables)) * (len(tables) > 1)  # the lines of several heads run side by side
     order = np.argsort(shares, axis=None)[-MOST:]
     for head, i, j in zip(*np.unravel_index(order, shares.shape)):

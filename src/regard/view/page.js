@@ -60,10 +60,12 @@
     return rows.map((_, i) => columns.map((_, j) => Number(each(i, j).toPrecision(6))));
   }
 
-  function ceilingOf(some) { // the least of 1, 0.5, 0.2, 0.1 … that covers every weight
-    let top = 0;
-    for (const table of some) for (const row of table) for (const w of row) if (w > top) top = w;
-    if (!(top > 1e-6 && top <= 0.5)) return Math.max(1, top);
+  function ceilingOf(some) { // the least of 1, 0.5, 0.2, 0.1 … that covers what matters: see parts.py
+    const all = some.flat(), seen = all.map((row) => row.filter((w) => w > 0).length), most = Math.max(0, ...seen);
+    let peak = 0;
+    all.forEach((row, i) => { if (2 * seen[i] >= most) for (const w of row) if (w > peak) peak = w; });
+    const top = Math.max(peak, 2 / Math.max(1, columns.length));
+    if (top > 0.5 || peak < 1e-6) return Math.max(1, peak);
     const decade = 10 ** Math.floor(Math.log10(top));
     return Number([1, 2, 5, 10].map((step) => step * decade).find((v) => v >= top * (1 - 1e-6)).toPrecision(9));
   }
@@ -82,6 +84,7 @@
     const hues = apart ? (heads.length ? heads : all.map((_, h) => h)) : [heads.length === 1 ? heads[0] : 0];
     shown = { tables: drawn, hues, weights, ceiling: ceilingOf([weights]), bound: ceilingOf(drawn) };
     $("label").textContent = labelOf(chosen, heads);
+    $("reading").textContent = part().reading[at.lines ? 1 : 0];
     controls(chosen[0]);
     draw();
   }
@@ -161,7 +164,9 @@
     table.hidden = at.lines;
     $("lines").toggleAttribute("hidden", !at.lines);
     drawMatrix();
-    $("ceiling").textContent = String(at.lines ? shown.bound : shown.ceiling);
+    const bound = at.lines ? shown.bound : shown.ceiling, drawn = at.lines ? shown.tables : [shown.weights];
+    const more = drawn.some((table) => table.some((row) => row.some((w) => w > bound)));
+    $("ceiling").textContent = `${bound}${more ? " and more" : ""}`;
     for (const id of ["stepper", "steps"]) if ($(id)) $(id).hidden = !stepped();
     document.querySelector("main").className = frames.length ? `wide${stepped() ? "" : " still"}` : "lone";
     if (stepped()) show(at.step);
@@ -287,7 +292,7 @@
   function ranking(frame) {
     const best = frame.top.reduce((top, entry, i) => ((entry[1] ?? -Infinity) > (frame.top[top][1] ?? -Infinity) ? i : top), 0);
     $("top").tBodies[0].replaceChildren(...frame.top.map(([piece, logit, chance], i) => {
-      const mark = i === best ? "argmax" : piece === frame.token ? "written" : ""; // they differ under beams and sampling
+      const mark = i === best ? "argmax" : piece === frame.token ? "written" : ""; // they differ where it is told what to say
       return make("tr", { class: i === best ? "best" : "" },
         make("td", { dir: "auto" }, piece), make("td", {}, told(logit)), make("td", {}, told(chance)),
         make("td", {}, make("div", { class: "gauge", "--share": share(chance, 1) })), make("td", {}, mark));
@@ -308,6 +313,7 @@
     const hot = bars(weights[at.step], ceiling);
     enter(at.step, at.column);
     ranking(frame);
+    $("after").textContent = part().name === "cross" ? "the next piece" : `what follows ${apart(rows[at.step])}`;
     for (const button of document.querySelectorAll("[data-go]")) {
       const back = ["first", "back"].includes(button.dataset.go);
       // not disabled: a button that has the focus must not lose it at the last step

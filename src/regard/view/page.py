@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from regard.view.files import asset
 from regard.view.labels import escape
-from regard.view.parts import Frame, Layer, Matrix
+from regard.view.parts import Frame, Layer, Matrix, reading
 from regard.view.payload import Parts, Payload
 from regard.view.svg import matrix_svg
 
@@ -48,11 +48,11 @@ STEPS = """
     <ol id="bars" class="bars"></ol>
   </section>
   <section id="read">
-    <h2><b>3</b> Context <small>the weighted sum it reads</small></h2>
+    <h2><b>3</b> Context <small>the weighted sum that the last layer reads</small></h2>
     <div id="context"></div>
   </section>
   <section>
-    <h2><b>4</b> Logits → softmax → argmax <small>the next piece</small></h2>
+    <h2><b>4</b> Logits → softmax → argmax <small id="after">the next piece</small></h2>
     <div class="scroll"><table id="top">
       <thead><tr><th scope="col">piece</th><th scope="col">logit</th><th scope="col">probability</th>
         <th><span class="unseen">bar</span></th><th><span class="unseen">verdict</span></th></tr></thead>
@@ -95,7 +95,7 @@ def page(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> str:
 <header><h1 dir="auto">{escape(first.title)}</h1></header>
 {CONTROLS}{note}{STEPPER if frames else ""}<div class="columns">
 <div class="card look">
-<h2><span id="label">{escape(first.label)}</span> <small>each row looks at the columns</small></h2>
+<h2><span id="label">{escape(first.label)}</span> <small id="reading">{reading(first.part)}</small></h2>
 <div class="scroll" id="stage"><table id="matrix" role="grid" aria-label="Attention weights"></table>
 <svg id="lines" hidden role="img" aria-label="Attention as lines"></svg></div>
 <p class="key" aria-hidden="true">0 <i></i> <span id="ceiling"></span></p>
@@ -104,6 +104,6 @@ def page(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> str:
 <footer><p>{" · ".join(keys)}</p></footer>
 <div id="tip" role="tooltip" hidden></div>
 </main>"""
-    told = payload.json(frames or (), first.rows)
+    told = payload.json(frames or ())
     data = f'<script type="application/json" id="data">{told}</script>\n'
     return document(first.title, body, f"{data}<script>\n{asset('page.js')}</script>\n")

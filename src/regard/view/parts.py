@@ -19,6 +19,31 @@ def aligning_layer(count: int) -> int:
     return count - 2 if count > 2 else count - 1
 
 
+def reading(part: str, row: str = "each row", column: str = "the columns") -> str:
+    """How to read a picture of a part, in words.
+
+    A row is the piece that looks: what is read or said next follows from what it sees. Only where a target looks at its
+    source is it the piece that is being said, for that is what an alignment is about.
+    """
+    return f"to say {row}, it looks at {column}" if part == "cross" else f"{row} looks at {column}"
+
+
+def ceiling_of(weights: Floats) -> float:
+    """Where the colour scale of weights (…, Tq, Tk) ends: the least of 1, 0.5, 0.2, 0.1 … that covers what matters.
+
+    Rows that see less than half of what others see are left out: the first words of a text have no choice but to look
+    hard. Twice an even share is always covered, so that a head without a preference looks pale, not solid.
+    """
+    found = np.nan_to_num(weights, posinf=0.0, neginf=0.0)
+    seen = (found > 0).sum(axis=-1)  # (…, Tq)
+    peak = float(found[2 * seen >= seen.max(initial=0)].max(initial=0.0))
+    top = max(peak, 2 / max(1, found.shape[-1]))
+    if top > 0.5 or peak < 1e-6:
+        return max(1.0, peak)
+    decade = 10.0 ** np.floor(np.log10(top))
+    return float(min(round(step * decade, 9) for step in (1, 2, 5, 10) if step * decade >= top * (1 - 1e-6)))
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """The weights one attention module gave: every head, every query, every key."""
@@ -52,8 +77,10 @@ class Layer:
 
     @property
     def label(self) -> str:
-        """What a person calls it."""
-        return self.name if self.number is None else f"{self.part} · layer {self.number}".removeprefix(" · ")
+        """What a person calls it: by its part, and its number where that has several."""
+        if self.number is None:
+            return self.part or self.name
+        return f"{self.part} · layer {self.number}".removeprefix(" · ")
 
     def only(self, head: int) -> "Layer":
         """One of its heads."""
@@ -91,15 +118,13 @@ class Matrix:
     rows: Sequence[str]
     columns: Sequence[str]
     weights: Floats  # (Tq, Tk)
+    part: str = ""  # of the model
+    scale: float | None = None  # where its colours end, if it shares them with other pictures
 
     @property
     def ceiling(self) -> float:
-        """Where the colour scale ends: the least of 1, 0.5, 0.2, 0.1 … that covers every weight: faint heads show."""
-        top = float(np.nan_to_num(self.weights, posinf=0.0, neginf=0.0).max(initial=0.0))
-        if not 1e-6 < top <= 0.5:
-            return max(1.0, top)
-        decade = 10.0 ** np.floor(np.log10(top))
-        return float(min(round(step * decade, 9) for step in (1, 2, 5, 10) if step * decade >= top * (1 - 1e-6)))
+        """Where the colour scale ends."""
+        return ceiling_of(self.weights) if self.scale is None else self.scale
 
     @property
     def shares(self) -> Floats:

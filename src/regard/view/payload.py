@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.errors import UserError
 from regard.view.labels import visible
-from regard.view.parts import Floats, Frame, Layer
+from regard.view.parts import Floats, Frame, Layer, reading
 
 Parts = Mapping[str, Sequence[Layer]]
 
@@ -43,12 +43,12 @@ class Payload:
         said = f"{heads:,} heads are too many for a page at this length: of each layer the mean is kept"
         return Payload(means, f"{said}; --layer N keeps the heads of one.")
 
-    def json(self, frames: Sequence[Frame], rows: Sequence[str]) -> str:
+    def json(self, frames: Sequence[Frame]) -> str:
         """Everything the page shows. "<" never occurs in it, so that no text can end the script element."""
         exact = _count(self.parts) <= EXACT
         digits = 6 if exact else 3  # of what is carried and read, hundreds of numbers a step
         data = {
-            "parts": [_part(part, layers, exact, rows) for part, layers in self.parts.items()],
+            "parts": [_part(part, layers, exact, len(frames)) for part, layers in self.parts.items()],
             "frames": [
                 {
                     "token": visible(frame.token),
@@ -62,13 +62,14 @@ class Payload:
         return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _part(name: str, layers: Sequence[Layer], exact: bool, rows: Sequence[str]) -> dict[str, Any]:
+def _part(name: str, layers: Sequence[Layer], exact: bool, steps: int) -> dict[str, Any]:
     first = layers[0]
     return {
         "name": name,
         "rows": [visible(piece) for piece in first.rows or ()],
         "columns": [visible(piece) for piece in first.columns or ()],
-        "steps": list(first.rows or ()) == list(rows),  # whether its rows are the decoding steps
+        "steps": name != "encoder" and len(first.rows or ()) == steps,  # whether its rows are the decoding steps
+        "reading": [reading(name), reading(name, "the left", "the right")],
         "layers": [
             {
                 "label": layer.label,

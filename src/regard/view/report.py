@@ -14,6 +14,7 @@ from regard.view.view import AttentionView
 
 __all__ = ["Curve", "Gallery", "Heat", "Heats", "Line", "Pre", "Table", "Text", "curve_svg", "report"]
 
+LARGE = 720  # pixels that a picture may be wide and still be read in half a page
 Cell = str | int | float | None
 # 12, -3.5, 1,234, 2e-4, and what may follow: a spread, a unit
 _FIGURE = re.compile(
@@ -109,10 +110,10 @@ class Gallery:
     views: Sequence[AttentionView]
 
     def html(self) -> str:
+        matrices = [view.matrix() for view in self.views]
+        scale = max((matrix.ceiling for matrix in matrices), default=None)  # one for all: a shade is a shade
         pictures = "".join(
-            f'<figure><figcaption dir="auto">{escape(view.title)}</figcaption>\n'
-            f"{matrix_svg(replace(view.matrix(), title=''))}</figure>\n"
-            for view in self.views
+            _figure(matrix.title, matrix_svg(replace(matrix, title="", scale=scale))) for matrix in matrices
         )
         return _card(self.title, f'<div class="gallery">{pictures}</div>')
 
@@ -126,9 +127,7 @@ class Heats:
     note: str = ""
 
     def html(self) -> str:
-        pictures = "".join(
-            f"<figure><figcaption>{escape(heat.title)}</figcaption>\n{heat_svg(heat)}</figure>\n" for heat in self.heats
-        )
+        pictures = "".join(_figure(heat.title, heat_svg(heat)) for heat in self.heats)
         note = f'<p class="quiet">{escape(self.note)}</p>' if self.note else ""
         return _card(self.title, f'<div class="gallery">{pictures}</div>{note}')
 
@@ -145,6 +144,12 @@ def report(title: str, sections: Sequence[Section]) -> str:
 def _card(title: str, body: str) -> str:
     heading = f"<h2>{escape(title)}</h2>" if title else ""
     return f'<section class="card">{heading}{body}</section>'
+
+
+def _figure(title: str, svg: str) -> str:
+    """One picture of a gallery: two stand side by side, unless one would be too small to read."""
+    large = ' class="large"' * (float(svg.partition('width="')[2].partition('"')[0]) > LARGE)
+    return f'<figure{large}><figcaption dir="auto">{escape(title)}</figcaption>\n{svg}</figure>\n'
 
 
 def _value(cell: Cell) -> float | None:

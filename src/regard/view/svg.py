@@ -6,10 +6,11 @@ from rich.cells import cell_len
 
 from regard.view.files import asset
 from regard.view.labels import clip, clusters, escape, number, visible
-from regard.view.parts import Matrix
+from regard.view.parts import Matrix, reading
 
 MARGIN = 20
 LETTER = 7.4  # pixels that one terminal cell of a 12 px label takes, a little generous
+SMALL = 6.6  # the same of a quiet line
 LONGEST = 24  # cells of a label
 EVERY = 10_000  # cells that are all drawn; of larger matrices only those that can be seen
 FAINTEST = 0.02  # of the ceiling
@@ -36,9 +37,12 @@ def matrix_svg(matrix: Matrix) -> str:
     )  # of slanted labels, up and right
 
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
-    top = round(MARGIN + (24 if matrix.title else 0) + 18 + (reach + 22 if slanted else 30))
     across, down = side * len(columns), side * len(rows)
-    named = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(matrix.label) * 6.6)
+    labels = [f"{matrix.label} · {reading(matrix.part)}"]
+    if MARGIN + cell_len(labels[0]) * SMALL > left + across:
+        labels = [matrix.label, reading(matrix.part)]
+    top = round(MARGIN + (24 if matrix.title else 0) + 18 * len(labels) + (reach + 22 if slanted else 30))
+    named = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(label) * SMALL for label in labels))
     overhang = max(
         0.0, max((at * side + cell_len(n) * LETTER * SLANT for at, n in enumerate(columns)), default=0) - across
     )
@@ -46,7 +50,7 @@ def matrix_svg(matrix: Matrix) -> str:
     height = round(top + down + 50)
 
     body = [
-        *heading(matrix.title, matrix.label),
+        *heading(matrix.title, *labels),
         f'<rect class="slot" x="{left:g}" y="{top:g}" width="{across}" height="{down}" rx="3"/>\n',
     ]
     for at, name in enumerate(columns):
@@ -61,13 +65,14 @@ def matrix_svg(matrix: Matrix) -> str:
     return frame(width, height, matrix.title or matrix.label, "".join(body))
 
 
-def heading(title: str, label: str) -> Iterator[str]:
-    """The words above a picture: what it is of, and which layer and head."""
+def heading(title: str, *labels: str) -> Iterator[str]:
+    """The words above a picture: what it is of, which layer and head, how it is read."""
     y = MARGIN + 12
     if title:
         yield f'<text class="heading" x="{MARGIN}" y="{y}">{escape(title)}</text>\n'
         y += 22
-    yield f'<text class="quiet" x="{MARGIN}" y="{y}">{escape(label)}</text>\n'
+    for at, label in enumerate(labels):
+        yield f'<text class="quiet" x="{MARGIN}" y="{y + 18 * at}">{escape(label)}</text>\n'
 
 
 def _cells(matrix: Matrix, left: float, top: float, side: int) -> Iterator[str]:
@@ -81,9 +86,10 @@ def _cells(matrix: Matrix, left: float, top: float, side: int) -> Iterator[str]:
 
 
 def _key(matrix: Matrix, left: float, y: float) -> Iterator[str]:
+    told = number(matrix.ceiling) + " and more" * bool((matrix.weights > matrix.ceiling).any())
     yield f'<text class="quiet end" x="{left - 9:g}" y="{y + 10:g}">0</text>\n'
     yield f'<rect class="slot" x="{left:g}" y="{y:g}" width="100" height="12"/>\n'
     for step in range(50):  # not a gradient: those go by id, and many pictures may share one page
         place = f'x="{left + step * 2:g}" y="{y:g}" width="2" height="12"'
         yield f'<rect class="ink" {place} fill-opacity="{step / 49:.2g}"/>\n'
-    yield f'<text class="quiet" x="{left + 108:g}" y="{y + 10:g}">{number(matrix.ceiling)}</text>\n'
+    yield f'<text class="quiet" x="{left + 108:g}" y="{y + 10:g}">{told}</text>\n'

@@ -1,17 +1,17 @@
 """A matrix in the terminal: shades that read without colour, a shape that fits the width."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from regard.view.labels import clip, clusters, visible
-from regard.view.parts import Floats, Matrix
+from regard.view.labels import clip, clusters, short, visible
+from regard.view.parts import Matrix, reading
 
-SHADES = "·░▒▓█"
+SHADES = "·░▒▓█"  # and a blank, for what is exactly nothing: mostly what may not be looked at
 EDGES = (0.05, 0.25, 0.5, 0.75)  # parts of the ceiling at which the next shade begins
 INK = "blue"
 TALLEST = 12  # letters in an upright heading
@@ -31,14 +31,14 @@ class MatrixText:
             yield Text(f"nothing to look at: {len(matrix.rows)} rows, {len(matrix.columns)} columns", "dim")
             return
         lines = list(_grid(matrix, width) or _lines(matrix, width))
-        for line in [*lines, _key(matrix)]:
+        for line in [*lines, Text(reading(matrix.part), "dim"), _key(matrix)]:
             line.no_wrap, line.overflow = True, "crop"
             yield line
 
 
 def _grid(matrix: Matrix, width: int) -> list[Text]:
     """Headings and shaded cells, or nothing where the columns do not fit the width."""
-    names = [visible(piece) for piece in matrix.columns]
+    names = [short(visible(piece)) for piece in matrix.columns]
     labels = _row_labels(matrix)
     room = width - cell_len(labels[0]) - 1
     heading, cell = _headings(names, room)
@@ -48,7 +48,7 @@ def _grid(matrix: Matrix, width: int) -> list[Text]:
     lines = [Text(" " * (width - room) + line, "bold") for line in heading]
     tails = _tails(matrix, names)
     tail_fits = max(map(cell_len, tails)) + 2 <= room - cell * len(names)
-    for label, shades, tail in zip(labels, _shades(matrix.shares), tails):
+    for label, shades, tail in zip(labels, _shades(matrix), tails):
         cells = "".join(_cell(shade, cell - gap) + " " * gap for shade in shades)
         lines.append(Text.assemble((label, "bold"), " ", _inked(cells), (f"  {tail}" if tail_fits else "", "dim")))
     return lines
@@ -79,12 +79,13 @@ def _lines(matrix: Matrix, width: int) -> Iterator[Text]:
     tails = _tails(matrix, [clip(visible(piece), width // 4) for piece in matrix.columns])
     labels, longest = _row_labels(matrix), max(map(cell_len, tails))
     room = width - cell_len(labels[0]) - longest - 5
-    for label, tail, row in zip(labels, tails, matrix.shares):
+    parts = np.array_split(np.nan_to_num(matrix.weights), max(1, min(room, len(matrix.columns))), axis=1)
+    pooled = np.stack([part.max(axis=1) for part in parts], axis=1)  # the peak survives, whatever the scale
+    strips = _shades(replace(matrix, weights=pooled, scale=matrix.ceiling))
+    for label, tail, strip in zip(labels, tails, strips):
         line = Text.assemble((label, "bold"), " ← ", tail)
         if room >= 10:
-            parts = np.array_split(row, min(room, len(row)))
-            pooled = np.array([part.max() for part in parts], dtype=np.float32)  # the peak survives, whatever the scale
-            line.append(" " * (longest - cell_len(tail) + 2)).append_text(_inked(_shades(pooled[None])[0]))
+            line.append(" " * (longest - cell_len(tail) + 2)).append_text(_inked(strip))
         yield line
 
 
@@ -101,8 +102,9 @@ def _tails(matrix: Matrix, names: list[str]) -> list[str]:
     return [f"{name} ({weight:.2f})" if weight > 0 else "–" for name, weight in strongest]
 
 
-def _shades(shares: Floats) -> list[str]:
-    return ["".join(SHADES[level] for level in row) for row in np.digitize(shares, EDGES)]
+def _shades(matrix: Matrix) -> list[str]:
+    levels = np.where(matrix.weights == 0, -1, np.digitize(matrix.shares, EDGES))
+    return ["".join(SHADES[level] if level >= 0 else " " for level in row) for row in levels.tolist()]
 
 
 def _cell(shade: str, width: int) -> str:
@@ -116,5 +118,8 @@ def _inked(cells: str) -> Text:
 
 
 def _key(matrix: Matrix) -> Text:
-    bounds = [f"<{edge * matrix.ceiling:.2g}" for edge in EDGES] + [f"≤{matrix.ceiling:.3g}"]
-    return Text("  ".join(f"{shade} {bound}" for shade, bound in zip(SHADES, bounds)), "dim")
+    more = np.nan_to_num(matrix.weights).max() > matrix.ceiling  # of rows that have little to choose from
+    last = f"≥{EDGES[-1] * matrix.ceiling:.2g}" if more else f"≤{matrix.ceiling:.3g}"
+    bounds = [*(f"<{edge * matrix.ceiling:.2g}" for edge in EDGES), last]
+    blank = "blank 0  " * bool((matrix.weights == 0).any())
+    return Text(blank + "  ".join(f"{shade} {bound}" for shade, bound in zip(SHADES, bounds)), "dim")

@@ -29,8 +29,8 @@ class AttentionView:
     """
 
     title: str
-    rows: Sequence[str]  # queries: the target pieces
-    columns: Sequence[str]  # keys: the source pieces
+    rows: Sequence[str]  # queries: who looks (`parts.reading`)
+    columns: Sequence[str]  # keys: what at
     layers: Sequence[Layer]
     frames: Sequence[Frame] | None = None  # one for each row
 
@@ -84,7 +84,8 @@ class AttentionView:
                 raise UserError(f"head={head}: of which layer? Say layer=0 to {len(chosen) - 1} too.")
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
-        frames = self.frames if list(rows) == list(self.rows) else None
+        steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # a source is read, and takes no steps
+        frames = self.frames if steps else None
         return AttentionView(self.title, rows, columns, chosen, frames)
 
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
@@ -101,13 +102,13 @@ class AttentionView:
         if len(chosen) > 1:
             label = f"{part} · mean of {len(chosen)} layers, all heads".removeprefix(" · ")
             weights = np.mean([one.weights.mean(axis=0) for one in chosen], axis=0)
-            return Matrix(self.title, label, rows, columns, weights)
+            return Matrix(self.title, label, rows, columns, weights, part)
         label, heads = chosen[0].label, chosen[0].numbers
         if len(heads) > 1:
             label = f"{label} · mean of {len(heads)} heads"
         elif chosen[0].kept is not None:
             label = f"{label} · head {heads[0]}"
-        return Matrix(self.title, label, rows, columns, chosen[0].weights.mean(axis=0))
+        return Matrix(self.title, label, rows, columns, chosen[0].weights.mean(axis=0), part)
 
     def text(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> RenderableType:
         """For a terminal: print it with rich; it fits itself to the width it is given."""
@@ -134,6 +135,13 @@ class AttentionView:
     def html(self) -> str:
         """For a browser: one file with every layer and head, and the decoding steps where there are any."""
         return page(self.matrix(), self.parts, self.frames)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{part or 'attention'}: {len(layers)} × {layers[0].heads} heads" for part, layers in self.parts.items()
+        ]
+        told = f"{len(self.rows)} rows, {len(self.columns)} columns; {', '.join(parts) or 'no attention'}"
+        return f"<AttentionView {self.title!r}: {told}>"
 
     def save(self, path: str | Path) -> Path:
         """Writes .html, .svg or .npz, as the suffix says; the file is whole or absent."""

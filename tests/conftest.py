@@ -11,7 +11,7 @@ from regard.config import to_json
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.models import LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
-from regard.objectives import Labelling, NextToken, TeacherForcing
+from regard.objectives import Labelling, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
 
 torch.set_num_threads(1)
@@ -67,7 +67,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of a tiny language model."""
     tokenizer = train_tokenizer("char", SOURCES, 40)
     config = LstmnConfig(vocab=tokenizer.size, width=12, embed=8, context=32)
-    recipe = Recipe("tiny", "a tiny language model", Lines(), config, NextToken(), Plan(), ("perplexity",))
+    recipe = Recipe("tiny", "a tiny language model", Lines(), config, TeacherForcing(), Plan(), ("perplexity",))
     return save_run(tmp_path_factory.mktemp("runs") / "language", recipe, config, None, tokenizer)
 
 

@@ -35,7 +35,7 @@ SMALL = ["model.width=32", "model.embed=8", "plan.batch_tokens=512"]
 SHORT = {  # what to add to a command so that it takes a moment
     "train": [*SMALL, "--dry-run"],
     "ladder": [*SMALL, "--steps", "1", "--seeds", "1"],
-    "explain gradients": ["--length", "8", "--seconds", "0"],
+    "explain gradients": ["--length", "8", "--steps", "1"],
     "explain layers": ["--length", "64", "--width", "8"],
     **{f"explain {topic}": ["--steps", "1"] for topic in ("attention", "masking", "positions", "residuals", "heads")},
 }

@@ -161,6 +161,14 @@ def test_given_positions_decide() -> None:
     assert Mask(window=1).table(q_at, k_at, 3).tolist() == [[True, True, False], [False, False, True]]
 
 
+def test_positions_of_keys_may_differ_by_row() -> None:
+    q_at, k_at = torch.tensor([5, 0]), torch.tensor([[5, 6, 0], [1, 2, 3]])
+    for mask in (CAUSAL, Mask(window=1), CAUSAL & Mask(window=1)):
+        together = mask.table(q_at, k_at[:, None, None], 4)  # (2, 1, 2, 3)
+        assert torch.equal(together, torch.stack([mask.table(q_at, keys, 4) for keys in k_at])[:, None])
+        assert torch.equal(mask.resolved(q_at, k_at[:, None, None], 4).pairs, together)
+
+
 def test_queries_are_the_last_of_the_keys_by_default() -> None:
     q, k = torch.zeros(1, 2, 4), torch.zeros(1, 5, 4)
     q_at, k_at = default_positions(q, k, None, None)

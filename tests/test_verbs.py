@@ -32,7 +32,7 @@ def test_forced_scoring_reproduces_every_score(translator: Make, decoder: str, b
     model = load(translator(decoder=decoder), device="cpu")
     for one in translate(model, [line for line in LINES if line.strip()], beam=beam, nbest=beam, penalty=penalty):
         assert one.logps is not None
-        assert len(one.logps) == len(one.tokens) + 1
+        assert len(one.logps) == len(one.tokens) + (one.ended == "end")
         assert one.logp == pytest.approx(float(one.logps.sum()), abs=1e-4)
         assert one.score == pytest.approx(one.logp / len(one.logps) ** penalty, abs=1e-4)
 
@@ -47,11 +47,30 @@ def test_blank_lines_are_answered_in_place(translator: Make) -> None:
     assert [one.text for one in translate(model, ["", " "])] == ["", ""]
 
 
-def test_the_limit_bounds_every_answer_and_ends_it(translator: Make) -> None:
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_limit_bounds_every_answer_and_cuts_it_short(translator: Make, beam: int) -> None:
     model = load(translator(), device="cpu")
-    for beam in (1, 3):
-        for one in translate(model, LINES, beam=beam, limit=4):
-            assert len(one.tokens) <= 3
+    whole, cut = (translate(model, LINES, beam=beam, limit=limit) for limit in (None, 2))
+    for one, short in zip(whole, cut):
+        assert len(short.tokens) + (short.ended == "end") <= 2
+        assert short.ended == "end" or len(short.tokens) == 2
+        if beam == 1:
+            assert short.tokens == one.tokens[:2]
+    assert {one.ended for one in cut} == {"end", "limit"}  # a blank line ends at once
+    with pytest.raises(UserError, match="limit=0"):
+        translate(model, LINES, limit=0)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_what_spells_no_text_is_never_said(translator: Make, beam: int) -> None:
+    """A model that likes nothing better than the marks and the unknown."""
+    model = load(translator(decoder="luong"), device="cpu")
+    assert model.silent == (0, 1, 3)
+    with torch.no_grad():
+        model.module.readout_.bias[list(model.silent)] += 50.0
+    for one in translate(model, LINES, beam=beam, nbest=beam):
+        assert not {*model.silent, 2} & set(one.tokens)
+        assert "\N{REPLACEMENT CHARACTER}" not in one.text
 
 
 def test_alignments_fit_their_pieces_and_rows_sum_to_one(translator: Make) -> None:
@@ -187,8 +206,9 @@ def test_an_empty_tape_cannot_be_viewed(translator: Make) -> None:
 
 def test_scores_of_pairs_and_of_lines(translator: Make, language: Path) -> None:
     model = load(translator(), device="cpu")
-    best = translate(model, ["abc"], beam=3)[0]
-    first, other = score(model, [("abc", best.text), ("abc", "zzzzzz")])
+    best = translate(model, ["a"], beam=3)[0]
+    assert (best.ended, best.text.strip()) == ("end", best.text)
+    first, other = score(model, [("a", best.text), ("a", "zzzzzz")])
     assert first.total == pytest.approx(best.logp, abs=1e-4)
     assert first.perplexity < other.perplexity
     assert first.perplexity == pytest.approx(np.exp(-first.total / len(first.logps)))
@@ -241,8 +261,8 @@ def test_looking_steps_through_the_target(translator: Make, decoder: str) -> Non
     assert seen.frames is not None
     for frame, token in zip(seen.frames, seen.rows):
         assert frame.token == token
-        likeliest = next(piece for piece, _, _ in frame.top if piece not in ("<pad>", "<bos>"))
-        assert token in (likeliest, "<eos>")  # greedy; the limit may end it
+        likeliest = next(piece for piece, _, _ in frame.top if piece not in ("<pad>", "<bos>", "<unk>"))
+        assert token in (likeliest, "<eos>")  # greedy; the limit may cut it short
         assert sum(chance for _, _, chance in frame.top) <= 1 + 1e-6
         assert frame.state.shape == (16,)
         assert (frame.context is None) == (decoder in ("once", "every"))

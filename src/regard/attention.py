@@ -159,12 +159,12 @@ class MultiHead(nn.Module):
 
     def memory(self, states: Tensor, real: Tensor | None = None) -> Memory:
         """Keys and values of states (B, T, width), projected and split into heads."""
-        k, v = self._project(states, slice(self.inner, None)).split(self.inner, -1)
+        k, v = self.projected(states, slice(self.inner, None)).split(self.inner, -1)
         return Memory(self.read.score.keys(self._split(k)), self._split(v), real)
 
     def queries(self, x: Tensor) -> Tensor:
         """What x (B, T, width) asks, (B, H, T, D)."""
-        return self._split(self._project(x, slice(self.inner)))
+        return self._split(self.projected(x, slice(self.inner)))
 
     def project(self, x: Tensor) -> tuple[Tensor, Memory]:
         """What x asks, and the memory of x itself: one product."""
@@ -182,7 +182,8 @@ class MultiHead(nn.Module):
         q, memory = self.project(x) if memory is None else (self.queries(x), memory)
         return self.answer(q, memory, mask)
 
-    def _project(self, x: Tensor, rows: slice) -> Tensor:
+    def projected(self, x: Tensor, rows: slice) -> Tensor:
+        """By some rows of the one matrix: those of the queries, or of keys and values."""
         bias = self.qkv.bias
         return nn.functional.linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
 

@@ -11,25 +11,52 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.attention import MultiHead
 from regard.decode.twin import twin
 from regard.layers.product import Product
+from regard.layers.transformer import ACTIVATIONS, FeedForward
 
 FEWEST = 4  # rows: below, a product is bound by reading its weights in whatever order
 MOST = 2**28  # weights that are kept a second time: 1 GiB
 
+# What a product of oneDNN can do behind itself: the name, numbers and kind that it calls each of our activations.
+BEHIND: dict[str, tuple[str, list[float], str]] = {
+    "none": ("none", [], ""),
+    "relu": ("relu", [], ""),
+    "gelu": ("gelu", [], "none"),
+    "gelu-tanh": ("gelu", [], "tanh"),
+    "silu": ("swish", [], ""),
+    "tanh": ("tanh", [], ""),
+}
+
 
 class Laid:
-    """x ↦ W x + b, with W in oneDNN's own order from the first call on."""
+    """x ↦ f(W x + b), with W in oneDNN's own order from the first call on."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
         self._weight, self._bias = weight, bias
+        self._behind = BEHIND[activation]
         self._laid: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._laid is None:
             self._laid = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), x[..., 0].numel())
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._laid, self._bias, "none", [], "")
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._laid, self._bias, *self._behind)
         return product
+
+
+class LaidRows:
+    """``MultiHead.projected``, so laid out: for the rows that steps ask for, queries to a source."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        self._linear = linear
+        self._parts: dict[tuple[int | None, int | None], Laid] = {}
+
+    def __call__(self, x: Tensor, rows: slice) -> Tensor:
+        weight, bias, part = self._linear.weight, self._linear.bias, (rows.start, rows.stop)
+        if part not in self._parts:
+            self._parts[part] = Laid(weight[rows], None if bias is None else bias[rows])
+        return self._parts[part](x)
 
 
 class Packed:
@@ -42,7 +69,14 @@ class Packed:
         self._decoder, self._packed = decoder, twin(decoder)
         for part in self._packed.modules():
             if isinstance(part, nn.Linear):
-                part.__dict__["forward"] = Laid(part.weight, part.bias)
+                part.__dict__.setdefault("forward", Laid(part.weight, part.bias))
+            elif isinstance(part, MultiHead):
+                part.__dict__["projected"] = LaidRows(part.qkv)
+            elif isinstance(part, FeedForward) and part.gate is None:  # stands before its own layers
+                name = next(name for name, known in ACTIVATIONS.items() if known is part.activation)
+                if name in BEHIND:
+                    part.up.__dict__["forward"] = Laid(part.up.weight, part.up.bias, name)
+                    part.activation = _itself
         self._readout: Laid | None = None
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -64,6 +98,10 @@ class Packed:
         if self._readout is None:
             self._readout = Laid(product.weight, product.bias)
         return self._readout(product.x)
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x
 
 
 def packable(decoder: nn.Module) -> bool:

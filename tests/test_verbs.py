@@ -282,6 +282,7 @@ def test_looking_at_other_tasks(language: Path, classifier: Path) -> None:
 def test_classes_and_their_probabilities(classifier: Path) -> None:
     model = load(classifier, device="cpu")
     answers = classify(model, ["ab ba", "cc", "a b c"])
+    assert [sum(one.labels.values()) for one in answers] == pytest.approx([1, 1, 1])
     assert all(set(one.labels) == {"good", "bad"} and one.label == next(iter(one.labels)) for one in answers)
     assert classify(model, ["cc"])[0].probability == pytest.approx(answers[1].probability, abs=1e-5)
 

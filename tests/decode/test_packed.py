@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.decode import Packed, beam, collect, greedy, packable, stream
 from regard.models import GptConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
+from regard.record import attentions, record
 
 SIZES = {"width": 16, "heads": 2, "layers": 2, "inner": 32, "context": 32}
 CASES: dict[str, ModelConfig] = {
@@ -48,6 +49,17 @@ def test_the_answers_are_the_same(name: str, rows: int) -> None:
     assert said(packed).tolist() == said(model).tolist()
     found, expected = (beam(each, begun(rows), first, 4, 8, 2, 1.0) for each in (packed, model))
     torch.testing.assert_close(found.scores, expected.scores, atol=1e-4, rtol=1e-4)
+
+
+@needs_onednn
+def test_a_twin_made_while_somebody_records_is_not_heard() -> None:
+    model, begun = built(CASES["gpt"])
+    with record(model) as tape:
+        packed = Packed(model)
+        with torch.no_grad():
+            packed.step(torch.arange(5, 14), begun(9))
+    assert len(tape) == 0
+    assert all(part.tap is None for part in attentions(packed._packed).values())
 
 
 @needs_onednn

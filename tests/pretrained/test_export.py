@@ -385,6 +385,7 @@ def test_matrices_of_their_own() -> None:
         ({"score": "additive"}, r"has no model\.score=additive"),
         ({"gated": True}, r"has no model\.gated=True"),
         ({"positions": "learned"}, r"model\.positions=learned"),
+        ({"positions": "relative", "furthest": 8}, r"has no model\.positions=relative"),
         ({"head_width": 5}, r"model\.head_width=5"),
         ({"windows": (4,)}, r"model\.windows=\(4,\)"),
     ],

@@ -301,6 +301,8 @@ def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:
         ({"temperature": -1.0}, "temperature=-1.0"),
         ({"temperature": float("nan")}, "temperature=nan"),
         ({"top_k": 3}, "top_k=3 with temperature=0"),
+        ({"top_k": -1}, "top_k is -1"),
+        ({"top_p": 2.0}, "top_p is 2.0"),
         ({"temperature": 1.0, "top_p": 0.0}, "top_p is 0.0"),
         ({"temperature": 1.0, "beam": 2}, "beam=2 with temperature=1.0"),
         ({"limit": 0}, "limit=0"),
@@ -333,6 +335,34 @@ def test_a_tape_gets_one_forced_pass(ours: Callable[..., Loaded]) -> None:
         taped = generate(model, ["the", "a"], limit=4)
     assert [one.tokens for one in taped] == [one.tokens for one in plain]
     assert all(tape[name].shape[0] == 2 for name in tape.names())
+
+
+def test_what_slides_past_the_context_fits_on_no_tape(ours: Callable[..., Loaded]) -> None:
+    model = ours("gpt", long="window")
+    with record(model.module), pytest.raises(UserError, match=r"limit=40: a tape holds one context of 24 tokens"):
+        generate(model, ["a"], limit=40)
+    with record(model.module) as tape:
+        generate(model, ["a"], limit=5)
+    assert len(tape)
+
+
+@torch.no_grad()
+def test_a_model_that_was_changed_is_searched_as_it_is_now(ours: Callable[..., Loaded]) -> None:
+    model, prompts = ours("gpt"), ["a", "the", "the grey", "heron", "a grey heron"]  # enough rows to be packed
+    plain = [one.tokens for one in generate(model, prompts, limit=6)]
+    read = model.module.stack.blocks[0].attention.read
+    with read.register_forward_hook(lambda module, given, found: 9 * found):
+        hooked = [one.tokens for one in generate(model, prompts, limit=6)]
+        assert hooked == [one.tokens for prompt in prompts for one in generate(model, [prompt], limit=6)]
+    assert [one.tokens for one in generate(model, prompts, limit=6)] == plain
+    weight = model.module.stack.blocks[0].feed.down.weight
+    kept = weight.clone()
+    weight.mul_(-30)
+    changed = [one.tokens for one in generate(model, prompts, limit=6)]
+    assert changed == [one.tokens for prompt in prompts for one in generate(model, [prompt], limit=6)]
+    weight.copy_(kept)
+    assert [one.tokens for one in generate(model, prompts, limit=6)] == plain
+    assert plain not in (hooked, changed)
 
 
 def test_the_context_of_a_public_model_is_its_own(model: Loaded) -> None:

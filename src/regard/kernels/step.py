@@ -47,6 +47,7 @@ def usable(dtype: torch.dtype, device: torch.device) -> bool:
     return (
         device.type == "cuda"
         and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (8, 0)  # Triton's oldest
         and dtype in (torch.bfloat16, torch.float16)
         and importlib.util.find_spec("triton") is not None
     )

@@ -34,7 +34,10 @@ PUBLIC: dict[str, Public] = {
 def lost(kind: str, config: ModelConfig) -> list[str]:
     """What of a model a type cannot hold: the settings, as they are, that would be read back as others."""
     whole = spelt_out(config)
-    back = spelt_out(PUBLIC[kind].back(whole))
+    try:
+        back = spelt_out(PUBLIC[kind].back(whole))
+    except UserError:  # settings that go together only with positions that the type does not have
+        return [f"positions={getattr(whole, 'positions', None)}"]
     names = (one.name for one in fields(config) if getattr(whole, one.name) != getattr(back, one.name))
     return [f"{name}={getattr(config, name)}" for name in names]
 

@@ -61,12 +61,25 @@ def generate(
     While the caller records the model, the tape gets one forced pass of all answers, and nothing of the search.
     """
     manner = Manner(temperature, top_k, top_p, seed, limit, beam)
+    _check_tape(model, prompts, limit)
     found = dict(continued(model, prompts, manner))
     answers = [found[index] for index in range(len(prompts))]
     if active_tape(model.module) is not None:
         told = [(list[int](), model.target_tokenizer.encode(one.prompt) + one.tokens) for one in answers]
         replay(model, told, BATCH_TOKENS)
     return answers
+
+
+def _check_tape(model: Loaded, prompts: Sequence[str], limit: int) -> None:
+    """Refuse answers that might slide past the context while somebody records: one pass could not show them."""
+    if model.longest is None or model.long != "window" or active_tape(model.module) is None:
+        return
+    longest = max((len(model.target_tokenizer.encode(prompt)) for prompt in prompts), default=0)
+    if longest + limit + len(model.opening) > model.longest:
+        room = max(model.longest - longest - len(model.opening), 0)
+        raise UserError(
+            f"limit={limit}: a tape holds one context of {model.longest} tokens; record at most {room} more."
+        )
 
 
 def speak(

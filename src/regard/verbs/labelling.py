@@ -33,14 +33,13 @@ def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKE
     with silenced(model.module), model.autocast():
         for rows in grouped([len(tokens) for tokens, _ in pairs], batch_tokens):
             batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)
-            chances = model.module(batch).float().softmax(dim=-1)  # (B, C)
+            chances = model.module(batch).float()[:, len(SPECIALS) :].softmax(dim=-1)  # (B, C): marks are no labels
             answers |= {row: _told(model, likely) for row, likely in zip(rows, chances.tolist())}
     return [answers[row] for row in range(len(texts))]
 
 
 def _told(model: Loaded, chances: list[float]) -> Classified:
-    labels = model.target_tokenizer.pieces(range(len(chances)))
-    known = list(zip(labels, chances))[len(SPECIALS) :]
-    ranked = dict(sorted(known, key=lambda item: -item[1]))
+    labels = model.target_tokenizer.pieces(range(len(SPECIALS), len(SPECIALS) + len(chances)))
+    ranked = dict(sorted(zip(labels, chances), key=lambda item: -item[1]))
     best = next(iter(ranked))
     return Classified(best, ranked[best], ranked)

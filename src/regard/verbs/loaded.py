@@ -175,12 +175,25 @@ class Loaded:
         """The precision of the model's matrix products; weights that are half already need no help."""
         return autocast(self.precision if self._converts else "float32", self.device)
 
-    @cached_property
+    @property
     def decoder(self) -> Any:
         """The model as a search should use it: on a GPU its steps are recorded, on a CPU its weights laid out for it.
 
-        Not where weights are converted as they are used: a recording would convert them at every step.
+        Not where weights are converted as they are used: a recording would convert them at every step. A model that
+        somebody has hooked into is taken as it is, and one whose weights have been written to is prepared again.
         """
+        if any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules()):
+            return self.module
+        written = sum(weight._version for weight in self.module.parameters())
+        if self._prepared.get("written") != written:
+            self._prepared.update(written=written, decoder=self._prepare())
+        return self._prepared["decoder"]
+
+    @cached_property
+    def _prepared(self) -> dict[str, Any]:
+        return {}
+
+    def _prepare(self) -> Any:
         if self.device.type == "cuda" and not self._converts:
             return Captured(self.module)
         return Packed(self.module) if packable(self.module) and not self._converts else self.module

@@ -283,8 +283,9 @@ def test_a_model_without_an_end_mark_goes_on_to_the_limit(tmp_path: Path, ours: 
     for model in (load(tmp_path, device="cpu"), ours("xl", running=True)):
         (one,) = generate(model, ["the"], limit=11, temperature=1.0)
         assert (len(one.tokens), len(one.logps), one.ended) == (11, 11, "limit")
-        with pytest.raises(UserError, match=r"beam=2.*no mark to end"):
-            generate(model, ["the"], beam=2)
+        (greedy,), (best,) = (generate(model, ["the"], limit=3, beam=beam) for beam in (1, 40))
+        assert (len(best.tokens), best.ended) == (3, "limit")
+        assert best.logps.sum() >= greedy.logps.sum() - 1e-4
 
 
 def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:

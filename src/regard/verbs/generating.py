@@ -144,21 +144,20 @@ def _tell(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, li
 @torch.no_grad()
 def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int) -> None:
     """A turn of a batch by beam search: the best sentence of each row, judged by one more pass."""
-    marks = model.target_tokenizer.marks
-    if marks.end is None:
-        raise UserError(f"beam={manner.beam}: this model has no mark to end a text with; leave the beam out.")
+    end = model.target_tokenizer.marks.end
+    stop = -1 if end is None else end  # no token is -1: all go on to the limit
     texts = [one.text(turn, model.longest) for one in batch]
     prompt, state = prefill(model, texts, limit)
     with silenced(model.module), model.autocast():
         best = beam_search(
-            model.decoder, state, prompt, manner.beam, limit, marks.end, PENALTY, nbest=1, forbid=model.silent
+            model.decoder, state, prompt, manner.beam, limit, stop, PENALTY, nbest=1, forbid=model.silent
         )
     for one, text, row, length in zip(batch, texts, best.tokens[:, 0].tolist(), best.lengths[:, 0].tolist()):
         whole = torch.tensor([text + row[:length]], device=model.device)
         with silenced(model.module):
             logits = model.logits(whole[:, :-1])[0, len(text) - 1 :].float()
         logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(text) :, None])[:, 0]
-        one.hear(row[:length], logps.tolist(), marks.end, manner.limit)
+        one.hear(row[:length], logps.tolist(), end, manner.limit)
 
 
 def _settle(model: Loaded, one: Telling) -> None:

@@ -183,8 +183,8 @@ def test_only_what_reads_back_the_same_is_written() -> None:
     config = SIZES["transformer-xl"]
     assert isinstance(config, GptConfig)
     assert type_of(config) == "transfo-xl"
-    with pytest.raises(UserError, match=r"transfo-xl.*memory_zeros=False"):
-        type_of(replace(config, memory_zeros=False))
+    with pytest.raises(UserError, match=r"transfo-xl.*memory_zeros=false"):
+        type_of(replace(config, memory_zeros=false))
 
 
 @torch.no_grad()

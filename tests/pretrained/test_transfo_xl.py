@@ -184,7 +184,7 @@ def test_only_what_reads_back_the_same_is_written() -> None:
     assert isinstance(config, GptConfig)
     assert type_of(config) == "transfo-xl"
     with pytest.raises(UserError, match=r"transfo-xl.*memory_zeros=false"):
-        type_of(replace(config, memory_zeros=false))
+        type_of(replace(config, memory_zeros=False))
 
 
 @torch.no_grad()

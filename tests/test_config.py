@@ -128,9 +128,16 @@ def test_an_unknown_name_is_refused_with_the_nearest(setting: str, words: list[s
 
 
 def test_a_node_replaced_keeps_nothing_and_settings_apply_in_order() -> None:
-    work = override(Work(), ["model.width=128", "model=bridge", "model.span=7", "model.span=8"], KINDS)
+    work = override(Work(), ["model=bridge", "model.span=7", "model.span=8"], KINDS)
     assert work == Work(model=Bridge(span=8))
     assert override(work, ["model=tower"], KINDS) == Work()
+
+
+def test_a_node_is_chosen_before_what_is_said_of_its_inside() -> None:
+    said = ["model.span=7", "model.tower.width=8", "model.span=8", "model.tower=tower", "model=bridge"]
+    assert override(Work(), said, KINDS) == Work(model=Bridge(span=8, tower=Tower(width=8)))
+    with pytest.raises(UserError, match=r"model\.width=128: no such setting"):  # which a bridge has not
+        override(Work(), ["model.width=128", "model=bridge", "model.span=7"], KINDS)
 
 
 def test_a_needed_value_is_asked_for() -> None:

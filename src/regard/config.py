@@ -41,9 +41,12 @@ class Setting(NamedTuple):
 
 
 def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
-    """The same tree with `name.name=value` settings applied in order; `model=lstmn` starts that node afresh."""
+    """The same tree with `name.name=value` settings applied in order; `model=lstmn` starts that node afresh.
+
+    Whatever their order, a node is chosen before what is said of its inside: `data.train=FILE data=book` sets both.
+    """
     draft = _open(config)
-    for setting in settings:
+    for setting in sorted(settings, key=lambda setting: setting.partition("=")[0].count(".")):
         _apply(draft, setting, kinds)
     built: C = _build(draft, "")
     return built

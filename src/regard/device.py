@@ -7,6 +7,14 @@ import torch
 
 from regard.errors import UserError
 
+SEEDS = 2**63  # how many there are: what torch and numpy both take, whatever is made of one
+
+
+def check_seed(seed: int, name: str = "seed") -> None:
+    """Refuse a seed that not every source of random numbers can take."""
+    if seed not in range(SEEDS):
+        raise UserError(f"{name}={seed}: give a whole number from 0 to 2**63-1.")
+
 
 def choose_device(name: str) -> torch.device:
     """The device of a setting; `auto` is the GPU where there is one."""

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,6 +31,9 @@ def refused(said: "Said") -> str:  # noqa: F821
         (["train", "dates", "plan.stpes=4"], 'Did you mean "plan.steps"'),
         (["train", "dates", "plan.steps=many"], "plan.steps=many"),
         (["train", "dates", "plan.steps"], "name=value"),
+        (["train", "dates", "plan.seed=9223372036854775808"], "plan.seed=9223372036854775808: give a whole number"),
+        (["train", "dates", "--seed", "99999999999999999999"], "from 0 to 2**63-1"),
+        (["train", "dates", "--seed", "-1"], "plan.seed=-1: give a whole number from 0"),
         (["train", "dates", "model.score=generel"], 'Did you mean "general"'),
         (["train", "dates", "model=lstmm"], 'Did you mean "lstmn"'),
         (["train", "dates", "--resume", "--overwrite"], "give one"),
@@ -141,6 +145,33 @@ def test_a_reader_that_has_had_enough(command: list[str]) -> None:
         said = subprocess.run(
             [sys.executable, "-m", "regard", *command], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
         )
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_a_run_outlives_its_reader(tiny: list[str], tmp_path: Path) -> None:
+    """`regard train translate … | head -1` trains to the end, and says once that nobody reads."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "regard", "train", "translate", *tiny, "--out", "run"]
+    with os.fdopen(write, "w") as closed:
+        said = subprocess.run(command, cwd=tmp_path, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "the reader of the output is gone; going on without it\n")
+    assert (tmp_path / "run/latest").read_text(encoding="utf-8") == "000006\n"
+    assert (tmp_path / "run/report.html").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only there can a program be started without any output")
+def test_no_output_at_all() -> None:
+    command = f"{shlex.quote(sys.executable)} -m regard --version >&-"
+    said = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_ctrl_c_when_all_is_said() -> None:
+    """What was registered before the command runs after it, at the very end of the program."""
+    code = "import atexit, os, signal; from regard.cli import main; "
+    code += "atexit.register(os.kill, os.getpid(), signal.SIGINT); main(['--version'])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (said.returncode, said.stderr) == (0, "")
 
 

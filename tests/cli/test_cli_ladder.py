@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,27 @@ def test_some_rungs(regard: Regard, tiny: list[str], pairs: Path) -> None:
     unknown = regard(*command, "--rungs", "additiv")
     assert unknown.code == 2
     assert 'Did you mean "additive"?' in unknown.err
+
+
+def test_ctrl_c_before_and_after_something_is_done(
+    regard: Regard, tiny: list[str], pairs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_given: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    command = [*families(tiny, pairs), "--seeds", 1, "--rungs", "additive"]
+    cells = import_module("regard.train.ladder.cells")
+    with monkeypatch.context() as patch:
+        patch.setattr(cells, "prepare", interrupt)
+        said = regard(*command)
+    assert (said.code, said.out) == (130, "\nstopped before the first step; nothing to save\n")
+    assert not Path("lad").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(cells, "evaluate", interrupt)
+        said = regard(*command)
+    assert said.code == 130
+    assert "stopped; lad keeps what was done, and the same command goes on from there." in said.out
+    assert Path("lad/cells/additive/seed-1/latest").exists()
 
 
 class Interrupted(Console):

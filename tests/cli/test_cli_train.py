@@ -32,7 +32,9 @@ def test_a_run_from_start_to_next_steps(regard: Regard, tiny: list[str]) -> None
     assert any(shade in said.out for shade in "░▒▓█")  # where it looks
 
 
-def test_an_existing_run_is_resumed_or_replaced_only_when_told(regard: Regard, tiny: list[str]) -> None:
+def test_an_existing_run_is_resumed_or_replaced_only_when_told(
+    regard: Regard, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert regard("train", "translate", *tiny, "--out", "run").code == 0
     before = Path("run/latest").read_text(encoding="utf-8")
     said = regard("train", "translate", *tiny, "--out", "run")
@@ -48,9 +50,10 @@ def test_an_existing_run_is_resumed_or_replaced_only_when_told(regard: Regard, t
     assert "model.width" in other.err
     elsewhere = regard("train", "translate", "--resume", "--out", "run", "from=run")
     assert (elsewhere.code, "from=run" in elsewhere.err) == (2, True)
+    monkeypatch.setattr("shutil.which", lambda name: None)  # then the program has a name of several words
     wrong = regard("train", "dates", "--resume", "--out", "run")
     assert wrong.code == 2
-    assert " train translate --resume --out run" in wrong.err
+    assert f"say: {sys.executable} -m regard train translate --resume --out run" in wrong.err
     fresh = regard("train", "translate", *tiny, "plan.steps=3", "--overwrite", "--out", "run")
     assert fresh.code == 0
     assert Path("run/latest").read_text(encoding="utf-8") == "000003\n"
@@ -194,6 +197,10 @@ def test_ctrl_c_before_the_first_step_or_after_the_last(
         said = regard("train", "translate", *tiny, "--out", "run")
     assert said.code == 130
     assert "stopped and saved at step 6; go on with: " in said.out
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "prepare", interrupt)
+        said = regard("train", "translate", "--resume", "--out", "run")
+    assert (said.code, said.out) == (130, "\nstopped before another step; run stands at step 6\n")
     with monkeypatch.context() as patch:
         patch.setattr(run, "make_folder", interrupt)
         said = regard("train", "translate", *tiny, "--out", "other")

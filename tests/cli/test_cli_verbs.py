@@ -1,6 +1,7 @@
 """The verbs on the command line: lines in, lines out, in order, blank ones in place."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.verbs import Scored, load, translate
+from regard.verbs import Scored, load, score, translate
 
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
@@ -20,7 +21,7 @@ TEXT = "abc cab\n\nb?a\n   \ncc\n"
 
 def test_translate_answers_every_line_in_place(regard: Regard, translator: Make, tmp_path: Path) -> None:
     said = regard("translate", translator(), "--device", "cpu", stdin=TEXT)
-    assert (said.code, said.err) == (0, "1 token of line 3: not in this model's vocabulary, and read as <unk>\n")
+    assert (said.code, said.err) == (0, "1 token in line 3: not in this model's vocabulary, and read as <unk>\n")
     lines = said.out.removesuffix("\n").split("\n")
     assert [bool(line) for line in lines] == [True, False, True, False, True]
     alone = [regard("translate", translator(), "--beam", 1, stdin=line + "\n").out for line in TEXT.splitlines()]
@@ -147,6 +148,15 @@ def test_small_numbers_keep_their_digits(regard: Regard, translator: Make, monke
     assert "perplexity 1.00001 over 2 tokens" in chain
 
 
+def test_the_chain_ends_in_the_total(regard: Regard, translator: Make) -> None:
+    pairs = [("abc", "xyz" * length) for length in range(1, 30)]
+    for one in score(load(translator(), device="cpu"), pairs):
+        assert one.total == pytest.approx(math.fsum(map(float, one.logps)), rel=1e-12)  # not to single precision
+    said = regard("score", translator(), "--tokens", stdin="".join("\t".join(pair) + "\n" for pair in pairs))
+    for *_, last, total in (one.splitlines() for one in said.out.split("\n\n") if one):
+        assert f"ln p(text) = {last.split()[-1]}, " in total
+
+
 def test_translate_has_a_limit(regard: Regard, translator: Make) -> None:
     said = regard("translate", translator(), "--limit", 2, "--json", stdin="abc cab\n")
     (one,) = translate(load(translator(), device="cpu"), ["abc cab"], limit=2)
@@ -219,10 +229,14 @@ def test_characters_never_seen_survive_and_are_told(regard: Regard, translator: 
     for command, line in (("translate", "日本 ξ 🙂"), ("score", "日本\tξ🙂"), ("align", "日本\tξ🙂")):
         said = regard(command, translator(), stdin=line + "\n")
         assert (said.code, len(said.out.splitlines())) == (0, 1)
-        assert "of line 1: not in this model's vocabulary, and read as <unk>" in said.err
+        assert "4 tokens in line 1: not in this model's vocabulary, and read as <unk>" in said.err
+    for command in ("score", "align"):  # what is to be said is counted too
+        told = regard(command, translator(), stdin="ab\txy\nab\txξ\nξb\tξξ\n").err
+        assert "4 tokens in 2 lines, first in line 2: not in this model's vocabulary" in told
+        assert "vocabulary" not in regard(command, translator(), stdin="ab\txy\n").err
     said = regard("translate", translator(), stdin="abc\nξb\nc\nξξ\n")
-    assert "3 tokens of line 2 and 1 more: not in this model's vocabulary" in said.err
-    assert "2 tokens of line 1" in regard("look", translator(), "ξbξ").err
+    assert "3 tokens in 2 lines, first in line 2: not in this model's vocabulary" in said.err
+    assert "2 tokens in line 1" in regard("look", translator(), "ξbξ").err
     assert "vocabulary" not in regard("translate", translator(), stdin="abc\n").err
 
 

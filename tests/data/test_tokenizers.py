@@ -249,7 +249,8 @@ def test_a_mask_is_found_in_a_text_and_frames_it(kind: str, tmp_path: Path) -> N
     tokenizer.save(tmp_path / "tokenizer.json")
     again = Tokenizer.load(tmp_path / "tokenizer.json")
     assert (again.marks, again.encode(text)) == (tokenizer.marks, tokens)
-    with pytest.raises(UserError, match=rf"vocab={mask + 1}.*at least {mask + 2}"):
+    least = mask + 1 + (256 if kind == "byte-bpe" else 1)
+    with pytest.raises(UserError, match=rf"data\.vocab={mask + 1}.*at least {least}\b"):
         train_tokenizer(kind, LINES, vocab=mask + 1, mask="[MASK]")
 
 
@@ -272,8 +273,11 @@ def test_bytes_have_the_same_ids_in_transformers(mask: str | None, tmp_path: Pat
 def test_unknown_kinds_and_sizes_are_refused() -> None:
     with pytest.raises(UserError, match=r'"chars".*Did you mean "char"'):
         train_tokenizer("chars", LINES, vocab=100)
-    with pytest.raises(UserError, match=r"vocab=4.*at least 5"):
+    with pytest.raises(UserError, match=r"data\.vocab=4.*at least 5"):
         train_tokenizer("word", LINES, vocab=4)
+    with pytest.raises(UserError, match=r"data\.vocab=2.*at least 259"):
+        train_tokenizer("byte-bpe", LINES, vocab=2)
+    assert train_tokenizer("byte-bpe", LINES, vocab=259).size == 259
 
 
 def test_a_mark_that_the_model_has_no_row_for(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from regard.data.streams import Book
 from regard.errors import UserError
 from regard.models import LstmnConfig
 from regard.recipes import KINDS, Plan, Recipe, find_recipe
+from regard.stored import stored_recipe
 from regard.train.estimate import estimate
 from regard.train.origin import begun, origin_of
 from regard.train.run import Run
@@ -36,6 +37,7 @@ def test_the_settings_of_the_model_and_its_tokenizers_come_with_the_weights(reci
     assert run.prepared.target_tokenizer.kind == "char"  # the recipe's own would be bpe
     list(run)
     assert load(tmp_path / "second").module.config == given.config
+    assert stored_recipe(tmp_path / "second").data == data  # what it is cut into, not what the recipe would say
     list(Run(None, tmp_path / "second", "resume"))
 
 
@@ -52,10 +54,15 @@ def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, firs
         ("model.width=24", r"model.width=24: the model in .*first has 16; leave it out"),
         ("model=transformer", r"model=transformer: the model in .*first is of the kind seq2seq"),
         ("model.target_vocab=3", r"model.target_vocab=3: the model in .*first has \d+"),
-        ("data.target_tokens=word", r"data.target_tokens=word: the tokenizer in .*first is of the kind char"),
+        ("data.target_tokens=word", r"data.target_tokens=word: it is char for the tokenizers of .*first, which come"),
+        (
+            "data.vocab=50",
+            r"data.vocab=50: it is 8000 for the tokenizers of .*first, which come with its weights; leave",
+        ),
+        ("data.joint=yes", r"data.joint=true: it is false for the tokenizers of .*first"),
         (
             "data=lines",
-            r"from=.*first: a model of the kind seq2seq does not fit data=lines; start from .* lstmn or gpt",
+            r"from=.*first: a model of the kind seq2seq does not fit data=lines; start from one .* kind lstmn or gpt, ",
         ),
         ("model.widht=24", 'Did you mean "model.width"'),
         ("data=pears", 'Did you mean "pairs"'),
@@ -74,6 +81,9 @@ def test_an_objective_is_chosen_beside_the_model_that_is_given(recipe, tmp_path)
     list(Run(override(replace(made, plan=PLAN), small, KINDS), tmp_path / "masked"))
     chosen, _ = begun(find_recipe("text"), ["objective=masked"], origin_of(tmp_path / "masked"), "masked")
     assert chosen.task == "fill"
+    told = "from=masked: a model of the kind bert does not fit objective=teacher; use the recipe masked."
+    with pytest.raises(UserError, match=told):
+        begun(find_recipe("text"), [], origin_of(tmp_path / "masked"), "masked")
 
 
 def test_lines_have_their_marks_after_running_text(tmp_path: Path) -> None:

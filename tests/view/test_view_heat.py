@@ -26,7 +26,7 @@ def test_the_full_colour_may_be_fixed() -> None:
 
 def test_a_report_of_heats_and_of_logarithmic_curves() -> None:
     page = report("t", [Heats("some", [Heat("one", "x", "y", [[1.0]])], note="a note")])
-    assert '<figcaption dir="auto">one</figcaption>' in page
+    assert '<figcaption dir="auto" title="one">one</figcaption>' in page
     assert "a note" in page
     straight = Curve("", "n", "ms", [Line("a", [10, 100, 1000, 0], [1, 10, 100, 5])], log_y=True, log_x=True).html()
     points = [float(part.split('"')[1]) for part in straight.split("cx=")[1:]]

@@ -3,6 +3,8 @@
 import base64
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import numpy as np
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.view import AttentionView, Frame, Layer
+from regard.view.files import asset
+from regard.view.labels import number
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -75,6 +79,15 @@ def test_the_page_holds_every_number_to_six_digits():
     np.testing.assert_allclose(found["frames"][3]["state"], view.frames[3].state, rtol=6e-6)
     digits = re.findall(r"0\.(\d+)", json.dumps(found["parts"]))
     assert max(len(d.lstrip("0")) for d in digits) <= 6
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs a function of the page, with node")
+def test_the_page_writes_numbers_as_everything_else_does():
+    told = re.search(r"const told = .*?\n  };\n", asset("page.js"), re.DOTALL)
+    values = [0, 1, -2.5, 0.25, 0.0001, 0.00012, 5.06408e-6, -3.2e-11, -9e-5, 1e-12]
+    program = f"{told[0]}console.log(JSON.stringify({values}.map(told)))"
+    said = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
+    assert json.loads(said.stdout) == [number(value) for value in values]
 
 
 def test_nothing_is_fetched_from_anywhere():

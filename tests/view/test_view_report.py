@@ -79,6 +79,17 @@ def test_figures_stand_right_and_the_best_are_marked():
     assert '<p class="quiet">note</p>' in page
 
 
+def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
+    rows = [["a", " 1.00 -0.50  2.00 …"], ["b", "-1.00  0.50"], ["c", "masked 1.00"]]
+    page = report("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
+    assert [marked(page, name)[1] for name, _ in rows] == [
+        ("vector", rows[0][1]),
+        ("vector", rows[1][1]),
+        ("", rows[2][1]),
+    ]
+    assert '<figcaption dir="auto" title="a &amp; b">a &amp; b</figcaption>' in page
+
+
 def test_dates_and_names_are_not_figures():
     assert marked(report("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
 

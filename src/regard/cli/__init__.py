@@ -3,6 +3,8 @@
 Nothing here imports torch before a command that needs it runs, so that help and completion come at once.
 """
 
+import atexit
+import signal
 from collections.abc import Sequence
 
 INTERRUPTED = 130
@@ -10,6 +12,7 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C, which may come at once."""
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # all is said; torch takes a while to leave
     try:
         from regard.cli.app import main as run
     except KeyboardInterrupt:

@@ -61,6 +61,7 @@ def align(
         there = {number: pair(line, number) for number, line in enumerate(lines, first) if line.strip()}
         sources = [line.partition("\t")[0] for line in lines]
         unknown.count(model.read(sources, first), first)  # refuses a line by its number in the file
+        unknown.count_targets(lines, first)
         found = dict(zip(there, verbs.align(model, list(there.values()), unit, method, batch_tokens, layer)))
         for number in range(first, first + len(lines)):
             one = found.get(number)

@@ -4,7 +4,6 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import metadata
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 
 from regard.cli.align import align
 from regard.cli.classify import classify
+from regard.cli.console import hush
 from regard.cli.docstrings import help_of
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
@@ -82,14 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))
     try:
         code = app([word for word in arguments if word != "--debug"], prog_name="regard", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: closed from the start (>&-)
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
-        _hush()  # whoever read our output has had enough, which is what rich and click make an exit of
+        hush(sys.stdout)  # whoever read our output has had enough, which is what rich and click make an exit of
         return 0
     except Exception as error:
         line = _told(error)
@@ -97,14 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"error: {line}", file=sys.stderr)
         if isinstance(error, OSError):
-            _hush()
+            hush(sys.stdout)
         return MISTAKE
-
-
-def _hush() -> None:
-    """Let what is still to be written go nowhere: Python would try once more at its end, and complain."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _told(error: Exception) -> str | None:

@@ -1,6 +1,8 @@
 """`regard ladder`: several models under one budget."""
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
+from regard.cli.console import INTERRUPTED, Lasting, ready, unbegun
 from regard.cli.lines import say
 
 if TYPE_CHECKING:
     from regard.cli.standing import Results
     from regard.recipes import Recipe
-
-INTERRUPTED = 130
+    from regard.train.ladder.cells import Cell
 
 
 def ladder(
@@ -48,26 +50,20 @@ def ladder(
       regard ladder multi30k --rungs additive,transformer-sinusoidal
       regard ladder pairs.tsv data.source_tokens=char plan.steps=2000
     """
-    from regard.cli.progress import follow
-    from regard.cli.standing import Standing
-    from regard.train.ladder.cells import cells, measure
-    from regard.train.ladder.published import published
-
     flags = {"steps": steps, "device": device}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
-    recipe = _chosen(what, given)
-    place = out or Path("runs") / f"ladder-{recipe.name}"
-    console = Console(stderr=json)
-    results: Results = defaultdict(list)
-    todo = cells(recipe, _rungs(recipe, given, rungs), seeds, place, beam)
-    try:
-        for number, cell in enumerate(todo, 1):
-            name = f"{cell.name}, seed {cell.seed} ({number}/{len(todo)})"
-            results[cell.name].append(measure(cell, partial(follow, console=console, name=name)))
-    except KeyboardInterrupt:
-        told = f"\nstopped; {place} keeps what was done, and the same command goes on from there."
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
+    console = Lasting(stderr=json)
+    ready(console, what)
+    with unbegun(console):
+        from regard.cli.standing import Standing
+        from regard.train.ladder.cells import cells
+        from regard.train.ladder.published import published
+
+        recipe = _chosen(what, given)
+        place = out or Path("runs") / f"ladder-{recipe.name}"
+        with _kept(place, console):
+            todo = cells(recipe, _rungs(recipe, given, rungs), seeds, place, beam)
+            results = _measured(todo, console)
     trained = {cell.name: cell.recipe for cell in todo}
     standing = Standing(recipe, trained, results, published(recipe), quality)
     page = standing.save(place)
@@ -76,6 +72,31 @@ def ladder(
         return
     console.print("", standing.table(), "")
     console.print(f"The page: [bold]{escape(str(page))}[/]", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _kept(place: Path, console: Console) -> Iterator[None]:
+    """Inside, Ctrl-C leaves what was done in `place`, if anything was, and says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not place.exists():
+            raise
+        told = f"\nstopped; {place} keeps what was done, and the same command goes on from there."
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _measured(todo: "Sequence[Cell]", console: Console) -> "Results":
+    """The results of all cells, those that are not there yet trained in their order."""
+    from regard.cli.progress import follow
+    from regard.train.ladder.cells import measure
+
+    results: Results = defaultdict(list)
+    for number, cell in enumerate(todo, 1):
+        name = f"{cell.name}, seed {cell.seed} ({number}/{len(todo)})"
+        results[cell.name].append(measure(cell, partial(follow, console=console, name=name)))
+    return results
 
 
 def _chosen(what: str, settings: list[str]) -> "Recipe":

@@ -44,8 +44,8 @@ def _chosen(name: str, settings: list[str], resumed: Path | None) -> Recipe:
         return override(find_recipe(name), settings, KINDS)
     recipe = stored_recipe(resumed)
     if recipe.name != name and recipe.name in RECIPES:
-        command = shlex.join([program(), "train", recipe.name, "--resume", "--out", str(resumed)])
-        raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {command}")
+        command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
+        raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
     return override(recipe, settings, KINDS)
 
 

@@ -62,6 +62,8 @@ def score(
         texts: list[str | tuple[str, str]] = [
             pair(line, number) if model.source_tokenizer else line for number, line in there.items()
         ]
+        if model.source_tokenizer:
+            unknown.count_targets(lines, first)
         scored = dict(zip(there, verbs.score(model, texts, batch_tokens)))
         for number in range(first, first + len(lines)):
             one = scored.get(number)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
+from regard.cli.console import INTERRUPTED, Lasting, ready, unbegun
 from regard.cli.lines import program, say
 from regard.errors import UserError
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from regard.train.origin import Origin
     from regard.train.parallel import Ranks
 
-MISTAKE, INTERRUPTED = 2, 130
+MISTAKE = 2
 TALLEST = 48  # rows of an alignment that is shown beside the first; the report has them all
 
 
@@ -69,14 +70,13 @@ def train(
     place = out or Path("runs") / recipe
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
     again = shlex.join(["train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
-    console = Console(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
-    if console.is_terminal:  # where somebody waits while torch is loaded and texts are cut
-        console.print(f"{recipe}: getting ready", highlight=False, markup=False)
-    with _unbegun(console):
+    console = Lasting(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
+    ready(console, recipe)
+    with unbegun(console, place):
         from regard.cli.planning import planned
         from regard.train.parallel import joined
     with joined() as ranks, _one_voice(ranks):
-        with _unbegun(console):
+        with unbegun(console, place):
             chosen, init = planned(recipe, given, place if resume else None, download, ranks, console)
         if dry_run:
             _estimate(chosen, init, ranks, console, json)
@@ -87,16 +87,6 @@ def train(
             jobs["no attention"] = _baseline(jobs[recipe])
         outcomes = [_carry_out(name, job, ranks, console) for name, job in jobs.items()]
         _conclude([outcome for outcome in outcomes if outcome], console, json)
-
-
-@contextmanager
-def _unbegun(console: Console) -> Iterator[None]:
-    """Inside, Ctrl-C finds nothing to save yet, and says so."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        console.print("\nstopped before the first step; nothing to save", highlight=False)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager
@@ -173,7 +163,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     from regard.cli.progress import follow
     from regard.train.run import Run
 
-    with _unbegun(console):
+    with unbegun(console, job.out):
         run = Run(job.recipe, job.out, job.existing, job.init, ranks)
         try:
             finished = follow(run, console, name)

@@ -1,33 +1,44 @@
 """Words that a vocabulary lacks: how many a model has been given is said once, when all is answered."""
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from regard.data.tokenizers import Tokenizer
     from regard.verbs import Loaded
 
 
 @dataclass(eq=False)
 class Unknown:
-    """The unknown tokens among those that a model has read, by the number of their text."""
+    """The unknown tokens among those that a model has read or been made to say, by the number of their text."""
 
     model: "Loaded"
-    found: dict[int, int] = field(default_factory=dict)
+    found: Counter[int] = field(default_factory=Counter)
+    name: str = ""  # what they are shown as
 
     def count(self, tokens: Sequence[Sequence[int]], first: int = 1) -> None:
         """More texts as the model reads them; `first` is the number of the first."""
-        mark = self.model.tokenizer.marks.unknown
-        counts = {number: text.count(mark) for number, text in enumerate(tokens, first)} if mark is not None else {}
-        self.found |= {number: many for number, many in counts.items() if many}
+        self._count(self.model.tokenizer, tokens, first)
+
+    def count_targets(self, lines: Sequence[str], first: int = 1) -> None:
+        """The targets of lines source<TAB>target."""
+        tokenizer = self.model.target_tokenizer
+        self._count(tokenizer, tokenizer.encode_batch([line.partition("\t")[2].strip() for line in lines]), first)
 
     def tell(self) -> None:
         """One line on standard error, where there were any."""
-        mark, many = self.model.tokenizer.marks.unknown, sum(self.found.values())
-        if many and mark is not None:
-            others = f" and {len(self.found) - 1:,} more" if len(self.found) > 1 else ""
-            where = f"line {min(self.found)}{others}"
-            what = f"{many:,} {'token' if many == 1 else 'tokens'} of {where}"
-            name = self.model.tokenizer.pieces([mark])[0]
-            print(f"{what}: not in this model's vocabulary, and read as {name}", file=sys.stderr)
+        if many := self.found.total():
+            lines = f"line {min(self.found)}"
+            where = lines if len(self.found) == 1 else f"{len(self.found):,} lines, first in {lines}"
+            what = f"{many:,} {'token' if many == 1 else 'tokens'} in {where}"
+            print(f"{what}: not in this model's vocabulary, and read as {self.name}", file=sys.stderr)
+
+    def _count(self, tokenizer: "Tokenizer", tokens: Sequence[Sequence[int]], first: int) -> None:
+        if (mark := tokenizer.marks.unknown) is None:
+            return
+        if found := {number: many for number, text in enumerate(tokens, first) if (many := text.count(mark))}:
+            self.found.update(found)
+            self.name = tokenizer.pieces([mark])[0]

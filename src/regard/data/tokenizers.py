@@ -128,7 +128,8 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
         raise UserError(f'"{kind}" is not a kind of tokens.{nearest(kind, KINDS)}')
     specials = [*_specials(kind), *([mask] if mask else [])]
     if vocab <= len(specials):
-        raise UserError(f"vocab={vocab} leaves no room for tokens of the text; give at least {len(specials) + 1}.")
+        least = len(specials) + (256 if kind == "byte-bpe" else 1)  # every byte is a token of its own
+        raise UserError(f"data.vocab={vocab} leaves no room for tokens of the text; give at least {least}.")
     trainer_of = trainers.WordLevelTrainer if kind in ("char", "word") else trainers.BpeTrainer
     trainer: Any = trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False)
     if kind == "byte-bpe":

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from regard.device import check_seed
 from regard.errors import UserError
 
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
@@ -40,9 +41,10 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("steps", "accumulate", "log", "evaluate", "keep"):
             self._at_least(name, 1)
-        for name in ("warmup", "decay", "clip", "seed", "threads", "samples", "patience"):
+        for name in ("warmup", "decay", "clip", "threads", "samples", "patience"):
             self._at_least(name, 0)
         self._at_least("batch_tokens", 2)
+        check_seed(self.seed, "plan.seed")
         if not 0 < self.rate < float("inf"):
             raise UserError(f"plan.rate={self.rate}: give a number above 0, such as 1e-3.")
         if not all(0 <= beta < 1 for beta in self.betas):

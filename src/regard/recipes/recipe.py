@@ -99,9 +99,10 @@ class Recipe:
         return next((task for task in tasks if model in FITTING[task]), tasks[0])
 
 
-def models_for(data: str) -> list[str]:
-    """The kinds of model that a kind of data is for."""
-    return [name for task in _tasks(data) for name in FITTING[task] if name in MODELS]
+def models_for(data: str, objective: str | None = None) -> list[str]:
+    """The kinds of model that a kind of data is for, with any objective or with one."""
+    tasks = [task for task in _tasks(data) if objective is None or objective in FITTING[task]]
+    return [name for task in tasks for name in FITTING[task] if name in MODELS]
 
 
 def name_of(part: object, table: Mapping[str, type]) -> str:

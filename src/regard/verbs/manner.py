@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from regard.decode import Sampler, check_size
+from regard.device import check_seed
 from regard.errors import UserError
 
 LIMIT = 128  # tokens of an answer, where nobody says
@@ -27,14 +28,12 @@ class Manner:
     def __post_init__(self) -> None:
         if not (isfinite(self.temperature) and self.temperature >= 0):
             raise UserError(f"temperature={self.temperature}: give 0 (greedy), or a number above it.")
+        Sampler(self.temperature or 1.0, self.top_k, self.top_p)  # refuses what no draw can use
         for name in ("top_k", "top_p"):
             if self.temperature == 0 and (value := getattr(self, name)) is not None:
                 cure = "give a temperature too, such as 1"
                 raise UserError(f"{name}={value} with temperature=0: greedy decoding draws nothing; {cure}.")
-        if self.temperature:
-            Sampler(self.temperature, self.top_k, self.top_p)  # refuses what no draw can use
-        if self.seed < 0:
-            raise UserError(f"seed={self.seed}: give 0 or more.")
+        check_seed(self.seed)
         if self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
         check_size(self.beam)

@@ -8,7 +8,11 @@
   const at = { part: 0, layer: 0, heads: new Set(), lines: false, step: 0, row: 0, column: 0, near: null };
   let rows = [], columns = [], shown = { tables: [], hues: [], weights: [], ceiling: 1 };
   const $ = (id) => document.getElementById(id);
-  const told = (value) => (value === null ? "not finite" : String(value));
+  const told = (value) => { // as labels.number: 0.00000506 is 5.06e-06
+    if (value === null) return "not finite";
+    const small = value !== 0 && Math.abs(value) < 1e-4;
+    return small ? value.toExponential().replace(/-(\d)$/, "-0$1") : String(value);
+  };
   const share = (value, ceiling) => Math.min(1, Math.max(0, (value || 0) / ceiling));
   const apart = (piece) => `\u2068${piece}\u2069`; // right-to-left pieces must not reorder the numbers beside them
   const strongest = (weights) => weights.reduce((best, w, j) => (w > (weights[best] || 0) ? j : best), -1);
@@ -266,7 +270,7 @@
   // ---- one decoding step
   function strip(id, vector) {
     const most = Math.max(...vector.map((v) => Math.abs(v || 0)), 1e-9);
-    const low = Math.min(...vector), high = Math.max(...vector);
+    const low = told(Math.min(...vector)), high = told(Math.max(...vector));
     const line = make("div", { class: "strip", role: "img", "aria-label": `${vector.length} numbers from ${low} to ${high}` });
     vector.forEach((value, i) => {
       const tone = value < 0 ? "var(--warm)" : "var(--ink)";

@@ -20,6 +20,7 @@ Cell = str | int | float | None
 _FIGURE = re.compile(
     r"^\s*([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)\s*(?:±.*|%|[a-zµ]{1,2}|[a-z]{1,6}/s)?\s*$", re.IGNORECASE
 )
+_VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # whose numbers stand below those of the next row
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,12 @@ class Table:
         head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(self.columns, kinds))
         lines = []
         for i, row in enumerate(self.rows):
-            classes = [f"{'figure' * figure} {'best' * (i in won)}".strip() for figure, won in zip(figures, winners)]
-            cells = zip(row, classes)
-            lines.append("".join(f'<td class="{name}">{escape(_told(cell))}</td>' for cell, name in cells))
+            told = list(map(_told, row))
+            looks = [
+                "figure" if figure else "vector" * bool(_VECTOR.match(cell)) for figure, cell in zip(figures, told)
+            ]
+            names = [f"{look} {'best' * (i in won)}".strip() for look, won in zip(looks, winners)]
+            lines.append("".join(f'<td class="{name}">{escape(cell)}</td>' for cell, name in zip(told, names)))
         body = "".join(f"<tr>{line}</tr>\n" for line in lines)
         note = f'<p class="quiet">{escape(self.note)}</p>' if self.note else ""
         table = f'<table class="report"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>'
@@ -149,7 +153,8 @@ def _card(title: str, body: str) -> str:
 def _figure(title: str, svg: str) -> str:
     """One picture of a gallery: two stand side by side, unless one would be too small to read."""
     large = ' class="large"' * (float(svg.partition('width="')[2].partition('"')[0]) > LARGE)
-    return f'<figure{large}><figcaption dir="auto">{escape(title)}</figcaption>\n{svg}</figure>\n'
+    told = escape(title)  # the page cuts it after two lines
+    return f'<figure{large}><figcaption dir="auto" title="{told}">{told}</figcaption>\n{svg}</figure>\n'
 
 
 def _value(cell: Cell) -> float | None:

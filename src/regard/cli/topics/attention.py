@@ -61,7 +61,7 @@ def attention(
     block = blocks[layer]
     chosen = _hardest(block, query) if head is None else _within("head", head, len(block.heads))
     shown, textbook = Shown(block, words, layer, chosen, query), worked()
-    tables = {**_steps("The textbook's numbers, width 64", textbook, ["word 1", "word 2"]), **shown.tables()}
+    tables = {**_steps("The textbook's numbers, width 64", textbook, ["word 1", "word 2"], 0), **shown.tables()}
     verdict = (
         f"By hand and by the model: they differ by {block.difference:.1e} at most, over all {len(words)} words of "
         f"layer {layer}."
@@ -106,9 +106,9 @@ class Shown:
         looks = [[head[self.query].weights[at].item() for head in heads] for at in range(len(self.keys))]
         title = f"Layer {self.layer}, head {self.head}, width {len(self.six.query)}: {word} asks"
         return {
-            **_steps(title, self.six, self.keys),
+            **_steps(title, self.six, self.keys, len(self.keys) - len(self.words) + self.query),
             f"Where {word} looks, heads 0 to {len(heads) - 1} of {len(self.block.heads)}": (
-                ["", *map(str, range(len(heads)))],
+                ["", *(f"H{at}" for at in range(len(heads)))],
                 [[key, *(f"{weight:.2f}" for weight in row)] for key, row in zip(self.keys, looks)],
             ),
             f"The rest of the block: {word}": self._rest(),
@@ -170,8 +170,8 @@ def _hardest(block: "Worked", query: int) -> int:
     return hardest.index(max(hardest))
 
 
-def _steps(title: str, six: "Six", words: list[str]) -> dict[str, Rows]:
-    """The six steps as two tables, a word to a row, the sum below: side by side they are too wide for a terminal."""
+def _steps(title: str, six: "Six", words: list[str], asks: int) -> dict[str, Rows]:
+    """The six steps as tables, a word to a row, the sum below: side by side they are too wide for a terminal."""
     first = [[word, _vector(key), _vector(value)] for word, key, value in zip(words, six.keys, six.values)]
     divided = f"3  ÷ {1 / six.scale:.3g}" if six.scale else "3  score"  # not every score is a dot product
     then = []
@@ -181,7 +181,8 @@ def _steps(title: str, six: "Six", words: list[str]) -> dict[str, Rows]:
         seen = "masked" if scaled == -float("inf") else f"{scaled:.2f}"
         then.append([word, f"{score:.2f}", seen, f"{weight:.2f}", _vector(weighted)])
     return {
-        title: (["", "1  key", "1  value"], [["query", _vector(six.query), ""], *first]),
+        title: (["", "1  query"], [[words[asks], _vector(six.query)]]),
+        f"{title}, keys and values": (["", "1  key", "1  value"], first),
         f"{title}, steps 2 to 6": (
             ["", "2  q·k", divided, "4  softmax", "5  weight × value"],
             [*then, ["6  sum", "", "", "", _vector(six.output)]],

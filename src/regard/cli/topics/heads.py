@@ -178,9 +178,9 @@ def _sections(found: "list[Head]", tables: "dict[str, Rows]", note: str) -> "Ite
         "Layers and heads count from 0.",
     )
     values = [[getattr(one, name) for one in found] for name in PLACES]
-    names = [one.layer if one.head < 0 else f"{short(one.layer)}.{one.head}" for one in found]
+    names = [one.layer if one.head < 0 else f"L{short(one.layer)} H{one.head}" for one in found]
     every, most = (page.Table(title, *table, told) for (title, table), told in zip(tables.items(), (note, "")))
-    heat = page.Heat("weight on …", "layer.head", "", values, list(PLACES.values()), names, top=1.0)
+    heat = page.Heat("weight on …", "L layer, H head", "", values, list(PLACES.values()), names, top=1.0)
     yield from (page.Text(words), most, page.Heats("As a picture", [heat]), every)
 
 

@@ -36,7 +36,10 @@ def masking(steps: Steps = 240, seed: Seed = 1, out: Out = None, json: options.J
     from regard.explain.masking import masking as experiment
 
     found = follow(experiment(steps, seed=seed))
-    least = f"No honest model has a loss below {found.floor:.3f} nats a word: that is how surprising the grammar is."
+    least = (
+        f"No honest model has a loss below {found.floor:.3f} nats a word: that is how surprising the grammar is. "
+        "Says it right: how many of the sentences that it then writes alone, word after word, the grammar allows."
+    )
     said = [Group(f"[bold]With {one.name} it says:[/]", *map(_indented, one.examples)) for one in found.told]
     data = {
         "steps": steps,

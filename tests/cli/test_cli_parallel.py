@@ -66,7 +66,7 @@ def test_sigterm_saves_and_two_ranks_go_on(tiny: list[str], tmp_path: Path) -> N
     assert process.returncode == 0
     (line,) = out.splitlines()  # one rank speaks
     assert json.loads(line)["run"] == "run"
-    assert f"onward from step {step}" in err
+    assert f"finished at step {step} (plan.minutes)" in err
 
 
 @pytest.mark.slow

@@ -1,10 +1,5 @@
 """Steps in few programs against the block's own: on a GPU, or in Triton's interpreter."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -12,11 +7,7 @@ from regard.decode import beam
 from regard.decode import lean as module
 from regard.decode.lean import Lean, lean
 from regard.models import GptConfig, TransformerConfig
-
-GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if GPU else "cpu"
-runs = pytest.mark.skipif(not (GPU or INTERPRETED), reason="Triton needs a GPU, or TRITON_INTERPRET=1")
+from tritons import DEVICE, interpret, runs, starts_interpreter
 
 SMALL = {"width": 32, "heads": 2, "layers": 2, "inner": 48, "context": 64}
 LANGUAGE = {
@@ -102,11 +93,6 @@ def test_what_the_programs_do_not_know_is_left_alone(setting):
     assert lean(model) is model
 
 
-@pytest.mark.skipif(GPU, reason="a GPU runs the rest of this file itself")
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@starts_interpreter
 def test_lean_steps_in_the_interpreter():
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    interpret(__file__)

@@ -1,21 +1,12 @@
 """The fused GPU route against the formula in float64: on a GPU if there is one, else in Triton's interpreter."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
 
 from regard.kernels.additive_triton import additive_attend, usable
 from regard.scores import masked_softmax
-
-GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if GPU else "cpu"
-runs = pytest.mark.skipif(not (GPU or INTERPRETED), reason="Triton needs a GPU, or TRITON_INTERPRET=1")
+from tritons import DEVICE, GPU, interpret, runs, starts_interpreter
 
 
 def formula(q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
@@ -116,14 +107,9 @@ def test_twice_gives_the_same_bits() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second))
 
 
-@pytest.mark.skipif(GPU, reason="a GPU runs the rest of this file itself")
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@starts_interpreter
 def test_in_the_interpreter() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    interpret(__file__)
 
 
 def test_only_a_gpu_can_use_it() -> None:

@@ -1,10 +1,5 @@
 """Cross-entropy of a linear head in chunks against its definition: losses and every gradient."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
@@ -12,11 +7,7 @@ from torch.nn import functional as F
 
 from regard.kernels import cross_entropy as module
 from regard.kernels.cross_entropy import IGNORED, chunk, judge, linear_cross_entropy
-
-GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if GPU else "cpu"
-runs = pytest.mark.skipif(not (GPU or INTERPRETED), reason="Triton needs a GPU, or TRITON_INTERPRET=1")
+from tritons import DEVICE, GPU, interpret, runs, starts_interpreter
 
 
 def definition(x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
@@ -233,13 +224,6 @@ def test_on_a_gpu_it_can_be_captured_and_gives_the_same_bits(monkeypatch, vocab)
     assert all(torch.equal(a, b) for a, b in zip(found, expected))
 
 
-@pytest.mark.skipif(GPU, reason="a GPU runs the rest of this file itself")
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@starts_interpreter
 def test_programs_in_the_interpreter():
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", __file__]
-    done = subprocess.run(
-        [*command, "-k", "triton_program"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    interpret(__file__, "-k", "triton_program")

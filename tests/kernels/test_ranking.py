@@ -1,19 +1,11 @@
 """The likeliest tokens against a softmax of everything, sorted: on a GPU, or in Triton's interpreter."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor
 
 from regard.kernels.ranking import likeliest
-
-GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if GPU else "cpu"
+from tritons import DEVICE, GPU, INTERPRETED, interpret, starts_interpreter
 
 
 def found(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -52,11 +44,6 @@ def test_of_equals_the_first():
     torch.testing.assert_close(logps.exp(), torch.full_like(logps, 1e-3))
 
 
-@pytest.mark.skipif(GPU, reason="a GPU runs the rest of this file itself")
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@starts_interpreter
 def test_programs_in_the_interpreter():
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    interpret(__file__)

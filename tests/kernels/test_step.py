@@ -1,10 +1,5 @@
 """The programs of one decoded token against their definitions: on a GPU, or in Triton's interpreter."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,11 +8,7 @@ from torch.nn import functional as F
 from regard.kernels.step import Norm, attend_step, linear_step
 from regard.layers.transformer import ACTIVATIONS
 from regard.scores import masked_softmax
-
-GPU = torch.cuda.is_available()
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if GPU else "cpu"
-runs = pytest.mark.skipif(not (GPU or INTERPRETED), reason="Triton needs a GPU, or TRITON_INTERPRET=1")
+from tritons import DEVICE, interpret, runs, starts_interpreter
 
 
 def normal(*shape: int) -> Tensor:
@@ -115,11 +106,6 @@ def test_a_growing_past_is_written_and_read(queries, used, slots):
     close(found, definition(rows, expected_keys, expected_values, queries, 0.3, table))
 
 
-@pytest.mark.skipif(GPU, reason="a GPU runs the rest of this file itself")
-@pytest.mark.skipif(INTERPRETED, reason="this is the interpreter")
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@starts_interpreter
 def test_programs_in_the_interpreter():
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", __file__]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    interpret(__file__)

@@ -1,0 +1,27 @@
+"""Where Triton's programs can be tested: on a GPU, or in the interpreter, which is another process."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+GPU = torch.cuda.is_available()
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if GPU else "cpu"
+
+runs = pytest.mark.skipif(not (GPU or INTERPRETED), reason="Triton needs a GPU, or TRITON_INTERPRET=1")
+starts_interpreter = pytest.mark.skipif(
+    GPU or INTERPRETED or importlib.util.find_spec("triton") is None,
+    reason="this runs the programs itself, or Triton is not installed",
+)
+
+
+def interpret(file: str, *options: str) -> None:
+    """Runs a file's tests once more, in the interpreter."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file, *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -240,8 +240,9 @@ def test_killed_at_random_moments_the_run_is_always_whole(tmp_path: Path) -> Non
     began = time.perf_counter()
     save_step(tmp_path, 1, plain(1, 1), keep=2)
     once = max(time.perf_counter() - began, 0.01)  # a disk may take its time to flush
-    latest = 1
-    for _ in range(20):
+    latest = kills = 1
+    while kills <= 20 or (latest <= 5 and kills <= 300):  # a busy machine saves less between two kills
+        kills += 1
         child = forked(save_for_ever, tmp_path, latest)
         time.sleep(rng.uniform(0.5, 6.0) * once)
         child.kill()

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import PLAIN, Batch, FillFrame, Frame, LanguageFrame, collate
-from regard.data.marks import Marks
+from regard.data.special_tokens import SpecialTokens
 from regard.device import autocast
 from regard.models import SIZES, ModelConfig
 from regard.objectives import MaskedTokens, TeacherForcing
@@ -35,8 +35,8 @@ from regard.train.loop import train
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
-UNMARKED = Marks(pad=0, begin=None, end=None)  # running text
-FRAMED = Marks(pad=0, begin=None, end=None, mask=103, before=101, after=102)  # BERT's
+UNMARKED = SpecialTokens(pad=0, begin=None, end=None)  # running text
+FRAMED = SpecialTokens(pad=0, begin=None, end=None, mask=103, before=101, after=102)  # BERT's
 
 
 @dataclass(frozen=True)

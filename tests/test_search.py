@@ -1,4 +1,4 @@
-"""Search with the marks of any tokenizer: a sentence may end with id 0, which is also what idle rows say."""
+"""Search with the special tokens of any tokenizer: a sentence may end with id 0, which is also what idle rows say."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.marks import Marks
+from regard.data.special_tokens import SpecialTokens
 from regard.verbs import load, score, translate
 
 LINES = ["ab ba", "c", "abc cab bca", ""]
@@ -15,26 +15,31 @@ LINES = ["ab ba", "c", "abc cab bca", ""]
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(
-    "marks",
-    [Marks(pad=6, begin=6, end=0, unknown=3, after=0), Marks(pad=0, begin=0, end=5, unknown=3, before=4, after=5)],
+    "special_tokens",
+    [
+        SpecialTokens(pad=6, bos=6, eos=0, unk=3, suffix=0),
+        SpecialTokens(pad=0, bos=0, eos=5, unk=3, prefix=4, suffix=5),
+    ],
     ids=["marian", "both ways"],
 )
 def test_the_marks_of_the_tokenizer_are_those_of_the_search(
-    translator: Callable[..., Path], marks: Marks, beam: int
+    translator: Callable[..., Path], special_tokens: SpecialTokens, beam: int
 ) -> None:
     model = load(translator(decoder="bahdanau"))
-    source, target = (replace(side, marks=marks) for side in (model.source_tokenizer, model.target_tokenizer))  # type: ignore[type-var]
+    source, target = (
+        replace(side, special_tokens=special_tokens) for side in (model.source_tokenizer, model.target_tokenizer)
+    )  # type: ignore[type-var]
     model = replace(model, source_tokenizer=source, vocabulary=target)
     found = translate(model, LINES, beam=beam, limit=9)
     assert [one.line for one in found] == [0, 1, 2, 3]
     for one, line in zip(found[:3], LINES):
         assert len(one.tokens) + (one.ended == "end") <= 9
-        assert not {marks.end, *marks.silent, marks.unknown} & set(one.tokens)
+        assert not {special_tokens.eos, *special_tokens.forbidden, special_tokens.unk} & set(one.tokens)
         assert one.logps is not None
         assert len(one.logps) == len(one.tokens) + (one.ended == "end")
         assert one.logp == pytest.approx(float(np.sum(one.logps)), abs=1e-4)  # as a forced pass has it
         assert one.alignment is not None
-        assert one.alignment.shape == (len(one.tokens), len(line))  # of the text, not of its marks
+        assert one.alignment.shape == (len(one.tokens), len(line))  # of the text, not of its special tokens
         assert one.alignment.sum() < len(one.tokens)  # some of the looks went there
     (alone,) = translate(model, LINES[1:2], beam=beam, limit=9)
     assert (alone.tokens, alone.logp) == (found[1].tokens, pytest.approx(found[1].logp, abs=1e-5))
@@ -42,7 +47,9 @@ def test_the_marks_of_the_tokenizer_are_those_of_the_search(
 
 def test_a_vocabulary_without_begin_and_end_is_scored_from_its_second_token(language: Path) -> None:
     model = load(language)
-    bare = replace(model, vocabulary=replace(model.target_tokenizer, marks=Marks(pad=0, begin=None, end=None)))
+    bare = replace(
+        model, vocabulary=replace(model.target_tokenizer, special_tokens=SpecialTokens(pad=0, bos=None, eos=None))
+    )
     (scored,) = score(bare, ["ab c"])
     assert scored.pieces == ["b", "␣", "c"]
     assert scored.logps.shape == (3,)

@@ -65,11 +65,11 @@ def test_the_limit_bounds_every_answer_and_cuts_it_short(translator: Make, beam:
 def test_what_spells_no_text_is_never_said(translator: Make, beam: int) -> None:
     """A model that likes nothing better than the marks and the unknown."""
     model = load(translator(decoder="luong"), device="cpu")
-    assert model.silent == (0, 1, 3)
+    assert model.forbidden == (0, 1, 3)
     with torch.no_grad():
-        model.module.readout_.bias[list(model.silent)] += 50.0
+        model.module.readout_.bias[list(model.forbidden)] += 50.0
     for one in translate(model, LINES, beam=beam, nbest=beam):
-        assert not {*model.silent, 2} & set(one.tokens)
+        assert not {*model.forbidden, 2} & set(one.tokens)
         assert "\N{REPLACEMENT CHARACTER}" not in one.text
 
 

@@ -23,8 +23,8 @@ from regard.data.batches import (
     frame_for,
 )
 from regard.data.example import Example
-from regard.data.marks import Marks
 from regard.data.shapes import LENGTHS
+from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import BOS, EOS, PAD, train_tokenizer
 from regard.errors import UserError
 
@@ -234,7 +234,7 @@ def test_label_batches_have_one_target_a_row() -> None:
 
 def test_marks_come_from_the_tokenizers() -> None:
     """As Marian has them: a source that ends, targets that start from the padding and end with id 0."""
-    marian = Marks(pad=99, begin=99, end=0, after=0)
+    marian = SpecialTokens(pad=99, bos=99, eos=0, suffix=0)
     frame = TranslationFrame(marian, marian)
     pairs: list[Pair] = [([7, 8], [5]), ([9], [6, 4])]
     for batch in (collate(pairs, frame), Batches(pairs, 64, seed=0, shuffle=False, frame=frame).batch(0)):
@@ -252,7 +252,7 @@ def test_marks_come_from_the_tokenizers() -> None:
 
 
 def test_a_vocabulary_without_begin_or_end_says_what_follows_the_first() -> None:
-    frame = LanguageFrame(Marks(pad=0, begin=None, end=None))
+    frame = LanguageFrame(SpecialTokens(pad=0, bos=None, eos=None))
     batch = collate([([], [5, 6, 7]), ([], [8]), ([], [])], frame)
     assert batch.tokens.tolist() == [[5, 6], [0, 0], [0, 0]]
     assert batch.targets[batch.real].tolist() == [6, 7]
@@ -261,7 +261,7 @@ def test_a_vocabulary_without_begin_or_end_says_what_follows_the_first() -> None
 
 
 def test_texts_to_fill_are_read_both_ways_and_said_as_they_stand() -> None:
-    frame = FillFrame(Marks(pad=0, begin=2, end=3, mask=4, before=2, after=3))
+    frame = FillFrame(SpecialTokens(pad=0, bos=2, eos=3, mask=4, prefix=2, suffix=3))
     assert extra(frame) == 2
     batch = collate([([], [7, 8]), ([], [9])], frame)
     assert batch.source is None
@@ -279,7 +279,7 @@ def test_each_task_has_its_frame(task: str, frame: object) -> None:
     ours = train_tokenizer("char", ["ab"], 10)
     assert frame_for(task, ours, ours) == frame
     framed = train_tokenizer("char", ["ab"], 10, mask="[MASK]")
-    assert frame_for("fill", None, framed) == FillFrame(framed.marks)
+    assert frame_for("fill", None, framed) == FillFrame(framed.special_tokens)
 
 
 def test_collate_is_one_tight_batch_in_order() -> None:

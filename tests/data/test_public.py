@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from regard.data.marks import Marks
 from regard.data.public import read_tokenizers
 from regard.data.public_spm import read_model
+from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import check_vocab, train_tokenizer
 from regard.errors import UserError
 from regard.stored import read_tokenizer
@@ -233,7 +233,7 @@ def test_ids_are_the_references(case: Case) -> None:
 
 def test_what_a_model_reads_is_framed_as_the_reference_frames_it(case: Case) -> None:
     reader, text = case.source or case.ours, "The ferry leaves"
-    assert reader.framed(reader.encode(text)) == case.reference(text)["input_ids"]
+    assert reader.wrap_input(reader.encode(text)) == case.reference(text)["input_ids"]
 
 
 def test_ids_from_a_tokenizer_json_are_the_same(case: Case, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_ids_from_a_tokenizer_json_are_the_same(case: Case, tmp_path: Path) -> N
     case.reference.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= {"tokenizer.json", "tokenizer_config.json"}
     _, again = read_tokenizers(tmp_path, case.config)
-    assert (again.marks, again.kind, again.size) == (case.ours.marks, case.ours.kind, case.ours.size)
+    assert (again.special_tokens, again.kind, again.size) == (case.ours.special_tokens, case.ours.kind, case.ours.size)
     for text in AWKWARD:
         assert again.encode(text) == case.expected(text), text
         assert again.pieces(again.encode(text)) == case.ours.pieces(case.ours.encode(text))
@@ -255,9 +255,9 @@ def test_targets_of_marian_are_cut_by_their_own_model(made: Callable[[str], Case
     assert case.source is not None
     assert case.source.encode(text) != case.ours.encode(text)
     assert case.ours.decode(case.ours.encode(text)) == text
-    assert case.ours.marks == case.source.marks
-    assert (case.ours.marks.end, case.ours.marks.begin) == (0, case.ours.marks.pad)
-    assert 0 not in case.ours.marks.silent
+    assert case.ours.special_tokens == case.source.special_tokens
+    assert (case.ours.special_tokens.eos, case.ours.special_tokens.bos) == (0, case.ours.special_tokens.pad)
+    assert 0 not in case.ours.special_tokens.forbidden
 
 
 def test_a_marian_of_a_tokenizer_json_alone(made: Callable[[str], Case], tmp_path: Path) -> None:
@@ -272,23 +272,23 @@ def test_a_marian_of_a_tokenizer_json_alone(made: Callable[[str], Case], tmp_pat
     transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **roles).save_pretrained(tmp_path)
     source, target = read_tokenizers(tmp_path, case.config)
     assert source is not None
-    assert target.marks == source.marks == case.ours.marks
+    assert target.special_tokens == source.special_tokens == case.ours.special_tokens
     for text in ("The ferry leaves at seven", "leaves at"):
         assert source.encode(text) == case.expected(text)
-        assert target.decode(source.framed(source.encode(text))) == text
+        assert target.decode(source.wrap_input(source.encode(text))) == text
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings | {"separate_vocabs": True}))
     with pytest.raises(UserError, match=r"source\.spm is missing; put it there\.$"):
         read_tokenizers(tmp_path, case.config)
 
 
-def test_marks_of_each_family(made: Callable[[str], Case]) -> None:
-    assert made("bert").ours.marks == Marks(pad=0, begin=2, end=3, unknown=1, mask=4, before=2, after=3)
-    assert made("gpt2").ours.marks == Marks(pad=0, begin=0, end=0)
-    assert made("openai-gpt").ours.marks == Marks(pad=0, begin=None, end=None, unknown=0)
-    assert made("t5").ours.marks == Marks(pad=0, begin=0, end=1, unknown=2, after=1)
-    roberta = made("roberta").ours.marks
-    assert (roberta.before, roberta.after, roberta.mask, roberta.pad) == (0, 2, 4, 1)
+def test_special_tokens_of_each_family(made: Callable[[str], Case]) -> None:
+    assert made("bert").ours.special_tokens == SpecialTokens(pad=0, bos=2, eos=3, unk=1, mask=4, prefix=2, suffix=3)
+    assert made("gpt2").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=0)
+    assert made("openai-gpt").ours.special_tokens == SpecialTokens(pad=0, bos=None, eos=None, unk=0)
+    assert made("t5").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=1, unk=2, suffix=1)
+    roberta = made("roberta").ours.special_tokens
+    assert (roberta.prefix, roberta.suffix, roberta.mask, roberta.pad) == (0, 2, 4, 1)
 
 
 @settings(deadline=None)
@@ -307,19 +307,19 @@ def test_text_comes_back(made: Callable[[str], Case]) -> None:
     plain = "the ferry (at seven) doesn't, cafe!"
     for name in ("bert", "openai-gpt", "albert"):
         ours = made(name).ours
-        assert ours.decode(ours.framed(ours.encode(text))) == plain, name
+        assert ours.decode(ours.wrap_input(ours.encode(text))) == plain, name
     masks = {"bert": "the [MASK] leaves", "roberta": "the <mask> leaves", "xlm-roberta": "the <mask> leaves"}
     for name, masked in masks.items():
         ours = made(name).ours
         ids = ours.encode(masked)
-        assert ids.count(ours.marks.mask) == 1  # type: ignore[arg-type]
+        assert ids.count(ours.special_tokens.mask) == 1  # type: ignore[arg-type]
         assert ours.decode(ids) == masked
 
 
 def test_pieces_can_be_seen_and_words_are_those_of_the_text(case: Case) -> None:
     ours = case.source or case.ours
     for text in AWKWARD:
-        tokens = ours.framed(ours.encode(text))
+        tokens = ours.wrap_input(ours.encode(text))
         shown, owners = ours.pieces(tokens), ours.words(tokens)
         assert len(shown) == len(owners) == len(tokens)
         assert all(piece.isprintable() and piece and " " not in piece for piece in shown)
@@ -354,7 +354,7 @@ def test_a_run_keeps_the_files_and_hands_them_on(case: Case, tmp_path: Path) -> 
             continue
         tokenizer.save(tmp_path / name)
         again = read_tokenizer(tmp_path / name)
-        assert again.marks == tokenizer.marks
+        assert again.special_tokens == tokenizer.special_tokens
         assert again.encode_batch(AWKWARD) == tokenizer.encode_batch(AWKWARD)
         for file, data in again.files().items():
             assert (case.folder / file).read_bytes() == data

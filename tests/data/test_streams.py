@@ -126,7 +126,7 @@ def test_large_vocabularies_take_larger_numbers() -> None:
 
 def test_the_tokenizer_of_running_text_puts_no_marks() -> None:
     tokenizer = unmarked(train_tokenizer("char", ["ab"], 60))
-    assert tokenizer.marks.told([7, 8]) == [7, 8]
+    assert tokenizer.special_tokens.wrap_target([7, 8]) == [7, 8]
     assert tokenizer.encode("ab") == train_tokenizer("char", ["ab"], 60).encode("ab")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from regard.data.marks import Marks
+from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import BOS, EOS, KINDS, PAD, SPECIALS, UNK, Tokenizer, check_vocab, train_tokenizer
 from regard.errors import UserError
 
@@ -74,7 +74,7 @@ def test_bytes_restore_any_text_though_they_never_saw_it(bytewise: Tokenizer, te
 
 
 def test_bytes_are_all_there_and_none_is_unknown(bytewise: Tokenizer) -> None:
-    assert bytewise.marks == Marks(PAD, BOS, EOS)
+    assert bytewise.special_tokens == SpecialTokens(PAD, BOS, EOS)
     assert bytewise.size == 300
     assert train_tokenizer("byte-bpe", [], vocab=10).size == 3 + 256  # the alphabet is never cut
     emoji = train_tokenizer("byte-bpe", [], vocab=10).encode("😀")
@@ -234,21 +234,21 @@ def test_files_that_are_no_tokenizer_are_refused_by_name(tokenizer: Tokenizer, t
 def test_a_mask_is_found_in_a_text_and_frames_it(kind: str, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(kind, LINES, vocab=120, mask="[MASK]")
     plain = train_tokenizer(kind, LINES, vocab=120)
-    mask = 3 if kind == "byte-bpe" else 4  # the first id after the other marks
-    assert tokenizer.marks == replace(plain.marks, mask=mask, before=BOS, after=EOS)
+    mask = 3 if kind == "byte-bpe" else 4  # the first id after the other special tokens
+    assert tokenizer.special_tokens == replace(plain.special_tokens, mask=mask, prefix=BOS, suffix=EOS)
     text = "The [MASK] leaves"
     tokens = tokenizer.encode(text)
     assert tokens.count(mask) == 1
     assert tokenizer.pieces([mask]) == ["[MASK]"]
     assert tokenizer.decode(tokens) == text
-    assert tokenizer.framed(tokens) == [BOS, *tokens, EOS]
-    assert plain.marks.framed(tokens) == tokens
+    assert tokenizer.wrap_input(tokens) == [BOS, *tokens, EOS]
+    assert plain.special_tokens.wrap_input(tokens) == tokens
     assert [plain.decode([token - 1]) for token in tokens if token > mask] == [
         tokenizer.decode([token]) for token in tokens if token > mask
     ]
     tokenizer.save(tmp_path / "tokenizer.json")
     again = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert (again.marks, again.encode(text)) == (tokenizer.marks, tokens)
+    assert (again.special_tokens, again.encode(text)) == (tokenizer.special_tokens, tokens)
     least = mask + 1 + (256 if kind == "byte-bpe" else 1)
     with pytest.raises(UserError, match=rf"data\.vocab={mask + 1}.*at least {least}\b"):
         train_tokenizer(kind, LINES, vocab=mask + 1, mask="[MASK]")
@@ -266,7 +266,7 @@ def test_bytes_have_the_same_ids_in_transformers(mask: str | None, tmp_path: Pat
         assert theirs(text, add_special_tokens=False).input_ids == tokens
         assert mask or theirs.decode(tokens) == text
     roles = [theirs.pad_token_id, theirs.bos_token_id, theirs.eos_token_id, theirs.unk_token_id, theirs.mask_token_id]
-    assert roles == [PAD, BOS, EOS, None, ours.marks.mask]
+    assert roles == [PAD, BOS, EOS, None, ours.special_tokens.mask]
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode_batch(LINES) == ours.encode_batch(LINES)
 
 
@@ -280,9 +280,9 @@ def test_unknown_kinds_and_sizes_are_refused() -> None:
     assert train_tokenizer("byte-bpe", LINES, vocab=259).size == 259
 
 
-def test_a_mark_that_the_model_has_no_row_for(tmp_path: Path) -> None:
+def test_a_special_token_that_the_model_has_no_row_for(tmp_path: Path) -> None:
     tokenizer = train_tokenizer("char", ["abc"], 60)
     check_vocab(tokenizer, tokenizer.size, tmp_path)
-    odd = replace(tokenizer, marks=replace(tokenizer.marks, begin=99))
-    with pytest.raises(UserError, match="its mark `begin` has the id 99, but the model's vocabulary 7"):
+    odd = replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, bos=99))
+    with pytest.raises(UserError, match="its special token `bos` has the id 99, but the model's vocabulary 7"):
         check_vocab(odd, tokenizer.size, tmp_path)

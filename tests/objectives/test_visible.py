@@ -7,12 +7,12 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.batches import Batch, Batches, FillFrame, LabelFrame, LanguageFrame, TranslationFrame, collate
-from regard.data.marks import Marks
+from regard.data.special_tokens import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig, TransformerConfig
 from regard.objectives import MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.objectives.judged import Judged
 
-MARKS = Marks(pad=0, begin=None, end=None, mask=3, before=1, after=2)
+MARKS = SpecialTokens(pad=0, bos=None, eos=None, mask=3, prefix=1, suffix=2)
 SMALL = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "dropout": 0.0}
 BERT = BertConfig(**SMALL, vocab=12, mask=3, specials=(0, 1, 2, 3))
 SIDES = {"source_vocab": 12, "target_vocab": 12}

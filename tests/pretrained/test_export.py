@@ -16,11 +16,11 @@ from references import CASES, Case, build
 import regard
 from regard.checkpoint import load_tensors, mark, save_step, save_tensors, write_json
 from regard.config import to_json
-from regard.data.marks import Marks
 from regard.data.public import read_tokenizers
 from regard.data.sources import Lines, Pairs
+from regard.data.special_tokens import SpecialTokens
 from regard.data.streams import Book
-from regard.data.tokenizers import OURS, Tokenizer, train_tokenizer
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, TeacherForcing
@@ -58,14 +58,16 @@ TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {  # what it goes out as, a
 }
 
 
-def lively(module: torch.nn.Module, seed: int = 0, marks: Marks = OURS) -> None:
+def lively(module: torch.nn.Module, seed: int = 0, special_tokens: SpecialTokens = OUR_SPECIAL_TOKENS) -> None:
     """Weights large enough that a mistake anywhere shows; as if trained, what is never said is not likely either."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
         if getattr(module, "readout_bias", None) is not None:
-            module.readout_bias[[*marks.silent, *([] if marks.unknown is None else [marks.unknown])]] -= 30.0
+            module.readout_bias[
+                [*special_tokens.forbidden, *([] if special_tokens.unk is None else [special_tokens.unk])]
+            ] -= 30.0
 
 
 def run_of(run: Path, config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> regard.Loaded:
@@ -83,7 +85,7 @@ def run_of(run: Path, config: ModelConfig, source: Tokenizer | None, target: Tok
 def add_step(run: Path, step: int, config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> None:
     torch.manual_seed(step)
     module = config.build()
-    lively(module, step, target.marks)
+    lively(module, step, target.special_tokens)
     files = {
         "model.json": to_json(config, KINDS),
         "weights.safetensors": lambda path: save_tensors(path, module.state_dict()),
@@ -154,7 +156,7 @@ def test_what_was_exported_opens_here_again(
     again = regard.load(tmp_path / "out", device="cpu")
     assert again.source_tokenizer is not None
     for ours, theirs in ((model.tokenizer, again.tokenizer), (model.target_tokenizer, again.target_tokenizer)):
-        assert (ours.captions, ours.marks) == (theirs.captions, theirs.marks)
+        assert (ours.captions, ours.special_tokens) == (theirs.captions, theirs.special_tokens)
     said = [[one.text for one in regard.translate(each, LINES, limit=12)] for each in (model, again)]
     assert said[0] == said[1]
 
@@ -178,9 +180,9 @@ def test_one_tokenizer_is_written_once(translator: Callable[..., regard.Loaded],
     regard.export(translator(shared="all"), tmp_path / "out")
     assert not (tmp_path / "out" / "target").exists()
     about = json.loads((tmp_path / "out" / "generation_config.json").read_text())
-    marks = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    assert marks.items() <= about.items()
-    assert marks.items() <= json.loads((tmp_path / "out" / "config.json").read_text()).items()
+    special_tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    assert special_tokens.items() <= about.items()
+    assert special_tokens.items() <= json.loads((tmp_path / "out" / "config.json").read_text()).items()
 
 
 @torch.no_grad()
@@ -263,7 +265,7 @@ def test_a_model_that_fills(tmp_path: Path) -> None:
     assert regard.export(model, tmp_path / "out").kind == "bert"
     theirs = opened(tmp_path / "out", "AutoModelForMaskedLM")
     given = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")("ab [MASK] cc", return_tensors="pt")
-    ours = tokenizer.framed(tokenizer.encode("ab [MASK] cc"))
+    ours = tokenizer.wrap_input(tokenizer.encode("ab [MASK] cc"))
     assert given.input_ids.tolist() == [ours]
     torch.testing.assert_close(theirs(**given).logits, model.logits(torch.tensor([ours])), atol=1e-4, rtol=0)
 
@@ -455,7 +457,7 @@ def let_it_end(model: regard.Loaded) -> None:
     for _ in range(100):
         if max(len(one.tokens) for one in regard.translate(model, LINES, limit=20, align=False)) < 19:
             break
-        model.module.readout_bias.data[model.target_tokenizer.marks.end] += 0.5
+        model.module.readout_bias.data[model.target_tokenizer.special_tokens.eos] += 0.5
 
 
 def engine_says_the_same(model: regard.Loaded, folder: Path, pieces: Any = None) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.data.batches import Batches, FillFrame, collate
-from regard.data.marks import Marks
+from regard.data.special_tokens import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig
 from regard.objectives import Judged, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
@@ -48,7 +48,7 @@ def _trained(objective, plan: Plan, dropout: float = 0.0) -> list[torch.Tensor]:
 
 def _texts(*lengths):
     return collate(
-        [([], [5] * length) for length in lengths], FillFrame(Marks(0, None, None, mask=3, before=1, after=2))
+        [([], [5] * length) for length in lengths], FillFrame(SpecialTokens(0, None, None, mask=3, prefix=1, suffix=2))
     )
 
 

@@ -83,7 +83,7 @@ def test_a_public_model_is_trained_on_and_resumed(
     whole = Run(recipe, tmp_path / "whole", init=origin_of(public))
     config = whole.prepared.config
     if isinstance(config, BertConfig):  # what hides a token is known to the tokenizer alone
-        assert config.mask == start.target_tokenizer.marks.mask
+        assert config.mask == start.target_tokenizer.special_tokens.mask
         assert config.mask in config.specials
     assert config == start.module.config
     for name, weight in whole.judged.model.state_dict().items():
@@ -100,7 +100,7 @@ def test_a_public_model_is_trained_on_and_resumed(
 
     tuned = load(tmp_path / "whole", device="cpu")
     assert tuned.module.config == whole.prepared.config
-    assert tuned.target_tokenizer.marks == start.target_tokenizer.marks
+    assert tuned.target_tokenizer.special_tokens == start.target_tokenizer.special_tokens
     examples = whole.prepared.corpus.valid
     before, after = (
         encode_examples(examples, model.source_tokenizer, model.target_tokenizer) for model in (start, tuned)
@@ -132,9 +132,9 @@ def test_running_text_of_a_public_model_has_no_marks(data: dict[str, str], tmp_p
     gpt2(tmp_path / "public")
     list(Run(made("text", "data=book", data["lines.txt"]), tmp_path / "run", init=origin_of(tmp_path / "public")))
     tuned = load(tmp_path / "run", device="cpu")
-    marks = tuned.target_tokenizer.marks
-    assert (marks.begin, marks.end) == (None, None)
-    assert load(tmp_path / "public", device="cpu").target_tokenizer.marks.begin is not None
+    special_tokens = tuned.target_tokenizer.special_tokens
+    assert (special_tokens.bos, special_tokens.eos) == (None, None)
+    assert load(tmp_path / "public", device="cpu").target_tokenizer.special_tokens.bos is not None
 
 
 def test_a_public_model_for_another_task_is_refused(data: dict[str, str], tmp_path: Path) -> None:

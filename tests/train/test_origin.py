@@ -92,6 +92,6 @@ def test_lines_have_their_marks_after_running_text(tmp_path: Path) -> None:
     text.write_text("the owl sat still\nand the mouse sat too\n" * 30, encoding="utf-8")
     book = Recipe(data=Book(train=str(text)), model=LstmnConfig(width=16, embed=8, context=32), plan=PLAN, metrics=())
     list(Run(book, tmp_path / "book"))
-    assert load(tmp_path / "book").target_tokenizer.marks.end is None
+    assert load(tmp_path / "book").target_tokenizer.special_tokens.eos is None
     lines, given = begun(find_recipe("text"), [f"data.train={text}"], origin_of(tmp_path / "book"), "book")
-    assert Run(lines, tmp_path / "lines", init=given).prepared.target_tokenizer.marks.end is not None
+    assert Run(lines, tmp_path / "lines", init=given).prepared.target_tokenizer.special_tokens.eos is not None

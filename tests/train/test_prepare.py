@@ -111,14 +111,16 @@ def test_only_a_vocabulary_that_came_with_weights_may_be_padded(lines: str, tmp_
 def test_gaps_are_filled_with_the_mask_of_the_tokenizer(lines: str, tmp_path: Path) -> None:
     recipe = made("masked", lines, *SMALL)
     found = prepare(recipe)
-    config, marks = found.config, found.target_tokenizer.marks
+    config, special_tokens = found.config, found.target_tokenizer.special_tokens
     assert isinstance(config, BertConfig)
-    assert config.mask == marks.mask == found.target_tokenizer.encode("[MASK]")[0]
-    assert {marks.pad, marks.before, marks.after, marks.mask} <= set(config.specials)
+    assert config.mask == special_tokens.mask == found.target_tokenizer.encode("[MASK]")[0]
+    assert {special_tokens.pad, special_tokens.prefix, special_tokens.suffix, special_tokens.mask} <= set(
+        config.specials
+    )
     assert config.vocab == found.target_tokenizer.size
     batch = found.batches.batch(0)
     assert batch.tokens.shape[1] <= 32
-    assert (batch.tokens[:, 0][batch.real[:, 0]] == marks.before).all()
+    assert (batch.tokens[:, 0][batch.real[:, 0]] == special_tokens.prefix).all()
     run = Run(recipe, tmp_path / "run")
     list(run)
     # What is hidden to judge by is the same every time.
@@ -138,7 +140,7 @@ def test_running_text_is_read_in_windows_without_marks(lines: str, tmp_path: Pat
     batch = found.batches.batch(3)
     for row in batch.tokens.tolist():
         assert found.target_tokenizer.decode(row) in text
-    assert found.target_tokenizer.marks.begin is None
+    assert found.target_tokenizer.special_tokens.bos is None
     events = list(run)
     judged = run.evaluate().values
     assert judged.keys() == {"loss", "perplexity"}
@@ -185,7 +187,7 @@ def test_what_ends_a_text_is_the_tokenizers(pairs: str, lines: str) -> None:
     book = prepare(made("text", "data=book", lines, "objective=professor")).recipe.objective
     assert (own.end, book.end) == (EOS, -1)
     tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
-    other = replace(tokenizer, marks=replace(tokenizer.marks, end=7))
+    other = replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, eos=7))
     config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64)
     found = prepare(made("translate", pairs, "objective=professor"), given=Origin(config, tokenizer, other))
     assert found.recipe.objective.end == 7

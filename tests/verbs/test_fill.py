@@ -139,4 +139,4 @@ def test_guesses_are_tokens_that_have_a_name(model: Loaded) -> None:
     (guesses,) = one.masks
     assert sorted(guess.token for guess in guesses) == list(range(size))
     assert all(guess.text for guess in guesses)
-    assert {guess.token: guess.text for guess in guesses}[model.tokenizer.marks.before] == "[CLS]"
+    assert {guess.token: guess.text for guess in guesses}[model.tokenizer.special_tokens.prefix] == "[CLS]"

@@ -62,7 +62,7 @@ def ours() -> Callable[..., Loaded]:
                 for weight in made[name].module.parameters():
                     weight.copy_(0.5 * torch.randn_like(weight))
                 if family == "gpt":  # its end is never the likeliest, so that it meets the end of the context
-                    made[name].module.embedding.tokens.weight[tokenizer.marks.end] = 0.0
+                    made[name].module.embedding.tokens.weight[tokenizer.special_tokens.eos] = 0.0
         return replace(made[name], long=long)
 
     return make
@@ -71,12 +71,12 @@ def ours() -> Callable[..., Loaded]:
 def by_definition(model: Loaded, read: list[int], limit: int) -> list[int]:
     """The whole text read anew for every token."""
     said: list[int] = []
-    marks = model.target_tokenizer.marks
+    special_tokens = model.target_tokenizer.special_tokens
     for _ in range(limit):
         logits = model.logits(torch.tensor([read + said]))[0, -1].clone()
-        logits[list(marks.silent)] = float("-inf")
+        logits[list(special_tokens.forbidden)] = float("-inf")
         token = int(logits.argmax())
-        if token == marks.end:
+        if token == special_tokens.eos:
             break
         said.append(token)
     return said
@@ -121,10 +121,10 @@ def test_a_beam_is_the_references(public: tuple[Path, object], limit: int) -> No
 @pytest.mark.parametrize("how", [{}, DRAWN, {"beam": 3}], ids=["greedy", "drawn", "beam"])
 @pytest.mark.parametrize("running", [False, True])
 def test_what_spells_no_text_is_never_said(ours: Callable[..., Loaded], running: bool, how: dict[str, float]) -> None:
-    """A model that likes nothing better than its marks and the unknown."""
+    """A model that likes nothing better than its special tokens and the unknown."""
     model = ours("lstmn", running)
     silent = (0, 1, 2, 3) if running else (0, 1, 3)  # running text has no end
-    assert model.silent == silent
+    assert model.forbidden == silent
     if running and "beam" in how:
         return
     module = copy.deepcopy(model.module)
@@ -143,7 +143,7 @@ def _until_end(tokens: list[int]) -> list[int]:
 @pytest.mark.parametrize("family", OURS)
 def test_greedy_is_the_definition_in_every_family(ours: Callable[..., Loaded], family: str) -> None:
     model = ours(family)
-    begin = model.target_tokenizer.marks.begin
+    begin = model.target_tokenizer.special_tokens.bos
     for prompt, one in zip(PROMPTS, generate(model, PROMPTS, limit=9)):
         read = [begin, *model.target_tokenizer.encode(prompt)]
         if model.longest is None or len(read) + 9 <= model.longest:
@@ -178,7 +178,7 @@ def test_draws_follow_from_the_seed_and_the_number_of_the_prompt(model: Loaded) 
 def test_logps_are_those_of_a_forced_pass(model: Loaded, how: dict[str, float]) -> None:
     tokenizer = model.target_tokenizer
     for one in generate(model, [prompt for prompt in PROMPTS if prompt], limit=10, **how):
-        read, told = tokenizer.encode(one.prompt), [*one.tokens, tokenizer.marks.end][: len(one.logps)]
+        read, told = tokenizer.encode(one.prompt), [*one.tokens, tokenizer.special_tokens.eos][: len(one.logps)]
         logps = model.logits(torch.tensor([read + told])).log_softmax(-1)[0, len(read) - 1 : -1]
         expected = logps.gather(1, torch.tensor(told)[:, None])[:, 0]
         np.testing.assert_allclose(one.logps, expected, atol=1e-4)
@@ -247,7 +247,7 @@ def test_a_window_slides_and_company_does_not_matter(ours: Callable[..., Loaded]
     # By the definition: what follows the end of a context was read from the last half of it.
     (one,) = generate(model, ["a"], limit=70)
     assert (len(one.tokens), one.ended) == (70, "limit")
-    whole = [model.target_tokenizer.marks.begin, *model.target_tokenizer.encode("a"), *one.tokens]
+    whole = [model.target_tokenizer.special_tokens.bos, *model.target_tokenizer.encode("a"), *one.tokens]
     assert by_definition(model, whole[:2], 23) == whole[2:25]
     assert by_definition(model, whole[25 - 12 : 25], 13) == whole[25:38]
     assert by_definition(model, whole[38 - 12 : 38], 13) == whole[38:51]
@@ -269,7 +269,7 @@ def test_a_prompt_past_the_context(ours: Callable[..., Loaded]) -> None:
 
 
 def test_an_empty_prompt(tmp_path: Path, ours: Callable[..., Loaded], model: Loaded) -> None:
-    end = model.target_tokenizer.marks.end
+    end = model.target_tokenizer.special_tokens.eos
     assert generate(model, [""], limit=5)[0].tokens == by_definition(model, [end], 5)
     gpt2(tmp_path, marked=False)
     with pytest.raises(UserError, match="prompt 2: empty, and this model has no mark to begin with"):
@@ -291,8 +291,8 @@ def test_a_model_without_an_end_mark_goes_on_to_the_limit(tmp_path: Path, ours: 
 def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:
     model = ours("gpt", running=True)
     read = model.target_tokenizer.encode("the\n")
-    marks = replace(model.target_tokenizer.marks, begin=None, end=None)
-    plain = replace(model, vocabulary=replace(model.target_tokenizer, marks=marks))
+    special_tokens = replace(model.target_tokenizer.special_tokens, bos=None, eos=None)
+    plain = replace(model, vocabulary=replace(model.target_tokenizer, special_tokens=special_tokens))
     assert generate(model, ["the\n"], limit=5)[0].tokens == by_definition(plain, read, 5)
 
 

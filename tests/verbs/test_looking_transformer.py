@@ -64,7 +64,7 @@ def test_a_translator_shows_every_part_under_its_own_captions() -> None:
 def test_what_is_seen_is_what_a_step_by_step_pass_sees() -> None:
     model = translator()
     seen = look(model, "abc", target="zz")
-    tokens = model.target_tokenizer.marks.told(model.target_tokenizer.encode("zz"))
+    tokens = model.target_tokenizer.special_tokens.wrap_target(model.target_tokenizer.encode("zz"))
     source = torch.tensor([model.tokenizer.encode("abc")])
     with record(model.module, "decoder.*.cross.*") as tape, torch.no_grad():
         state = model.module.start(source, capacity=3)  # type: ignore[union-attr, operator]
@@ -194,7 +194,7 @@ def test_a_search_ends_where_positions_do(beam: int) -> None:
 def test_scores_are_the_chain_rule() -> None:
     model = speaker()
     (one,) = score(model, ["ab"])
-    tokens = torch.tensor([model.tokenizer.marks.told(model.tokenizer.encode("ab"))])
+    tokens = torch.tensor([model.tokenizer.special_tokens.wrap_target(model.tokenizer.encode("ab"))])
     logps = model.logits(tokens[:, :-1]).log_softmax(-1)[0]
     expected = [float(logps[at, token]) for at, token in enumerate(tokens[0, 1:])]
     np.testing.assert_allclose(one.logps, expected, atol=1e-5)

@@ -45,7 +45,9 @@ def _readable(model: Loaded, text: str) -> str:
 def _enough(model: Loaded, text: str) -> bool:
     """Whether there is something to say: a model of running text has no begin to say a single token after."""
     tokens = model.tokenizer.encode(text.strip())
-    return bool(tokens) and (model.module.task != "language" or len(model.tokenizer.marks.told(tokens)) > 1)
+    return bool(tokens) and (
+        model.module.task != "language" or len(model.tokenizer.special_tokens.wrap_target(tokens)) > 1
+    )
 
 
 def samples(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:

@@ -37,7 +37,7 @@ class Unknown:
             print(f"{what}: not in this model's vocabulary, and read as {self.name}", file=sys.stderr)
 
     def _count(self, tokenizer: "Tokenizer", tokens: Sequence[Sequence[int]], first: int) -> None:
-        if (mark := tokenizer.marks.unknown) is None:
+        if (mark := tokenizer.special_tokens.unk) is None:
             return
         if found := {number: many for number, text in enumerate(tokens, first) if (many := text.count(mark))}:
             self.found.update(found)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.example import Example
-from regard.data.marks import Marks
 from regard.data.ragged import PAD, Padded, Ragged
 from regard.data.shapes import FILLER, Ids, Planned, Shapes
-from regard.data.tokenizers import OURS, Tokenizer
+from regard.data.special_tokens import SpecialTokens
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer
 from regard.errors import UserError, nearest
 
-Pair = tuple[list[int], list[int]]  # the ids of a source and of a target, without their marks
+Pair = tuple[list[int], list[int]]  # the ids of a source and of a target, without their special tokens
 
 LONG = ("drop", "error", "truncate")  # what may become of an example past the limit
 
@@ -59,7 +59,7 @@ class Batch:
 
 
 class Frame(Protocol):
-    """How the pairs of a task become a batch: first the marks around each side, then what is read and what is said."""
+    """How the pairs of a task become a batch: special tokens around each side, then inputs and targets."""
 
     @property
     def shift(self) -> int:
@@ -67,7 +67,7 @@ class Frame(Protocol):
         ...
 
     def sides(self, pair: Pair) -> Pair:
-        """The ids of both sides with their marks."""
+        """The ids of both sides with their special tokens."""
         ...
 
     def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
@@ -79,11 +79,11 @@ class Frame(Protocol):
 class LanguageFrame:
     """Teacher forcing without a source: the model reads begin + text and should say text + end."""
 
-    target: Marks = OURS
+    target: SpecialTokens = OUR_SPECIAL_TOKENS
     shift: ClassVar[int] = 1
 
     def sides(self, pair: Pair) -> Pair:
-        return [], self.target.told(pair[1])
+        return [], self.target.wrap_target(pair[1])
 
     def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
         said = Padded(target.ids[:, 1:], np.maximum(target.lengths, 1) - 1)  # (B, Tt)
@@ -95,12 +95,12 @@ class LanguageFrame:
 class TranslationFrame:
     """Teacher forcing with a source, which is read whole."""
 
-    source: Marks = OURS
-    target: Marks = OURS
+    source: SpecialTokens = OUR_SPECIAL_TOKENS
+    target: SpecialTokens = OUR_SPECIAL_TOKENS
     shift: ClassVar[int] = 1
 
     def sides(self, pair: Pair) -> Pair:
-        return self.source.framed(pair[0]), self.target.told(pair[1])
+        return self.source.wrap_input(pair[0]), self.target.wrap_target(pair[1])
 
     def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
         spoken = LanguageFrame(self.target)(source, target, rows)
@@ -112,11 +112,11 @@ class TranslationFrame:
 class LabelFrame:
     """One class per text: the text is read whole, and the target is the single id of its class."""
 
-    source: Marks = OURS
+    source: SpecialTokens = OUR_SPECIAL_TOKENS
     shift: ClassVar[int] = 0
 
     def sides(self, pair: Pair) -> Pair:
-        return self.source.framed(pair[0]), pair[1]
+        return self.source.wrap_input(pair[0]), pair[1]
 
     def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
         return _batch(source.ids, target.ids[:, 0].copy(), source.real, rows, count=int((rows >= 0).sum()))
@@ -126,11 +126,11 @@ class LabelFrame:
 class FillFrame:
     """A text that is read both ways, to be said as it stands: what is hidden of it is for the objective to choose."""
 
-    target: Marks
+    target: SpecialTokens
     shift: ClassVar[int] = 0
 
     def sides(self, pair: Pair) -> Pair:
-        return [], self.target.framed(pair[1])
+        return [], self.target.wrap_input(pair[1])
 
     def __call__(self, source: Padded, target: Padded, rows: Ids) -> Batch:
         return _batch(target.ids, target.ids.copy(), target.real, rows, count=int(target.real.sum()))
@@ -140,23 +140,23 @@ PLAIN = TranslationFrame()  # that of our own tokenizers
 
 
 def extra(frame: Frame) -> int:
-    """How many places a text takes beyond its ids, on the side with more marks: what to take off a model's limit."""
+    """How many special tokens a text has, on the side with more: what to take off a model's limit."""
     source, target = frame.sides(([], []))
     return max(len(source), len(target) - frame.shift)
 
 
 def frame_for(task: str, source: Tokenizer | None, target: Tokenizer) -> Frame:
-    """How pairs become batches of a task, with the marks of the tokenizers."""
-    read = OURS if source is None else source.marks
+    """How pairs become batches of a task, with the special tokens of the tokenizers."""
+    read = OUR_SPECIAL_TOKENS if source is None else source.special_tokens
     match task:
         case "translate":
-            return TranslationFrame(read, target.marks)
+            return TranslationFrame(read, target.special_tokens)
         case "language":
-            return LanguageFrame(target.marks)
+            return LanguageFrame(target.special_tokens)
         case "classify":
             return LabelFrame(read)
         case "fill":
-            return FillFrame(target.marks)
+            return FillFrame(target.special_tokens)
     raise AssertionError(f"no such task: {task}")
 
 
@@ -184,7 +184,7 @@ def collate(pairs: Sequence[Pair], frame: Frame = PLAIN) -> Batch:
 
 
 def _framed(pairs: Sequence[Pair], frame: Frame) -> tuple[Ragged, Ragged]:
-    """Both sides of the pairs, each text with its marks."""
+    """Both sides of the pairs, each text with its special tokens."""
     sources, targets = zip(*map(frame.sides, pairs))
     return Ragged(sources), Ragged(targets)
 

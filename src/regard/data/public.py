@@ -21,10 +21,10 @@ import tokenizers as rust
 from tokenizers import processors
 
 from regard.data import public_cuts as cuts
-from regard.data.marks import Marks
 from regard.data.public_cuts import Build, Files, Settings, name_of
 from regard.data.public_names import Names, by_id, names_of
 from regard.data.public_spm import marian_cut
+from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import SPECIALS, Cut, Tokenizer, rust_cut
 from regard.errors import UserError, nearest
 
@@ -109,9 +109,9 @@ def _exported(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer, Token
         return None  # somebody else's
     source = Tokenizer.load(read)
     if config.get("model_type") in SPEAKING:
-        begin = None if config.get("bos_token_id") is None else source.marks.begin
-        end = None if config.get("eos_token_id") is None else source.marks.end
-        source = replace(source, marks=replace(source.marks, begin=begin, end=end, before=begin))
+        begin = None if config.get("bos_token_id") is None else source.special_tokens.bos
+        end = None if config.get("eos_token_id") is None else source.special_tokens.eos
+        source = replace(source, special_tokens=replace(source.special_tokens, bos=begin, eos=end, prefix=begin))
     return source, (Tokenizer.load(said) if said.is_file() else source)
 
 
@@ -134,10 +134,12 @@ def _opened(files: Files, config: Settings) -> tuple[Tokenizer | None, Tokenizer
         return source, target
     family = FAMILIES[config["model_type"]]
     inner, settings = _inner(family, files)
-    marks = _marks(family, inner.token_to_id, settings, config)
-    if config["model_type"] in SPEAKING and inner.encode("").ids == [marks.begin]:
-        marks = replace(marks, before=marks.begin)
-    both = _tokenizer(rust_cut(inner), names_of(inner), marks, {"files": files, "config": config, "side": "target"})
+    special_tokens = _special_tokens(family, inner.token_to_id, settings, config)
+    if config["model_type"] in SPEAKING and inner.encode("").ids == [special_tokens.bos]:
+        special_tokens = replace(special_tokens, prefix=special_tokens.bos)
+    both = _tokenizer(
+        rust_cut(inner), names_of(inner), special_tokens, {"files": files, "config": config, "side": "target"}
+    )
     return (both if config["model_type"] in TOLD else None), both
 
 
@@ -170,14 +172,14 @@ def _marian(files: Files, config: Settings, side: str) -> Tokenizer:
     settings = T5 | _settings(files)
     apart = side == "target" and settings.get("separate_vocabs", False)
     vocab: dict[str, int] = json.loads(files["target_vocab.json" if apart else "vocab.json"])
-    marks = _marks(FAMILIES["marian"], vocab.get, settings, config)
-    if marks.unknown is None or marks.end is None:
+    special_tokens = _special_tokens(FAMILIES["marian"], vocab.get, settings, config)
+    if special_tokens.unk is None or special_tokens.eos is None:
         raise ValueError("vocab.json lacks <unk> or </s>")
     specials = [name_of(settings[role]) for role in T5]
-    cut = marian_cut(files[f"{side}.spm"], vocab, [name for name in specials if name in vocab], marks.unknown)
+    cut = marian_cut(files[f"{side}.spm"], vocab, [name for name in specials if name in vocab], special_tokens.unk)
     special = frozenset(vocab[name] for name in specials if name in vocab)
     names = Names("sentencepiece", by_id(vocab), special, special)
-    return _tokenizer(cut, names, marks, {"files": files, "config": config, "side": side})
+    return _tokenizer(cut, names, special_tokens, {"files": files, "config": config, "side": side})
 
 
 def _settings(files: Files) -> dict[str, Any]:
@@ -208,7 +210,7 @@ def _add_specials(inner: rust.Tokenizer, files: Files, settings: Settings, grant
             there.add(name_of(token))
 
 
-def _marks(family: Family, id_of: Any, settings: Settings, config: Settings) -> Marks:
+def _special_tokens(family: Family, id_of: Any, settings: Settings, config: Settings) -> SpecialTokens:
     """The ids behind the roles; a decoder's first token is the model's to say."""
 
     def role(name: str) -> int | None:
@@ -221,18 +223,18 @@ def _marks(family: Family, id_of: Any, settings: Settings, config: Settings) -> 
     if config["model_type"] in ("t5", "marian"):
         begin = pad if config.get("decoder_start_token_id") is None else config["decoder_start_token_id"]
     end = after if end is None else end
-    return Marks(
+    return SpecialTokens(
         pad=next((mark for mark in (pad, end) if mark is not None), 0),
-        begin=begin,
-        end=end,
-        unknown=None if unknown == end else unknown,  # GPT-2 cuts bytes, and knows them all
+        bos=begin,
+        eos=end,
+        unk=None if unknown == end else unknown,  # GPT-2 cuts bytes, and knows them all
         mask=role("mask_token"),
-        before=before,
-        after=after,
+        prefix=before,
+        suffix=after,
     )
 
 
-def _tokenizer(cut: Cut, names: Names, marks: Marks, packed: Settings) -> Tokenizer:
+def _tokenizer(cut: Cut, names: Names, special_tokens: SpecialTokens, packed: Settings) -> Tokenizer:
     """One tokenizer, with the files it was read from: `packed` has them, the model's settings and the side."""
 
     def stored() -> str:
@@ -241,9 +243,9 @@ def _tokenizer(cut: Cut, names: Names, marks: Marks, packed: Settings) -> Tokeni
 
     return Tokenizer(
         kind=names.kind,
-        marks=marks,
+        special_tokens=special_tokens,
         cut=cut,
-        spelling=names.spelling(marks),
+        spelling=names.spelling(special_tokens),
         captions=names.captions(),
         own=lambda: packed["files"],
         stored=stored,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tokenizers as rust
 from tokenizers import models
 
-from regard.data.marks import Marks
+from regard.data.special_tokens import SpecialTokens
 from regard.data.spelling import BYTES, SPACE, UNKNOWN, Joined, Spaced, Spelling, bytes_of, printable, shown
 
 WORD_END, GOES_ON = "</w>", "##"
@@ -24,35 +24,35 @@ class Names:
     special: frozenset[int]  # those of them that say nothing
     led: frozenset[int] = frozenset()  # those of them that take the space before them away
 
-    def spelling(self, marks: Marks) -> Spelling:
-        """What the tokens say: of the marks only a mask, by its name, and the unknown as �."""
+    def spelling(self, special_tokens: SpecialTokens) -> Spelling:
+        """What the tokens say: of the special tokens only a mask, by its name, and the unknown as �."""
         if self.kind in ("wordpiece", "suffix"):
             continues = [number for number, name in enumerate(self.names) if _continues(self.kind, name)]
             return Spaced(
-                surfaces=[self._plain(number, marks) for number in range(len(self.names))],
+                surfaces=[self._plain(number, special_tokens) for number in range(len(self.names))],
                 continues=frozenset(continues if self.kind == "wordpiece" else ()) - self.added,
                 unfinished=frozenset(continues if self.kind == "suffix" else ()) - self.added,
             )
-        surfaces = [self._bytes(number, marks) for number in range(len(self.names))]
+        surfaces = [self._bytes(number, special_tokens) for number in range(len(self.names))]
         return Joined(surfaces, b"" if self.kind == "bytes" else b" ")
 
     def captions(self) -> list[str]:
         """One printable string per token: ▁ is a space, ## goes on with a word."""
         return [self._caption(number, name) for number, name in enumerate(self.names)]
 
-    def _plain(self, number: int, marks: Marks) -> str:
+    def _plain(self, number: int, special_tokens: SpecialTokens) -> str:
         name = self.names[number]
-        if number in (marks.unknown, marks.mask):
-            return UNKNOWN if number == marks.unknown else name
+        if number in (special_tokens.unk, special_tokens.mask):
+            return UNKNOWN if number == special_tokens.unk else name
         if number in self.added:
             return "" if number in self.special else name
         return name.removeprefix(GOES_ON) if self.kind == "wordpiece" else name.removesuffix(WORD_END)
 
-    def _bytes(self, number: int, marks: Marks) -> bytes:
+    def _bytes(self, number: int, special_tokens: SpecialTokens) -> bytes:
         name = self.names[number]
         if self.kind == "bytes" and number not in self.added and BYTES.keys() >= set(name):
             return bytes_of(name)
-        surface = self._plain(number, marks).replace(SPACE, " ")
+        surface = self._plain(number, special_tokens).replace(SPACE, " ")
         return (" " * (number in self.led and surface not in ("", UNKNOWN)) + surface).encode()
 
     def _caption(self, number: int, name: str) -> str:

@@ -72,7 +72,7 @@ def text_of(said: Iterable[bytes]) -> str:
 def words_of(said: Iterable[bytes]) -> list[int]:
     """For each token the index of the whitespace-delimited word it is part of.
 
-    -1 for what is part of none: spaces, marks. A token over several words counts for its first.
+    -1 for what is part of none: spaces, special_tokens. A token over several words counts for its first.
     """
     said = list(said)
     owners: list[int] = []  # of each byte

@@ -76,7 +76,7 @@ def window_of(data: Running, longest: int | None) -> int:
 
 def unmarked(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer of running text: nothing is put before a text or behind it."""
-    return replace(tokenizer, marks=replace(tokenizer.marks, begin=None, end=None))
+    return replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, bos=None, eos=None))
 
 
 def joined(examples: Iterable[Example]) -> str:

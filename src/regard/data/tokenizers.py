@@ -24,12 +24,12 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.checkpoint import write_text
 from regard.data.example import Tokens
-from regard.data.marks import Marks
+from regard.data.special_tokens import SpecialTokens
 from regard.data.spelling import SPACE, UNKNOWN, Joined, Spelling, bytes_of, printable, shown, text_of, words_of
 from regard.errors import UserError, nearest
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
-OURS = Marks(pad=PAD, begin=BOS, end=EOS, unknown=UNK)
+OUR_SPECIAL_TOKENS = SpecialTokens(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 
 # Each holds a space and is longer than a character, which nothing cut from a text is: no text passes for one of them.
 SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
@@ -46,7 +46,7 @@ class Tokenizer:
     """A vocabulary: `encode` and `decode`, what each token looks like and belongs to, and what frames a text."""
 
     kind: str  # what texts are cut into, one of KINDS; of public ones: bytes, wordpiece, suffix, sentencepiece
-    marks: Marks
+    special_tokens: SpecialTokens
     cut: Cut
     spelling: Spelling
     captions: Sequence[str]  # one printable string per token
@@ -66,9 +66,9 @@ class Tokenizer:
         """The tokens of many texts, in parallel."""
         return self.cut(list(texts))
 
-    def framed(self, tokens: list[int]) -> list[int]:
+    def wrap_input(self, tokens: list[int]) -> list[int]:
         """The tokens of a text with what surrounds it where it is read whole: [CLS] … [SEP], the end of a source."""
-        return self.marks.framed(tokens)
+        return self.special_tokens.wrap_input(tokens)
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens; padding, begin and end say nothing.
@@ -158,10 +158,10 @@ def rust_cut(inner: rust.Tokenizer) -> Cut:
 
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
     """Refuse a tokenizer with ids that a model has no row for. Fewer are normal: vocabularies are padded."""
-    for role, mark in vars(tokenizer.marks).items():
-        if mark is not None and mark not in range(vocab):
+    for role, token in vars(tokenizer.special_tokens).items():
+        if token is not None and token not in range(vocab):
             raise UserError(
-                f"{path}: its mark `{role}` has the id {mark}, but the model's vocabulary {vocab:,}; "
+                f"{path}: its special token `{role}` has the id {token}, but the model's vocabulary {vocab:,}; "
                 "mend the ids in config.json and the tokenizer files."
             )
     if tokenizer.size > vocab:
@@ -182,13 +182,13 @@ def _ours(inner: rust.Tokenizer) -> Tokenizer:
         raise ValueError("its tokens are numbered in another way")
     # What each token adds to the text. Words, and sub-words but for bytes, bring a space; the first one is dropped.
     surfaces = [b"", b"", b"", UNKNOWN.encode()][:first] + [_surface(kind, name) for name in names[first:]]
-    marks = OURS if first > UNK else replace(OURS, unknown=None)
+    special_tokens = OUR_SPECIAL_TOKENS if first > UNK else replace(OUR_SPECIAL_TOKENS, unk=None)
     if masks:
-        marks = replace(marks, mask=masks[0], before=BOS, after=EOS)
+        special_tokens = replace(special_tokens, mask=masks[0], prefix=BOS, suffix=EOS)
         surfaces[masks[0]] = _surface("char" if kind == "char" else "word", names[masks[0]])  # it took the space away
     return Tokenizer(
         kind=kind,
-        marks=marks,
+        special_tokens=special_tokens,
         cut=rust_cut(inner),
         spelling=Joined(surfaces, b" " if kind in ("word", "bpe") else b""),
         captions=[name.replace(" ", "") for name in specials] + [_caption(kind, name) for name in names[first:]],
@@ -198,7 +198,7 @@ def _ours(inner: rust.Tokenizer) -> Tokenizer:
 
 
 def _handed(inner: rust.Tokenizer, kind: str) -> dict[str, bytes]:
-    """One of our tokenizers as `transformers` opens it: with a way back to text, its marks called by their roles."""
+    """One of our tokenizers as `transformers` opens it: with a decoder, and special tokens named by role."""
     state: dict[str, Any] = json.loads(inner.to_str())
     spaced = decoders.Metaspace(SPACE, prepend_scheme="always")
     ways: dict[str, Any] = {"char": decoders.Fuse(), "bpe": spaced, "byte-bpe": decoders.ByteLevel()}

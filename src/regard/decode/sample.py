@@ -72,15 +72,15 @@ class Sampler:
 
 @dataclass(frozen=True, eq=False)
 class Noted:
-    """Picks a token that is not `silent`, and notes how likely the model, which may say any, found it."""
+    """Picks a token that is not `forbidden`, and notes how likely the model, which may say any, found it."""
 
     pick: Pick
-    silent: Tensor  # (S,) ids
+    forbidden: Tensor  # (S,) ids
     logps: list[Tensor] = field(default_factory=list)  # by step, (R,)
 
     def __call__(self, logits: Tensor) -> Tensor:
         logits = logits.float()
-        tokens = self.pick(logits.index_fill(1, self.silent, NEVER))
+        tokens = self.pick(logits.index_fill(1, self.forbidden, NEVER))
         self.logps.append(logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(dim=1))
         return tokens
 

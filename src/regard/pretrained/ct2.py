@@ -49,14 +49,14 @@ def write_ct2(model: Model, folder: Path, source: Tokenizer, target: Tokenizer) 
     if not isinstance(model, Transformer):
         raise UserError("--to ctranslate2: is for the translation Transformer, and this is another model.")
     check(model.config)
-    spec = described(model, target.marks.silent)
+    spec = described(model, target.special_tokens.forbidden)
     read, said = (
         _names(source, model.config.source_vocab, "source"),
         _names(target, model.config.target_vocab, "target"),
     )
     spec.register_source_vocabulary(read)
     spec.register_target_vocabulary(said)
-    _set_marks(spec.config, source, target, (read, said))
+    _set_special_tokens(spec.config, source, target, (read, said))
     spec.config.layer_norm_epsilon = model.config.epsilon
     spec.validate()
     spec.optimize()  # matrices that are equal are stored once
@@ -204,15 +204,15 @@ def _names(tokenizer: Tokenizer, size: int, side: str) -> list[str]:
     return [by_id.get(number, f"< {number} >") for number in range(size)]
 
 
-def _set_marks(config: Any, source: Tokenizer, target: Tokenizer, names: tuple[list[str], list[str]]) -> None:
+def _set_special_tokens(config: Any, source: Tokenizer, target: Tokenizer, names: tuple[list[str], list[str]]) -> None:
     """Where a sentence begins and ends; a source is framed by the engine, as its tokenizer says."""
-    marks, around = target.marks, source.marks
+    special_tokens, around = target.special_tokens, source.special_tokens
     read, said = names
-    assert marks.begin is not None, "a translator says sentences"
-    assert marks.end is not None
-    config.decoder_start_token, config.eos_token = said[marks.begin], said[marks.end]
-    config.bos_token = said[marks.begin] if around.before is None else read[around.before]
-    config.unk_token = said[marks.pad if marks.unknown is None else marks.unknown]
-    config.add_source_bos = around.before is not None
-    config.add_source_eos = around.after is not None
-    assert around.after is None or read[around.after] == config.eos_token, "both sides end alike"
+    assert special_tokens.bos is not None, "a translator says sentences"
+    assert special_tokens.eos is not None
+    config.decoder_start_token, config.eos_token = said[special_tokens.bos], said[special_tokens.eos]
+    config.bos_token = said[special_tokens.bos] if around.prefix is None else read[around.prefix]
+    config.unk_token = said[special_tokens.pad if special_tokens.unk is None else special_tokens.unk]
+    config.add_source_bos = around.prefix is not None
+    config.add_source_eos = around.suffix is not None
+    assert around.suffix is None or read[around.suffix] == config.eos_token, "both sides end alike"

@@ -17,7 +17,7 @@ from regard.pretrained.types import PUBLIC, lost, type_of
 def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str | None = None) -> str:
     """config.json and model.safetensors, in a folder that is there; the type that they are of.
 
-    ``kept`` are settings of the checkpoint it came from that mean nothing to the network, such as the ids of marks;
+    ``kept`` are settings of the checkpoint it came from that mean nothing to the network, such as special tokens;
     ``kind`` is the type that it came as.
     """
     if isinstance(model, Transformer):

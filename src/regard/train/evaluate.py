@@ -170,7 +170,7 @@ def truncated(model: Loaded, examples: Sequence[Example]) -> int:
 
 
 def encoded(model: Loaded, examples: Sequence[Example]) -> list[Pair]:
-    """The ids of both sides, no longer than the model can read with their marks."""
+    """The ids of both sides, no longer than the model can read with their special tokens."""
     pairs, frame, most = _whole(model, examples), frame_of(model), model.longest
     if most is None:
         return pairs

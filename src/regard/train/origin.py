@@ -34,7 +34,7 @@ class Origin(NamedTuple):
 def origin_of(path: str | Path) -> Origin:
     """The model of a run (its best step), of a step of one, or of a public checkpoint."""
     it = load(path, "cpu")
-    # Running text has taken the marks from a run's tokenizer; the file still has them.
+    # Running text has taken the special tokens from a run's tokenizer; the file still has them.
     source, target = read_tokenizers(resolve(Path(path))) if it.recipe else (it.source_tokenizer, it.target_tokenizer)
     data = it.recipe.data if it.recipe else None
     return Origin(it.module.config, source, target, lambda: load(path, "cpu").module.state_dict(), data)

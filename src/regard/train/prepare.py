@@ -72,8 +72,8 @@ def prepare(recipe: Recipe, folder: Path | None = None, given: Origin | None = N
         config = _sized(recipe.model, source, target, padded=folder is not None)
     if isinstance(recipe.data, Running):
         target = unmarked(target)
-    if isinstance(recipe.objective, ProfessorForcing) and target.marks.end is not None:
-        recipe = replace(recipe, objective=replace(recipe.objective, end=target.marks.end))
+    if isinstance(recipe.objective, ProfessorForcing) and target.special_tokens.eos is not None:
+        recipe = replace(recipe, objective=replace(recipe.objective, end=target.special_tokens.eos))
     batches, found = _batches(recipe, corpus.train, config, source, target)
     return Prepared(recipe, config, source, target, corpus, batches, device, found)
 
@@ -151,14 +151,14 @@ def _with_mask(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
     if "masked" not in config.outputs:
         told = ",".join(config.outputs) or "none"
         raise UserError(f"model.outputs={told}: nothing there says which token stands at a place; it must have masked.")
-    marks = tokenizer.marks
-    if marks.mask is None:
+    special_tokens = tokenizer.special_tokens
+    if special_tokens.mask is None:
         raise UserError("the tokenizer has no mask to hide tokens with; start from a model whose tokenizer has one.")
-    return replace(config, mask=marks.mask, specials=marks.known)
+    return replace(config, mask=special_tokens.mask, specials=special_tokens.ids)
 
 
 def _limit(config: ModelConfig, task: str, frame: Frame) -> int | None:
-    """The longest examples: those whose length, marks included and rounded up as batches do, the model can read."""
+    """The most tokens of an example: with its special tokens, and rounded up as batches do, the model can read it."""
     most = config.longest
     if most is None:
         return None

@@ -35,7 +35,7 @@ def embed(
     normalise: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Embedded:
-    """The vector of each text: the mean of its states (the marks around it count), the first of them, or all.
+    """The vector of each text: the mean of its states (the special tokens around it count), the first of them, or all.
 
     What is not said follows the settings of a `sentence-transformers` directory where the model came from one; else it
     is the mean, as it is. Of a translator these are the states of the source.
@@ -78,15 +78,15 @@ def gathered(
 
 
 def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> list[list[int]]:
-    """The tokens of texts with the marks around them, none past the limit."""
+    """The tokens of texts with the special tokens around them, none past the limit."""
     stripped = [pooling.prefix + text.strip() for text in texts]
     tokens = model.tokenizer.encode_batch([text.lower() for text in stripped] if pooling.lower else stripped)
     if model.module.task == "language":
         before, after = model.opening, list[int]()
     else:
-        marks = model.tokenizer.marks
-        before = [] if marks.before is None else [marks.before]
-        after = [] if marks.after is None else [marks.after]
+        special_tokens = model.tokenizer.special_tokens
+        before = [] if special_tokens.prefix is None else [special_tokens.prefix]
+        after = [] if special_tokens.suffix is None else [special_tokens.suffix]
     limits = [limit for limit in (pooling.longest, model.longest) if limit is not None]
     most = min(limits, default=None) and max(min(limits) - len(before) - len(after), 0)
     return [[*before, *_cut(model, ids, most, number), *after] for number, ids in enumerate(tokens, first)]

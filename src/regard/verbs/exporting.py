@@ -19,8 +19,8 @@ from tokenizers import processors
 
 from regard.average import average as averaged
 from regard.checkpoint import read_json, resolve, write_json
-from regard.data.marks import Marks
 from regard.data.public import begun
+from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import KINDS, Tokenizer
 from regard.errors import UserError, nearest
 from regard.pretrained import write_model
@@ -142,32 +142,35 @@ def _came_as(model: Loaded) -> str | None:
 
 
 def _settings(model: Loaded) -> dict[str, Any]:
-    """What config.json is to say beside the network's own settings: those it came with, or the ids of its marks."""
+    """What config.json says beside the network's own settings: those it came with, or its special tokens."""
     if model.public is not None:
         return {name: value for name, value in model.public.items() if name not in STALE}
-    marks = model.target_tokenizer.marks
+    special_tokens = model.target_tokenizer.special_tokens
     match model.module.task:
         case "translate":
-            return {"decoder_start_token_id": marks.begin, **_ids(marks, marks.begin, marks.end)}
+            return {
+                "decoder_start_token_id": special_tokens.bos,
+                **_ids(special_tokens, special_tokens.bos, special_tokens.eos),
+            }
         case "language":
-            return _ids(marks, marks.begin, marks.end)
+            return _ids(special_tokens, special_tokens.bos, special_tokens.eos)
         case _:
-            return _ids(marks, marks.before, marks.after)
+            return _ids(special_tokens, special_tokens.prefix, special_tokens.suffix)
 
 
-def _ids(marks: Marks, first: int | None, last: int | None) -> dict[str, int | None]:
-    return {"pad_token_id": marks.pad, "bos_token_id": first, "eos_token_id": last}
+def _ids(special_tokens: SpecialTokens, first: int | None, last: int | None) -> dict[str, int | None]:
+    return {"pad_token_id": special_tokens.pad, "bos_token_id": first, "eos_token_id": last}
 
 
 def _put_speech(model: Loaded, folder: Path, settings: Mapping[str, Any]) -> None:
-    """How the model is to generate: as it came, or as its marks say."""
+    """How the model is to generate: as it came, or as its special tokens say."""
     there = model.path / SPEECH
     if model.public is not None and there.is_file():
         write_json(folder / SPEECH, read_json(there))
         return
     speech = {name: settings[name] for name in SPOKEN if name in settings}
     if model.public is None:
-        speech |= {"suppress_tokens": list(model.silent), "max_length": model.longest or 512}
+        speech |= {"suppress_tokens": list(model.forbidden), "max_length": model.longest or 512}
     write_json(folder / SPEECH, speech)
 
 
@@ -189,11 +192,13 @@ def _handed(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:
         trained = model.module.task == "language" and model.public is None
         return begun(tokenizer, *model.opening) if trained and model.opening else files
     inner = rust.Tokenizer.from_str(files["tokenizer.json"].decode())
-    before, after = ([] if mark is None else [mark] for mark in (tokenizer.marks.before, tokenizer.marks.after))
+    before, after = (
+        [] if mark is None else [mark] for mark in (tokenizer.special_tokens.prefix, tokenizer.special_tokens.suffix)
+    )
     if model.module.task == "language":
         before = model.opening
     if around := [*before, *after]:
-        first, last = ([inner.id_to_token(mark) for mark in marks] for marks in (before, after))
+        first, last = ([inner.id_to_token(mark) for mark in special_tokens] for special_tokens in (before, after))
         names = [(inner.id_to_token(mark), mark) for mark in around]
         pair = [*first, "$A", *last, "$B:1", *(f"{name}:1" for name in last)]
         inner.post_processor = processors.TemplateProcessing(

@@ -68,14 +68,14 @@ def fill(
 
 def mask_of(model: Loaded) -> str:
     """How a mask is written in a text for this model."""
-    if model.tokenizer.marks.mask is None:
+    if model.tokenizer.special_tokens.mask is None:
         raise UserError(f"{model.path}: its tokenizer has no mask, so there is nothing to fill in.")
-    return model.tokenizer.pieces([model.tokenizer.marks.mask])[0]
+    return model.tokenizer.pieces([model.tokenizer.special_tokens.mask])[0]
 
 
 def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], first: int) -> int:
     """The id of the mask, which every text but a blank one must have."""
-    name, mask = mask_of(model), model.tokenizer.marks.mask
+    name, mask = mask_of(model), model.tokenizer.special_tokens.mask
     assert mask is not None
     for number, (text, ids) in enumerate(zip(texts, tokens), first):
         if text.strip() and mask not in ids:
@@ -108,7 +108,7 @@ def _guess(tokenizer: Tokenizer, token: int, chance: float) -> Guess:
 
 def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list[Guess]]) -> str:
     """The text as it was written, with the likeliest token at each mask; one that was cut, as its tokens spell it."""
-    mask = tokenizer.marks.mask
+    mask = tokenizer.special_tokens.mask
     assert mask is not None
     before, *rest = text.strip().split(tokenizer.pieces([mask])[0])
     if len(rest) != len(guesses):

@@ -37,7 +37,7 @@ class Forced:
 def frame_of(model: Loaded) -> Frame:
     """How pairs become batches for this model."""
     if model.module.task == "language":
-        return LanguageFrame(model.target_tokenizer.marks)
+        return LanguageFrame(model.target_tokenizer.special_tokens)
     return frame_for(model.module.task, model.source_tokenizer, model.target_tokenizer)
 
 
@@ -112,7 +112,7 @@ def _force(model: Loaded, pairs: Sequence[Pair], name: str | None) -> Iterator[F
     with silenced(model.module), record(model.module, path) as tape, model.autocast():
         logps = _logps(cast(Speaker, model.module), batch)
     looked = None if name is None else _mean(tape[name])
-    first = 0 if model.source_tokenizer is None else model.source_tokenizer.marks.before is not None
+    first = 0 if model.source_tokenizer is None else model.source_tokenizer.special_tokens.prefix is not None
     for row, pair in enumerate(pairs):
         length = len(frame.sides(pair)[1]) - frame.shift
         # Of the source only the text: looks at the marks around it are of no use to an alignment.

@@ -116,7 +116,7 @@ def spoken(model: Loaded, one: Telling, manner: Manner) -> Iterator[Piece]:
     """The answer to one prompt in pieces that end with whole characters."""
     if manner.beam > 1:
         raise UserError(f"beam={manner.beam}: a beam knows its answer only at the end; stream with beam=1.")
-    end, decode, turn = model.target_tokenizer.marks.end, model.target_tokenizer.decode, 0
+    end, decode, turn = model.target_tokenizer.special_tokens.eos, model.target_tokenizer.decode, 0
     shown = len(decode(one.read))
     while True:
         ((_, limit),) = batches(model, [one], manner, turn, budget=1)
@@ -138,19 +138,19 @@ def _tell(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, li
     said = list(steps(model, batch, manner, turn, limit))
     tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*said))  # (R, T)
     for one, row, chances in zip(batch, tokens, logps):
-        one.hear(row, chances, model.target_tokenizer.marks.end, manner.limit)
+        one.hear(row, chances, model.target_tokenizer.special_tokens.eos, manner.limit)
 
 
 @torch.no_grad()
 def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int) -> None:
     """A turn of a batch by beam search: the best sentence of each row, judged by one more pass."""
-    end = model.target_tokenizer.marks.end
+    end = model.target_tokenizer.special_tokens.eos
     stop = -1 if end is None else end  # no token is -1: all go on to the limit
     texts = [one.text(turn, model.longest) for one in batch]
     prompt, state = prefill(model, texts, limit)
     with silenced(model.module), model.autocast():
         best = beam_search(
-            model.decoder, state, prompt, manner.beam, limit, stop, PENALTY, nbest=1, forbid=model.silent
+            model.decoder, state, prompt, manner.beam, limit, stop, PENALTY, nbest=1, forbid=model.forbidden
         )
     for one, text, row, length in zip(batch, texts, best.tokens[:, 0].tolist(), best.lengths[:, 0].tolist()):
         whole = torch.tensor([text + row[:length]], device=model.device)

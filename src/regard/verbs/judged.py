@@ -43,7 +43,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     answers = []
     for (_, target), logps in zip(pairs, told(model, pairs, batch_tokens)):
         total = sum(map(float, logps), 0.0)  # in double precision, as whoever adds up what is shown
-        pieces = model.target_tokenizer.pieces(model.target_tokenizer.marks.told(target)[1:])
+        pieces = model.target_tokenizer.pieces(model.target_tokenizer.special_tokens.wrap_target(target)[1:])
         answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces))))
     return answers
 

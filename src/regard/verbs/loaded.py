@@ -16,7 +16,7 @@ from regard.config import from_json
 from regard.data.public import read_tokenizers as public_tokenizers
 from regard.data.streams import Running, unmarked
 from regard.data.tokenizers import KINDS as OUR_KINDS
-from regard.data.tokenizers import OURS, Tokenizer, check_vocab
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
 from regard.decode import Captured, Packed, packable
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
@@ -69,14 +69,14 @@ class Loaded:
         return self.source_tokenizer or self.target_tokenizer
 
     @property
-    def silent(self) -> tuple[int, ...]:
-        """What it must not say: marks, but for its end.
+    def forbidden(self) -> tuple[int, ...]:
+        """What it must not say: special tokens, but for its end.
 
         A model of running text has no begin and no end, but they are in its vocabulary all the same.
         """
-        marks = self.target_tokenizer.marks
-        ours = OURS.known if self.target_tokenizer.kind in OUR_KINDS else ()
-        return tuple(sorted({*marks.silent, *ours} - {marks.end}))
+        special_tokens = self.target_tokenizer.special_tokens
+        ours = OUR_SPECIAL_TOKENS.ids if self.target_tokenizer.kind in OUR_KINDS else ()
+        return tuple(sorted({*special_tokens.forbidden, *ours} - {special_tokens.eos}))
 
     @property
     def opening(self) -> list[int]:
@@ -85,8 +85,8 @@ class Loaded:
         One trained here has learnt texts that begin with the mark. A public one reads what its tokenizer makes of a
         text: mostly that alone; of one that was exported from here, the mark too.
         """
-        marks = self.target_tokenizer.marks
-        begin = marks.begin if self.public is None else marks.before
+        special_tokens = self.target_tokenizer.special_tokens
+        begin = special_tokens.bos if self.public is None else special_tokens.prefix
         return [] if begin is None else [begin]
 
     def __repr__(self) -> str:
@@ -151,14 +151,18 @@ class Loaded:
         return [self.fitted(found, f"line {number}") for number, found in enumerate(tokens, first)]
 
     def fitted(self, tokens: list[int], place: str) -> list[int]:
-        """Tokens that leave room for the marks around them, as `long` says."""
-        marks = self.tokenizer.marks
-        around = int(marks.begin is not None) if self.module.task == "language" else len(marks.framed([]))
+        """Tokens that leave room for the special tokens around them, as `long` says."""
+        special_tokens = self.tokenizer.special_tokens
+        around = (
+            int(special_tokens.bos is not None)
+            if self.module.task == "language"
+            else len(special_tokens.wrap_input([]))
+        )
         most = None if self.longest is None else self.longest - around
         if most is None or len(tokens) <= most:
             return tokens
         if self.long == "error":
-            why = f" (a context of {self.longest}, and {around} kept for marks)" if around else ""
+            why = f" (a context of {self.longest}, and {around} kept for special_tokens)" if around else ""
             raise UserError(
                 f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; "
                 "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)"
@@ -168,7 +172,7 @@ class Loaded:
     def captions(self, source: list[int], target: list[int]) -> tuple[list[str], list[str]]:
         """What to write beside the columns (the source) and the rows (the target and its end) of an alignment."""
         columns = self.source_tokenizer.pieces(source) if self.source_tokenizer else []
-        end = self.target_tokenizer.marks.end
+        end = self.target_tokenizer.special_tokens.eos
         return columns, self.target_tokenizer.pieces([*target, *([] if end is None else [end])])
 
     def autocast(self) -> AbstractContextManager[object]:
@@ -247,8 +251,10 @@ def _public(path: Path, allow_pickle: bool) -> Loaded:
     for tokenizer, vocab in ((source, "source_vocab"), (target, "target_vocab")):
         if tokenizer is not None:
             check_vocab(tokenizer, getattr(module.config, vocab, 0) or getattr(module.config, "vocab", 0), path)
-    if isinstance(module, Bert) and target is not None and target.marks.mask is not None:  # which its settings lack
-        module.config = replace(module.config, mask=target.marks.mask, specials=target.marks.known)
+    if (
+        isinstance(module, Bert) and target is not None and target.special_tokens.mask is not None
+    ):  # which its settings lack
+        module.config = replace(module.config, mask=target.special_tokens.mask, specials=target.special_tokens.ids)
     return Loaded(path, module, torch.device("cpu"), target, source, public=settings)
 
 

@@ -139,10 +139,10 @@ def _reading(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Att
 @torch.no_grad()
 def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> AttentionView:
     """The model is made to say the target of a pair: a Transformer at once, others token by token."""
-    module, told = cast(Speaker, model.module), model.target_tokenizer.marks.told(pair[1])
+    module, told = cast(Speaker, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
     if len(told) < 2:
         raise UserError(f"{title!r}: one token, and the model knows no begin to say it after; give a longer text.")
-    source = torch.tensor([model.source_tokenizer.framed(pair[0]) if model.source_tokenizer else []])
+    source = torch.tensor([model.source_tokenizer.wrap_input(pair[0]) if model.source_tokenizer else []])
     tokens = torch.tensor([told[:-1]], device=model.device)
     stride = len(told) if isinstance(model.module, Gpt | Transformer) else 1
     says, frames = iter(told[1:]), list[Frame]()
@@ -181,8 +181,8 @@ def _seen(model: Loaded, tape: Tape, pair: Pair, title: str) -> AttentionView:
 def _top(model: Loaded, logits: Tensor, said: int) -> list[tuple[str, float, float]]:
     """The likeliest next pieces of those that may be said, and the one that is: piece, logit, probability."""
     spelt = logits[: model.target_tokenizer.size]  # a vocabulary may be padded to a round number
-    offered = spelt.index_fill(0, torch.tensor(model.silent, dtype=torch.long, device=spelt.device), NEVER)
-    best = offered.topk(min(TOP, len(spelt) - len(model.silent))).indices.tolist()
+    offered = spelt.index_fill(0, torch.tensor(model.forbidden, dtype=torch.long, device=spelt.device), NEVER)
+    best = offered.topk(min(TOP, len(spelt) - len(model.forbidden))).indices.tolist()
     tokens = best if said in best else [*best, said]
     return list(zip(model.target_tokenizer.pieces(tokens), spelt[tokens].tolist(), logits.softmax(0)[tokens].tolist()))
 

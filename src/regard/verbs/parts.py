@@ -74,13 +74,13 @@ def axes(model: Loaded, pair: Pair) -> dict[str, Axes]:
     source, target = pair
     module, said = model.module, model.target_tokenizer
     if module.task == "fill":
-        text = said.pieces(said.framed(target))
+        text = said.pieces(said.wrap_input(target))
         return {"encoder": Axes(text, text, "encoder")}
-    read = model.source_tokenizer.pieces(model.source_tokenizer.framed(source)) if model.source_tokenizer else []
+    read = model.source_tokenizer.pieces(model.source_tokenizer.wrap_input(source)) if model.source_tokenizer else []
     if isinstance(module, Structured):
         looks = [f"look {number}" for number in range(1, module.config.hops + 1)]
         return {"encoder": Axes(looks, read, "encoder")}
-    told = said.marks.told(target)
+    told = said.special_tokens.wrap_target(target)
     says, past = said.pieces(told[1:]), said.pieces(told[:-1])
     # What Transformer-XL remembers before a text may be so many zeros.
     first = module.config.memory if isinstance(module, Gpt) and module.config.memory_zeros else 0

@@ -126,12 +126,15 @@ def _told(model: Loaded, one: Found, source: list[int], look: Forced | None) -> 
 def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Iterator[Found]:
     """The best targets of one batch of lines."""
     assert model.source_tokenizer is not None
-    marks, framed = model.target_tokenizer.marks, [model.source_tokenizer.framed(ids) for ids in sources.values()]
-    assert marks.begin is not None, "a translator says sentences"
-    assert marks.end is not None
+    special_tokens, framed = (
+        model.target_tokenizer.special_tokens,
+        [model.source_tokenizer.wrap_input(ids) for ids in sources.values()],
+    )
+    assert special_tokens.bos is not None, "a translator says sentences"
+    assert special_tokens.eos is not None
     padded = Ragged(framed).padded(np.arange(len(framed)), max(map(len, framed)))
     source, real = (torch.from_numpy(array).to(model.device) for array in (padded.ids, padded.real))
-    prompt = torch.full((len(framed),), marks.begin, device=model.device)
+    prompt = torch.full((len(framed),), special_tokens.bos, device=model.device)
     limit = search.limit or 2 * rounded(max(map(len, sources.values()))) + 20
     most = target_limit(model)
     limit = limit if most is None else min(limit, max(1, most - 1))  # the forced pass puts an end to what is cut short
@@ -149,25 +152,27 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
             prompt,
             search.beam,
             limit,
-            marks.end,
+            special_tokens.eos,
             search.penalty,
             search.nbest,
-            forbid=model.silent,
+            forbid=model.forbidden,
         )
         tokens, logps, found = best.tokens, best.logps, best.lengths > 0  # few words make few sentences
     for line, rows, totals, there in zip(sources, tokens.tolist(), logps.tolist(), found.tolist()):
         for row, logp in compress(zip(rows, totals), there):
-            ended = marks.end in row
-            said = row[: row.index(marks.end)] if ended else row  # one that is cut short has as many tokens as any
+            ended = special_tokens.eos in row
+            said = (
+                row[: row.index(special_tokens.eos)] if ended else row
+            )  # one that is cut short has as many tokens as any
             score = logp / (len(said) + ended) ** search.penalty
             yield Found(line, said, score, logp, "end" if ended else "limit")
 
 
 def _greedy(model: Loaded, state: Any, prompt: Tensor, limit: int) -> tuple[Tensor, Tensor]:
     """The likeliest token at every step: tokens (B, T), their log-probability (B,)."""
-    end = model.target_tokenizer.marks.end
+    end = model.target_tokenizer.special_tokens.eos
     assert end is not None
-    pick = Noted(greedy, torch.tensor(model.silent, dtype=torch.long, device=prompt.device))
+    pick = Noted(greedy, torch.tensor(model.forbidden, dtype=torch.long, device=prompt.device))
     tokens = collect(stream(model.decoder, state, prompt, pick, limit, end))
     logps = torch.stack(pick.logps[: tokens.shape[1]], dim=1)
     ends = tokens == end

@@ -59,7 +59,7 @@ def tellings(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Tell
     """The prompts, numbered from `first`, as the model reads them; one that it cannot read is refused by its number."""
     model.expect("generate", "language")
     tokenizer = model.target_tokenizer
-    begin, found = tokenizer.marks.begin, []
+    begin, found = tokenizer.special_tokens.bos, []
     for index, (prompt, tokens) in enumerate(zip(prompts, tokenizer.encode_batch(list(prompts))), first):
         kept = model.fitted(tokens, f"prompt {index + 1}")
         if not kept and begin is None:
@@ -114,10 +114,10 @@ def steps(
 
     Between the steps the caller is left alone: gradients, precision and tapes are as they were.
     """
-    end = model.target_tokenizer.marks.end
+    end = model.target_tokenizer.special_tokens.eos
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     choose = manner.sampler([one.index for one in batch], turn, model.device) if manner.temperature else greedy
-    pick = Noted(choose, torch.tensor(model.silent, dtype=torch.long, device=model.device))
+    pick = Noted(choose, torch.tensor(model.forbidden, dtype=torch.long, device=model.device))
     stop = -1 if end is None else end  # no token is -1
     said = stream(model.decoder, state, prompt, pick, limit, stop)
     while True:

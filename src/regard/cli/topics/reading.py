@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A text in a model's own pieces, the marks around it included."""
+    """A text in a model's own pieces, the special tokens around it included."""
 
     model: "Loaded"
     tokens: list[int]
@@ -26,15 +26,15 @@ class Reading:
 
     @cached_property
     def words(self) -> list[int]:
-        """Of each piece the word it is part of; -1 for marks and spaces."""
+        """Of each piece the word it is part of; -1 for special tokens and spaces."""
         return self.model.tokenizer.words(self.tokens)
 
     @property
     def separators(self) -> list[bool]:
-        """Which pieces are marks, or nothing but punctuation."""
-        marks = vars(self.model.tokenizer.marks).values()
+        """Which pieces are special tokens, or nothing but punctuation."""
+        special_tokens = vars(self.model.tokenizer.special_tokens).values()
         return [
-            token in marks or not any(character.isalnum() for character in piece)
+            token in special_tokens or not any(character.isalnum() for character in piece)
             for token, piece in zip(self.tokens, self.pieces)
         ]
 
@@ -46,7 +46,7 @@ class Reading:
         if self.model.module.task != "translate":
             self.model.logits(tokens)
             return
-        begin = self.model.target_tokenizer.marks.begin
+        begin = self.model.target_tokenizer.special_tokens.bos
         self.model.logits(torch.tensor([[0 if begin is None else begin]]), source=tokens)
 
     @cached_property
@@ -80,7 +80,7 @@ def read(model: "Loaded", text: str) -> Reading:
     if not text.strip():
         raise UserError(f'TEXT: nothing to read; for example: regard explain attention {model.path} "a line of text"')
     (tokens,) = model.read([text])
-    marks = model.tokenizer.marks
+    special_tokens = model.tokenizer.special_tokens
     if model.module.task != "language":
-        return Reading(model, marks.framed(tokens))
-    return Reading(model, [*([] if marks.begin is None else [marks.begin]), *tokens])
+        return Reading(model, special_tokens.wrap_input(tokens))
+    return Reading(model, [*([] if special_tokens.bos is None else [special_tokens.bos]), *tokens])

@@ -111,7 +111,7 @@ def _asked(version: "Version", ahead: bool) -> int:
 def _known(model: "Loaded", version: "Version") -> Reading | None:
     """The sentence as the model reads it; None where it is too long, or the words that matter are not in it."""
     longest, (tokens,) = model.longest, model.tokenizer.encode_batch([version.text])
-    if longest is not None and len(tokens) + len(model.tokenizer.marks.framed([])) + 1 > longest:
+    if longest is not None and len(tokens) + len(model.tokenizer.special_tokens.wrap_input([])) + 1 > longest:
         return None
     reading = read(model, version.text)
     spelled = _spelled(reading)

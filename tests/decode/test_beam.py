@@ -20,13 +20,13 @@ SAY_NOTHING = (PAD, BOS)
 
 
 @dataclass(frozen=True)
-class Past:
+class WorldState:
     """A vector that depends on every token read so far and on their order: any mistake in `select` shows."""
 
     vector: Tensor  # (R, W)
 
-    def select(self, rows: Tensor) -> "Past":
-        return Past(self.vector[rows])
+    def select(self, rows: Tensor) -> "WorldState":
+        return WorldState(self.vector[rows])
 
 
 @dataclass(frozen=True)
@@ -37,19 +37,19 @@ class World:
     embed: Tensor  # (V, W)
     head: Tensor  # (W, V)
 
-    def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
+    def step(self, tokens: Tensor, state: WorldState) -> tuple[Tensor, WorldState]:
         vector = torch.tanh((state.vector[:, :, None] * self.mix).sum(1) + self.embed[tokens])
-        return (vector[:, :, None] * self.head).sum(1), Past(vector)
+        return (vector[:, :, None] * self.head).sum(1), WorldState(vector)
 
 
-def world(seed: int, rows: int, vocab: int = 5, width: int = 6) -> tuple[World, Past]:
+def world(seed: int, rows: int, vocab: int = 5, width: int = 6) -> tuple[World, WorldState]:
     draw = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=draw)
 
     made = World(normal(width, width) * 0.7, normal(vocab, width) * 1.5, normal(width, vocab))
-    return made, Past(normal(rows, width))
+    return made, WorldState(normal(rows, width))
 
 
 def search(seed: int, rows: int = 1, vocab: int = 5, **settings: object) -> Hypotheses:
@@ -58,7 +58,7 @@ def search(seed: int, rows: int = 1, vocab: int = 5, **settings: object) -> Hypo
     return beam(decoder, state, torch.full((rows,), BOS), **(given | settings))  # type: ignore[arg-type]
 
 
-def forced(decoder: World, state: Past, sentence: list[int]) -> float:
+def forced(decoder: World, state: WorldState, sentence: list[int]) -> float:
     """The log-probability of one sentence, token by token."""
     total = 0.0
     for before, token in itertools.pairwise([BOS, *sentence]):
@@ -92,9 +92,11 @@ def test_a_wide_beam_is_exhaustive_search(seed: int, limit: int, penalty: float)
         )
 
 
-def textbook(decoder: World, state: Past, size: int, limit: int, penalty: float, letters: list[int]) -> list[list[int]]:
+def textbook(
+    decoder: World, state: WorldState, size: int, limit: int, penalty: float, letters: list[int]
+) -> list[list[int]]:
     """The same search with lists, for one sentence, without stopping early: best first."""
-    beams: list[tuple[float, list[int], Past]] = [(0.0, [], state)]
+    beams: list[tuple[float, list[int], WorldState]] = [(0.0, [], state)]
     done: list[tuple[float, list[int]]] = []
     for length in range(1, limit + 1):
         grown = []
@@ -151,7 +153,7 @@ def test_batch_mates_change_nothing(seed: int, penalty: float) -> None:
     rows = 8
     decoder, state = world(seed, rows, vocab=12)
     # Some rows hurry to the end and some never want to stop: the hasty ones must idle untouched.
-    state = Past(state.vector * torch.linspace(0.1, 6, rows)[:, None])
+    state = WorldState(state.vector * torch.linspace(0.1, 6, rows)[:, None])
     settings = {"size": 3, "limit": 12, "stop": STOP, "penalty": penalty, "forbid": SAY_NOTHING}
     together = beam(decoder, state, torch.full((rows,), BOS), **settings)  # type: ignore[arg-type]
     for row in range(rows):
@@ -263,7 +265,7 @@ def test_the_limit_counts_stop() -> None:
 
 def test_a_decoder_that_cannot_stop_is_cut_short() -> None:
     class Endless(World):
-        def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
+        def step(self, tokens: Tensor, state: WorldState) -> tuple[Tensor, WorldState]:
             logits, state = super().step(tokens, state)
             return logits.index_fill(1, torch.tensor([STOP]), float("-inf")), state
 
@@ -282,7 +284,7 @@ def test_a_decoder_that_cannot_stop_is_cut_short() -> None:
 
 def test_equal_scores_are_settled_the_same_way_every_time() -> None:
     class Indifferent(World):
-        def step(self, tokens: Tensor, state: Past) -> tuple[Tensor, Past]:
+        def step(self, tokens: Tensor, state: WorldState) -> tuple[Tensor, WorldState]:
             return torch.zeros(len(tokens), 5), state
 
     decoder, state = world(0, 3)
@@ -318,10 +320,10 @@ def test_the_steepest_penalty_still_gives_numbers() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 class TestOnAGpu:
-    def moved(self, seed: int) -> tuple[World, Past, Tensor]:
+    def moved(self, seed: int) -> tuple[World, WorldState, Tensor]:
         decoder, state = world(seed, 4, vocab=9)
         there = World(decoder.mix.cuda(), decoder.embed.cuda(), decoder.head.cuda())
-        return there, Past(state.vector.cuda()), torch.full((4,), BOS).cuda()
+        return there, WorldState(state.vector.cuda()), torch.full((4,), BOS).cuda()
 
     @pytest.mark.parametrize("penalty", [0.0, 1.0])
     def test_the_search_is_the_same(self, penalty: float) -> None:

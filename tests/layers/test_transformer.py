@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import MultiHead
 from regard.errors import UserError
-from regard.layers.past import Past, Sight
+from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets, Sinusoids, sinusoids
 from regard.layers.transformer import Block, Shape, Stack
 from regard.mask import CAUSAL, EVERYTHING, Mask
@@ -68,7 +68,7 @@ def test_a_block_is_torchs_encoder_layer(place: str, activation: str, causal: bo
     x, real = torch.randn(3, 7, 16).double(), torch.arange(7) < torch.tensor([[7], [4], [5]])
     unseen = ~torch.ones(7, 7, dtype=torch.bool).tril() if causal else None
     expected = theirs(x, src_mask=unseen, src_key_padding_mask=~real)
-    found, kept = ours(x, Sight((CAUSAL if causal else EVERYTHING) & Mask(keys=real)))
+    found, kept = ours(x, AttentionPlan((CAUSAL if causal else EVERYTHING) & Mask(keys=real)))
     assert kept is None
     close(found[real], expected[real])
 
@@ -83,7 +83,7 @@ def test_a_block_is_torchs_decoder_layer(place: str) -> None:
     real = torch.arange(6) < torch.tensor([[6], [4]])
     unseen = ~torch.ones(5, 5, dtype=torch.bool).tril()
     expected = theirs(x, source, tgt_mask=unseen, memory_key_padding_mask=~real)
-    found, _ = ours(x, Sight(CAUSAL), source=ours.cross.memory(source), source_mask=Mask(keys=real))
+    found, _ = ours(x, AttentionPlan(CAUSAL), source=ours.cross.memory(source), source_mask=Mask(keys=real))
     close(found, expected)
 
 
@@ -99,7 +99,7 @@ def test_two_stacks_are_torchs_transformer() -> None:
         ours.norm.load_state_dict(other.norm.state_dict())
     source, target = torch.randn(2, 6, 16).double(), torch.randn(2, 5, 16).double()
     expected = theirs(source, target, tgt_mask=~torch.ones(5, 5, dtype=torch.bool).tril())
-    found, _ = decoder.advance(target, Past(2, 5), None, decoder.read_source(encoder(source)))
+    found, _ = decoder.advance(target, KVCache(2, 5), None, decoder.read_source(encoder(source)))
     close(found, expected)
 
 
@@ -127,7 +127,7 @@ def operations(windows: tuple[int, ...], length: int) -> int:
     x = torch.randn(1, length, 16)
     # Of torch's routes this one consists of operations that can be counted.
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        stack.advance(x, Past(1, length))
+        stack.advance(x, KVCache(1, length))
     return int(counter.get_flop_counts()["Global"][torch.ops.aten.bmm])
 
 

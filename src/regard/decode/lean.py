@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.attention import Memory, MultiHead
 from regard.decode.twin import twin
 from regard.kernels.step import QUERIES, WIDEST_HEAD, Norm, attend_step, linear_step, norm_step, usable
-from regard.layers.past import Sight
+from regard.layers.kv_cache import AttentionPlan
 from regard.layers.transformer import ACTIVATIONS, Block
 from regard.mask import EVERYTHING, Mask
 from regard.scores import Dot, ScaledDot
@@ -57,28 +57,22 @@ class Lean:
     def __call__(
         self,
         x: Tensor,
-        sight: Sight,
-        past: Memory | None = None,
+        plan: AttentionPlan,
+        cache: Memory | None = None,
         source: Memory | None = None,
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
         block, (sentences, queries, width) = self._block, x.shape
         few = queries <= QUERIES and sentences * queries <= MOST and not torch.is_grad_enabled()
-        if (
-            past is None
-            or sight.slots is None
-            or sight.q_at is None
-            or sight.k_at is None
-            or not (few and sight.single)
-        ):
-            return Block.forward(block, x, sight, past, source, source_mask)
+        if cache is None or plan.slots is None or plan.q_at is None or plan.k_at is None or not (few and plan.single):
+            return Block.forward(block, x, plan, cache, source, source_mask)
         rows = x.reshape(-1, width)  # (B·K, W)
         qkv, inner = block.attention.qkv, block.attention.inner
         asked = self._linear(rows, qkv.weight, qkv.bias, block.attention_norm)
-        table = sight.mask.table(sight.q_at, sight.k_at, 4)
-        slots, scale = past.first(sight.k_at.shape[-1]), _scale(block.attention)
+        table = plan.mask.table(plan.q_at, plan.k_at, 4)
+        slots, scale = cache.first(plan.k_at.shape[-1]), _scale(block.attention)
         q, new = asked[:, :inner], asked[:, inner:]
-        read = attend_step(q, slots.keys, slots.values, queries, scale, table, new, sight.slots)
+        read = attend_step(q, slots.keys, slots.values, queries, scale, table, new, plan.slots)
         rows = self._join(rows, block.attention.out, read, block.attention_norm)
         if block.cross is not None:
             assert source is not None
@@ -86,7 +80,7 @@ class Lean:
             read = self._cross(block.cross, block.cross_norm, rows, queries, source, source.seen_through(source_mask))
             rows = self._join(rows, block.cross.out, read, block.cross_norm)
         rows = self._join(rows, block.feed.down, self._feed(rows), block.feed_norm)
-        return rows.view_as(x), past
+        return rows.view_as(x), cache
 
     def _cross(
         self, part: MultiHead, norm: nn.Module, rows: Tensor, queries: int, source: Memory, mask: Mask

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Memory, MultiHead
-from regard.layers.past import Sight
+from regard.layers.kv_cache import AttentionPlan
 from regard.layers.transformer import Block
 from regard.mask import EVERYTHING, Mask
 from regard.scores import Dot, Score
@@ -68,7 +68,7 @@ class Call:
     name: str
     block: Block
     x: Tensor  # (B, T, width)
-    sight: Sight
+    plan: AttentionPlan
     past: Memory | None
     source: Memory | None
     source_mask: Mask
@@ -82,8 +82,8 @@ def watched(model: nn.Module) -> Iterator[list[Call]]:
 
     def seen(name: str, block: Block) -> torch.utils.hooks.RemovableHandle:
         def hook(_: nn.Module, given: tuple[Any, ...], gave: tuple[Tensor, Memory | None]) -> None:
-            x, sight, past, source, source_mask = (*given, *DEFAULTS[len(given) - 2 :])
-            calls.append(Call(name, block, x, sight, past, source, source_mask, gave[0]))
+            x, plan, past, source, source_mask = (*given, *DEFAULTS[len(given) - 2 :])
+            calls.append(Call(name, block, x, plan, past, source, source_mask, gave[0]))
 
         return block.register_forward_hook(hook)
 
@@ -116,12 +116,12 @@ class Worked:
 
 def by_hand(call: Call) -> Worked:
     """Works a call out again from the block's matrices, in double precision at best. Only the first text of a batch."""
-    block, x, sight = call.block, call.x[:1], call.sight
+    block, x, plan = call.block, call.x[:1], call.plan
     states = block.attention_norm(x) if block.pre else x
     query, new = block.attention.project(states)
-    memory, _ = sight.join(_first(call.past), new)
-    q_at, k_at = sight.places(x.shape[1], x.device)
-    heads = _heads(block.attention, query, memory, sight.mask, q_at, k_at)
+    memory, _ = plan.join(_first(call.past), new)
+    q_at, k_at = plan.places(x.shape[1], x.device)
+    heads = _heads(block.attention, query, memory, plan.mask, q_at, k_at)
     joined = torch.cat([torch.stack([one.output for one in head]) for head in heads], dim=-1)  # (T, H·D)
     projected = block.attention.out(joined)
     added = x[0] + projected if block.residual else projected

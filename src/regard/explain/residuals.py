@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.explain.positions import BACK, RATE, ROWS, SYMBOLS, recall
 from regard.explain.small import IGNORED, Experiment, Reader, learn
-from regard.layers.past import Sight
+from regard.layers.kv_cache import AttentionPlan
 from regard.layers.positions import sinusoids
 from regard.layers.transformer import Shape
 from regard.record import record
@@ -31,7 +31,7 @@ class Layered(Reader):
         at = torch.arange(tokens.shape[1])
         given = [self.embedding(tokens, at[None])]
         for number, block in enumerate(self.stack.layers, 1):
-            states, _ = block(given[-1], Sight())
+            states, _ = block(given[-1], AttentionPlan())
             last = number == len(self.stack.layers)
             given.append(states + sinusoids(at, states.shape[-1]) if self.timing and not last else states)
         return given

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 from regard.attention import Attention, Memory, MultiHead
 from regard.errors import UserError, nearest
-from regard.layers.past import Past, Sight
+from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
-from regard.layers.segments import Segments
+from regard.layers.segment_memory import SegmentMemory
 from regard.mask import EVERYTHING, Mask
 from regard.scores import UNFIT_FOR_ITSELF, Relative, Score, build_score, check_score
 
@@ -161,15 +161,15 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        sight: Sight,
-        past: Memory | None = None,
+        plan: AttentionPlan,
+        cache: Memory | None = None,
         source: Memory | None = None,
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
         """(B, T, width) → the same, and what the layer keeps of its text."""
         q, new = self.attention.project(self._before(x, self.attention_norm))
-        read, kept = sight.join(past, new)
-        y = self.attention.answer(q, read, sight.mask, sight.q_at, sight.k_at)
+        read, kept = plan.join(cache, new)
+        y = self.attention.answer(q, read, plan.mask, plan.q_at, plan.k_at)
         x = self._after(x, y, self.attention_norm)
         if self.cross is not None and self.cross_norm is not None:
             assert source is not None
@@ -210,7 +210,7 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor, real: Tensor | None = None, mask: Mask = EVERYTHING) -> Tensor:
         """A text read in both directions. (B, T, width) → (B, T, width)"""
-        sights = self._sights(Sight(mask if real is None else mask & Mask(keys=real)), x)
+        sights = self._plans(AttentionPlan(mask if real is None else mask & Mask(keys=real)), x)
         for number, block in enumerate(self.layers):
             x, _ = block(x, sights[number % len(sights)])
         return x if self.norm is None else self.norm(x)
@@ -218,43 +218,43 @@ class Stack(nn.Module):
     def advance(
         self,
         x: Tensor,
-        past: Past | Segments,
+        cache: KVCache | SegmentMemory,
         real: Tensor | None = None,
         sources: Sequence[Memory | None] = (),
         source_mask: Mask = EVERYTHING,
-    ) -> tuple[Tensor, Past | Segments]:
-        """A text read onward from its past: x (B, K·T, width) → the same, and the past with it."""
+    ) -> tuple[Tensor, KVCache | SegmentMemory]:
+        """A text read from its cache on: x (B, K·T, width) → the same, and the cache with the text in it."""
         layers = self.layers
         nothing = [None] * len(layers)
-        past, sight = past.room(x, real, self._slots)
-        sights, kept = self._sights(sight, x), []
-        for number, (block, memory, source) in enumerate(zip(layers, past.layers or nothing, sources or nothing)):
+        cache, plan = cache.room(x, real, self._slots)
+        sights, kept = self._plans(plan, x), []
+        for number, (block, memory, source) in enumerate(zip(layers, cache.layers or nothing, sources or nothing)):
             x, memory = block(x, sights[number % len(sights)], memory, source, source_mask)
             kept.append(memory)
-        return x if self.norm is None else self.norm(x), past.holding(kept)
+        return x if self.norm is None else self.norm(x), cache.holding(kept)
 
-    def remembering_zeros(self, rows: int, length: int) -> Segments:
+    def remembering_zeros(self, rows: int, length: int) -> SegmentMemory:
         """The memory of a text whose states were all zeros: what the layers make of those need not be."""
         x = self._zeros()
         slots = [block.attention.memory(block._before(x, block.attention_norm)) for block in self.layers]
         memories = (Memory(*(x.expand(rows, -1, length, -1) for x in (one.keys, one.values))) for one in slots)
-        return Segments(length, tuple(memories), held=length)
+        return SegmentMemory(length, tuple(memories), held=length)
 
-    def ready(self, past: Past | Segments, steps: int = 1) -> Past | Segments:
-        """The past with its cache made, if it has one: none of the steps to come will change its shape."""
-        return past.ready(self._slots, steps)
+    def ready(self, cache: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
+        """The cache with its slots made, if it has one: none of the steps to come will change its shape."""
+        return cache.ready(self._slots, steps)
 
     def read_source(self, states: Tensor) -> tuple[Memory, ...]:
         """What every layer's attention to the source will read, projected once."""
         memories = tuple(block.cross.memory(states) for block in self.layers if block.cross is not None)
         return memories if torch.is_grad_enabled() else tuple(one.packed() for one in memories)  # for a search's steps
 
-    def _sights(self, sight: Sight, x: Tensor) -> list[Sight]:
+    def _plans(self, plan: AttentionPlan, x: Tensor) -> list[AttentionPlan]:
         """What layers see, in turn, written out once for all of them."""
-        bias = None if self.bias is None else self.bias(*sight.places(x.shape[1], x.device))
+        bias = None if self.bias is None else self.bias(*plan.places(x.shape[1], x.device))
         if bias is not None and torch.is_autocast_enabled(x.device.type):  # or each layer would have to convert it
             bias = bias.to(torch.get_autocast_dtype(x.device.type))
-        return [sight.through(window).resolved(x.shape[1], x.device, bias) for window in self.windows]
+        return [plan.through(window).resolved(x.shape[1], x.device, bias) for window in self.windows]
 
     def _slots(self) -> list[Memory]:
         """One slot of each layer's memory, to make room for more like it."""

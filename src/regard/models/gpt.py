@@ -24,9 +24,9 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
-from regard.layers.past import Past
+from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
-from regard.layers.segments import Segments
+from regard.layers.segment_memory import SegmentMemory
 from regard.layers.start import start_weights
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
@@ -126,17 +126,21 @@ class Gpt(nn.Module):
         source_real: Tensor | None = None,
         rows: int | None = None,
         capacity: int | None = None,
-    ) -> Past | Segments:
+    ) -> KVCache | SegmentMemory:
         """The state before the first token, with room for ``capacity`` of them. Every decoder starts so."""
         if not self.config.memory:
-            return Past(rows or 1, check_capacity(capacity, self.config.context, self.config.longest))
+            return KVCache(rows or 1, check_capacity(capacity, self.config.context, self.config.longest))
         if not self.config.memory_zeros:
-            return Segments(self.config.memory)
+            return SegmentMemory(self.config.memory)
         return self.stack.remembering_zeros(rows or 1, self.config.memory)
 
     def advance(
-        self, tokens: Tensor, state: Past | Segments, real: Tensor | None = None, positions: Tensor | None = None
-    ) -> tuple[Tensor, Past | Segments]:
+        self,
+        tokens: Tensor,
+        state: KVCache | SegmentMemory,
+        real: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, KVCache | SegmentMemory]:
         """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may stand on either side."""
         check_length(tokens, self.config.longest)
         tokens = state.fold(tokens)
@@ -154,11 +158,11 @@ class Gpt(nn.Module):
         product = self.product(features)
         return F.linear(*product) if isinstance(product, Product) else product.log_probs()
 
-    def ready(self, state: Past | Segments, steps: int = 1) -> Past | Segments:
+    def ready(self, state: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
         """The state in the shape that it has in all the steps to come, so that they can be recorded."""
         return self.stack.ready(state, steps)
 
-    def step(self, tokens: Tensor, state: Past | Segments) -> tuple[Tensor, Past | Segments]:
+    def step(self, tokens: Tensor, state: KVCache | SegmentMemory) -> tuple[Tensor, KVCache | SegmentMemory]:
         features, state = self.advance(tokens[:, None], state)
         return self.readout(features[:, 0]), state
 

@@ -44,14 +44,14 @@ class LstmnConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class Remembered:
+class LstmnState:
     """Every state so far, to be read, and the summary that the last step made of them."""
 
     memory: Memory  # values are [h; c] of each token read; a slot for every token there may be, so that shapes stay
     used: Tensor  # 0-d, on the device: slots filled
     summary: Tensor  # (B, width): h̃ of the step before
 
-    def select(self, rows: Tensor) -> Remembered:
+    def select(self, rows: Tensor) -> LstmnState:
         return replace(self, memory=self.memory.select(rows), summary=self.summary[rows])
 
     def spare(self, count: int) -> int:
@@ -82,7 +82,7 @@ class Lstmn(nn.Module):
         source_real: Tensor | None = None,
         rows: int | None = None,
         capacity: int | None = None,
-    ) -> Remembered:
+    ) -> LstmnState:
         """The state before the first token, with room for ``capacity`` of them.
 
         Every decoder starts with these four arguments; the first two are for those that read a source.
@@ -90,9 +90,9 @@ class Lstmn(nn.Module):
         rows, width, like = rows or 1, self.config.width, self.readout_.weight
         slot = Memory(self.attention.score.keys(like.new_zeros(1, 1, width)), like.new_zeros(1, 1, 2 * width))
         used = torch.zeros((), dtype=torch.long, device=like.device)
-        return Remembered(slot.like(rows, capacity or self.config.context), used, like.new_zeros(rows, width))
+        return LstmnState(slot.like(rows, capacity or self.config.context), used, like.new_zeros(rows, width))
 
-    def advance(self, tokens: Tensor, state: Remembered, real: Tensor | None = None) -> tuple[Tensor, Remembered]:
+    def advance(self, tokens: Tensor, state: LstmnState, real: Tensor | None = None) -> tuple[Tensor, LstmnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them. Padding, False in ``real``, may stand
         anywhere: nothing looks at it, and the summary is carried past it."""
         memory, summary, features = state.memory, state.summary, []
@@ -112,7 +112,7 @@ class Lstmn(nn.Module):
             new = Memory(self.attention.score.keys(h.unsqueeze(1)), torch.cat([h, cell], -1).unsqueeze(1))
             memory = filled(memory, here, new)
             features.append(h)
-        return torch.stack(features, 1), Remembered(memory, state.used + tokens.shape[1], summary)
+        return torch.stack(features, 1), LstmnState(memory, state.used + tokens.shape[1], summary)
 
     def product(self, features: Tensor) -> Product:
         """What the logits are made of, before they are made."""
@@ -121,7 +121,7 @@ class Lstmn(nn.Module):
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))
 
-    def step(self, tokens: Tensor, state: Remembered) -> tuple[Tensor, Remembered]:
+    def step(self, tokens: Tensor, state: LstmnState) -> tuple[Tensor, LstmnState]:
         features, state = self.advance(tokens[:, None], state)
         return self.readout(features[:, 0]), state
 

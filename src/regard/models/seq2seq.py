@@ -68,7 +68,7 @@ class Seq2SeqConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class Carry:
+class RecurrentState:
     """The state of a recurrent decoder. Beams reorder what is a row's own and share the source's memory."""
 
     hidden: Tensor  # (B, layers, parts, width)
@@ -76,7 +76,7 @@ class Carry:
     context: Tensor | None = None  # (B, width): the fixed context, or what was attended to in the step before
     memory: Memory | None = None  # of B sentences; the rest has B·K rows when each of them has K beams
 
-    def select(self, rows: Tensor) -> Carry:
+    def select(self, rows: Tensor) -> RecurrentState:
         """Beams move within their sentences (``decode.State.select``), so what a sentence's beams share stays put."""
         context = None if self.context is None else self.context[rows]
         return replace(self, hidden=self.hidden[rows], context=context)
@@ -104,10 +104,10 @@ class Plain(nn.Module):
         inputs = config.embed + (config.width if self.every else 0)
         self.rnn = Recurrent(config.cell, inputs, config.width, config.layers, dropout=config.dropout)
 
-    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
-        return Carry(hidden, _nothing(hidden), context=last if self.every else None)
+    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
+        return RecurrentState(hidden, _nothing(hidden), context=last if self.every else None)
 
-    def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+    def advance(self, x: Tensor, carry: RecurrentState) -> tuple[Tensor, RecurrentState]:
         if carry.context is not None:
             x = torch.cat([x, carry.context[:, None].expand(-1, x.shape[1], -1)], -1)
         features, hidden = self.rnn.advance(x, carry.hidden)
@@ -125,10 +125,10 @@ class Bahdanau(nn.Module):
         self.attention = Attention(_score(config))
         self.out = nn.Linear(2 * config.width + config.embed, config.width)
 
-    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
-        return Carry(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
+    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
+        return RecurrentState(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
 
-    def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+    def advance(self, x: Tensor, carry: RecurrentState) -> tuple[Tensor, RecurrentState]:
         loop, at = Unrolled(self.rnn, x), carry.positions(x)
         hidden, outputs, contexts = carry.hidden, [], []
         for t in range(x.shape[1]):
@@ -151,10 +151,10 @@ class Luong(nn.Module):
         self.attention = Attention(_score(config))
         self.out = nn.Linear(2 * config.width, config.width)
 
-    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
-        return Carry(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
+    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
+        return RecurrentState(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
 
-    def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+    def advance(self, x: Tensor, carry: RecurrentState) -> tuple[Tensor, RecurrentState]:
         outputs, hidden = self.rnn.advance(x, carry.hidden)
         contexts = carry.read(self.attention, outputs, carry.positions(x))
         features = torch.tanh(self.out(torch.cat([contexts, outputs], -1)))
@@ -172,12 +172,12 @@ class LuongFeeding(nn.Module):
         self.attention = Attention(_score(config))
         self.out = nn.Linear(2 * config.width, config.width)
 
-    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> Carry:
-        return Carry(
+    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
+        return RecurrentState(
             hidden, _nothing(hidden), context=torch.zeros_like(last), memory=self.attention.memory(states, real)
         )
 
-    def advance(self, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+    def advance(self, x: Tensor, carry: RecurrentState) -> tuple[Tensor, RecurrentState]:
         assert carry.context is not None
         loop, at = Unrolled(self.rnn, x), carry.positions(x)
         out = Stepwise(self.out.weight, self.out.bias.expand(x.shape[1], x.shape[0], -1))
@@ -220,9 +220,9 @@ class Seq2Seq(nn.Module):
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
-    ) -> Carry:
+    ) -> RecurrentState:
         """Reads the source (B, Ts): the state before the first target token. Every decoder starts with these four
-        arguments; `rows` and `capacity` are for those without a source or with a past that grows.
+        arguments; `rows` and `capacity` are for those without a source or with a cache that grows.
 
         Padding may stand anywhere. It is moved behind what is real, so that position j of the memory is a row's j-th
         token: scores and windows that depend on positions then see no padding either.
@@ -239,7 +239,7 @@ class Seq2Seq(nn.Module):
         hidden = torch.tanh(self.bridge(last[:, -1])).unflatten(-1, (rnn.layers, rnn.parts, rnn.width))
         return self.decoder.start(hidden, states, last[:, -1], source_real)
 
-    def advance(self, tokens: Tensor, state: Carry) -> tuple[Tensor, Carry]:
+    def advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Reads target tokens (B, T) onward from a state: features (B, T, width) and the state after them."""
         return self.decoder.advance(self._drop(self.target_embedding(tokens)), state)
 
@@ -250,7 +250,7 @@ class Seq2Seq(nn.Module):
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))
 
-    def step(self, tokens: Tensor, state: Carry) -> tuple[Tensor, Carry]:
+    def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         features, state = self.advance(tokens[:, None], state)
         return self.readout(features[:, 0]), state
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from regard.attention import Memory
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
-from regard.layers.past import Past
+from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
 from regard.layers.start import start_weights
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
@@ -70,15 +70,15 @@ class TransformerConfig(Shape):
 
 
 @dataclass(frozen=True, eq=False)
-class Spoken:
+class DecoderState:
     """The state of the decoder: what it has said, and the source, projected once for every layer."""
 
-    past: Past
+    cache: KVCache
     sources: tuple[Memory, ...]
     mask: Mask
 
-    def select(self, rows: Tensor) -> Spoken:
-        return replace(self, past=self.past.select(rows))
+    def select(self, rows: Tensor) -> DecoderState:
+        return replace(self, cache=self.cache.select(rows))
 
 
 class Transformer(nn.Module):
@@ -112,7 +112,7 @@ class Transformer(nn.Module):
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
-    ) -> Spoken:
+    ) -> DecoderState:
         """Reads the source (B, Ts): the state before the first target token, with room for ``capacity`` of them."""
         states = self.encode(source, source_real)
         mask = EVERYTHING
@@ -120,19 +120,19 @@ class Transformer(nn.Module):
             at = torch.arange(source.shape[1], device=source.device)
             mask = Mask(keys=source_real).resolved(at[:1], at, 4)
         room = check_capacity(capacity, self.config.context, self.config.longest)
-        return Spoken(Past(len(source), room), self.decoder.read_source(states), mask)
+        return DecoderState(KVCache(len(source), room), self.decoder.read_source(states), mask)
 
     def advance(
-        self, tokens: Tensor, state: Spoken, real: Tensor | None = None, positions: Tensor | None = None
-    ) -> tuple[Tensor, Spoken]:
+        self, tokens: Tensor, state: DecoderState, real: Tensor | None = None, positions: Tensor | None = None
+    ) -> tuple[Tensor, DecoderState]:
         """Reads target tokens (R, T) onward from a state: features (R, T, width) and the state after them."""
         check_length(tokens, self.config.longest)
-        past = state.past
-        tokens = past.fold(tokens)
-        x = self.embedding(tokens, past.positions(tokens, real) if positions is None else positions)
-        features, after = self.decoder.advance(x, past, real, state.sources, state.mask)
-        assert isinstance(after, Past)
-        return after.unfold(features), replace(state, past=after)
+        cache = state.cache
+        tokens = cache.fold(tokens)
+        x = self.embedding(tokens, cache.positions(tokens, real) if positions is None else positions)
+        features, after = self.decoder.advance(x, cache, real, state.sources, state.mask)
+        assert isinstance(after, KVCache)
+        return after.unfold(features), replace(state, cache=after)
 
     def product(self, features: Tensor) -> Product:
         """The readout, its product not yet made."""
@@ -144,13 +144,13 @@ class Transformer(nn.Module):
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))
 
-    def ready(self, state: Spoken, steps: int = 1) -> Spoken:
+    def ready(self, state: DecoderState, steps: int = 1) -> DecoderState:
         """The state in the shape that it has in all the steps to come, so that they can be recorded."""
-        past = self.decoder.ready(state.past, steps)
-        assert isinstance(past, Past)
-        return replace(state, past=past)
+        cache = self.decoder.ready(state.cache, steps)
+        assert isinstance(cache, KVCache)
+        return replace(state, cache=cache)
 
-    def step(self, tokens: Tensor, state: Spoken) -> tuple[Tensor, Spoken]:
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         features, state = self.advance(tokens[:, None], state)
         return self.readout(features[:, 0]), state
 

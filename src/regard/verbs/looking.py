@@ -13,7 +13,7 @@ from regard.data.batches import Pair, collate
 from regard.decode.state import NEVER
 from regard.errors import UserError, nearest
 from regard.models import Bert, Gpt, Structured, Transformer
-from regard.models.seq2seq import Carry
+from regard.models.seq2seq import RecurrentState
 from regard.objectives.judged import Speaker
 from regard.record import Axes, Tape, attentions, record, silenced
 from regard.verbs.forced import frame_of, spoken
@@ -157,7 +157,7 @@ def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Atte
             contexts.clear()
             features, state = module.advance(some, state)
             logits = module.readout(features)[0].float()  # (T, V)
-            carried = state.hidden[0, -1] if isinstance(state, Carry) else features[0]  # (T, W)
+            carried = state.hidden[0, -1] if isinstance(state, RecurrentState) else features[0]  # (T, W)
             for at, (scores, carry) in enumerate(zip(logits, carried.float().cpu())):
                 context = contexts[-1][at] if contexts else None
                 (piece,) = model.target_tokenizer.pieces([said := next(says)])

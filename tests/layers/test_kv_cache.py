@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.layers.past import Past
+from regard.layers.kv_cache import KVCache
 from regard.models import GptConfig, TransformerConfig
 from regard.record import record
 
@@ -31,7 +31,7 @@ def built(kind: str) -> Any:
 
 def afresh(model: Any, texts: Tensor) -> Tensor:
     """The last logits of texts that are read whole, each by itself: the definition."""
-    past = Past(len(texts), texts.shape[1])
+    past = KVCache(len(texts), texts.shape[1])
     return model.readout(model.advance(texts, past)[0][:, -1])
 
 
@@ -115,7 +115,7 @@ def test_padding_may_be_read_again_and_again(kind: str, ready: bool) -> None:
         features, state = model.advance(tokens, state, None if left is None else real)
         read = [first + size for first, size in zip(read, sizes)]
         for row, (text, size) in enumerate(zip(texts, sizes)):
-            whole, _ = model.advance(text[None, : read[row]], Past(1, read[row]))
+            whole, _ = model.advance(text[None, : read[row]], KVCache(1, read[row]))
             torch.testing.assert_close(features[row][real[row]], whole[0, -size:], atol=1e-9, rtol=0.0)
 
 
@@ -129,7 +129,7 @@ def test_a_step_after_padding_is_recorded_as_without() -> None:
     seen = torch.cat([real, torch.ones(2, 1, dtype=torch.bool)], 1)
     for row, text in enumerate(texts):
         with record(model) as alone:
-            model.advance(torch.cat([text, torch.tensor([row + 1])])[None], Past(1, len(text) + 1))
+            model.advance(torch.cat([text, torch.tensor([row + 1])])[None], KVCache(1, len(text) + 1))
         for name in tape:
             weights = tape[name][row, ..., -1, : seen.shape[1]]  # (H, Tk)
             torch.testing.assert_close(weights[:, seen[row]], alone[name][0, :, -1], atol=1e-9, rtol=0.0)

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from regard.attention import Memory
 from regard.errors import UserError
-from regard.layers.past import Sight, Slots, check_rows
+from regard.layers.kv_cache import AttentionPlan, Slots, check_rows
 from regard.mask import CAUSAL
 
 
 @dataclass(frozen=True, eq=False)
-class Segments:
+class SegmentMemory:
     """The memory of Transformer-XL (Dai et al. 2019, §3.2): the last ``length`` tokens before this segment.
 
     No gradient goes into it. All tokens of one reading are a segment: each sees the memory, and the segment up to
@@ -37,32 +37,32 @@ class Segments:
     def positions(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         return torch.arange(tokens.shape[1], device=tokens.device)[None]
 
-    def ready(self, slots: Slots, steps: int = 1) -> Segments:
+    def ready(self, slots: Slots, steps: int = 1) -> SegmentMemory:
         return self  # it grows until it is full, and no slots are made beforehand
 
-    def room(self, x: Tensor, real: Tensor | None, slots: Slots) -> tuple[Segments, Sight]:
+    def room(self, x: Tensor, real: Tensor | None, slots: Slots) -> tuple[SegmentMemory, AttentionPlan]:
         if real is not None:
             raise UserError("real: Transformer-XL's memory has no place for padding; read texts of one length together")
         at = torch.arange(self.held + x.shape[1], device=x.device)
-        past = replace(self, held=min(len(at), self.length))
-        return past, Rolling(CAUSAL, at[self.held :], at, length=self.length)
+        cache = replace(self, held=min(len(at), self.length))
+        return cache, SegmentPlan(CAUSAL, at[self.held :], at, length=self.length)
 
-    def holding(self, layers: Sequence[Memory | None]) -> Segments:
+    def holding(self, layers: Sequence[Memory | None]) -> SegmentMemory:
         return replace(self, layers=tuple(one for one in layers if one is not None))
 
-    def select(self, rows: Tensor) -> Segments:
+    def select(self, rows: Tensor) -> SegmentMemory:
         return replace(self, layers=tuple(one.select(rows) for one in self.layers))
 
 
 @dataclass(frozen=True, eq=False)
-class Rolling(Sight):
+class SegmentPlan(AttentionPlan):
     """Joins a segment to the memory before it, and keeps the last ``length`` of both."""
 
     length: int = 0
 
-    def join(self, past: Memory | None, new: Memory) -> tuple[Memory, Memory | None]:
-        if past is not None:
-            new = Memory(_after(past.keys, new.keys), _after(past.values, new.values))
+    def join(self, cache: Memory | None, new: Memory) -> tuple[Memory, Memory | None]:
+        if cache is not None:
+            new = Memory(_after(cache.keys, new.keys), _after(cache.values, new.values))
         return new, Memory(self._last(new.keys), self._last(new.values))
 
     def _last(self, x: Tensor) -> Tensor:
@@ -71,5 +71,5 @@ class Rolling(Sight):
         return kept if torch.is_grad_enabled() else kept.contiguous()
 
 
-def _after(past: Tensor, new: Tensor) -> Tensor:
-    return torch.cat([past.to(new.dtype), new], -2)  # the past may have been made before autocast began
+def _after(cache: Tensor, new: Tensor) -> Tensor:
+    return torch.cat([cache.to(new.dtype), new], -2)  # the cache may have been made before autocast began

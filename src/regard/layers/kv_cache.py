@@ -1,9 +1,9 @@
-"""What a stack of causal layers has read: who sees which of it, and where new tokens go.
+"""The KV cache of a stack of causal layers: the keys and values of what was read, and who may look at which of them.
 
-``Past`` is a preallocated cache; where nothing can follow what is read (training) it keeps nothing and costs nothing.
-Its slots belong to a *sentence*: the K hypotheses of a beam write side by side into the same slots, and a table of
-lineage says which slots each of them descends from. When beams are reordered only that table moves; no key is ever
-copied. ``Segments`` (regard.layers.segments), the memory of Transformer-XL, has the same interface.
+``KVCache`` is preallocated. In training nothing follows what is read, so it stores nothing and costs nothing. Its slots
+belong to a *sentence*: the K hypotheses of a beam write into the same slots, and a table of lineage says which slots
+each of them descends from. Reordering the beams changes that table only; no key is ever copied. ``SegmentMemory``
+(regard.layers.segment_memory), the memory of Transformer-XL, has the same interface.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Slots = Callable[[], Sequence[Memory]]  # one slot of each layer's memory, to ma
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class AttentionPlan:
     """Where queries and keys stand and who may look at whom: worked out once, the same for every layer."""
 
     mask: Mask = EVERYTHING
@@ -34,18 +34,18 @@ class Sight:
     slots: Tensor | None = None  # (Tq,) where the new keys are kept; None: nowhere
     single: bool = False  # of what is new, every query sees itself alone: it is one token of each hypothesis
 
-    def join(self, past: Memory | None, new: Memory) -> tuple[Memory, Memory | None]:
-        """What a layer reads, and what it keeps, of its past and of the new tokens."""
-        if past is None or self.slots is None:
-            return new, past
-        kept = past.write_at(self.slots, new)
+    def join(self, cache: Memory | None, new: Memory) -> tuple[Memory, Memory | None]:
+        """What a layer reads, and what it keeps, of its cache and of the new tokens."""
+        if cache is None or self.slots is None:
+            return new, cache
+        kept = cache.write_at(self.slots, new)
         return new if self.k_at is None else kept.first(self.k_at.shape[-1]), kept
 
-    def through(self, window: int) -> Sight:
+    def through(self, window: int) -> AttentionPlan:
         """The same, seeing no further than a window (0: as far as ever)."""
         return self if window == 0 else replace(self, mask=self.mask & Mask(window=window))
 
-    def resolved(self, queries: int, device: torch.device, bias: Tensor | None = None) -> Sight:
+    def resolved(self, queries: int, device: torch.device, bias: Tensor | None = None) -> AttentionPlan:
         """The mask written out for all layers, with what they prefer."""
         if bias is not None:
             mask = self.mask & Mask(bias=bias, sighted=True)
@@ -65,7 +65,7 @@ class Sight:
 
 
 @dataclass(frozen=True, eq=False)
-class Past:
+class KVCache:
     """The cache of a stack. A token's slot is where it is kept; its position is how many were read before it."""
 
     sentences: int  # B
@@ -85,7 +85,7 @@ class Past:
         return None if self.real is None else (~self.real).sum(1, keepdim=True)
 
     def fold(self, tokens: Tensor) -> Tensor:
-        """(B·K, T) → (B, K·T): the hypotheses of a sentence are more queries of its one past."""
+        """(B·K, T) → (B, K·T): the hypotheses of a sentence are more queries of its one cache."""
         check_rows(tokens, self.sentences * self.beams)
         return tokens.reshape(self.sentences, -1)
 
@@ -103,33 +103,33 @@ class Past:
         padding = self.padding
         return at if padding is None else (at - padding).clamp(min=0)
 
-    def ready(self, slots: Slots, steps: int = 1) -> Past:
-        """A past whose shape no longer changes, even by the first token: what recorded steps need.
+    def ready(self, slots: Slots, steps: int = 1) -> KVCache:
+        """A cache whose shape no longer changes, even by the first token: what captured steps need.
 
         There must be room for all of them: no recorded step can say that it is one too many.
         """
-        past = self._allocated(slots()) if self.fresh and not self.layers else self
-        used = 0 if self.fresh or past.used is None else int(past.used)  # waits for a GPU, once
-        if past.at is None or used + steps * past.beams > past.at.shape[-1]:
+        cache = self._allocated(slots()) if self.fresh and not self.layers else self
+        used = 0 if self.fresh or cache.used is None else int(cache.used)  # waits for a GPU, once
+        if cache.at is None or used + steps * cache.beams > cache.at.shape[-1]:
             raise UserError(_full(self.capacity))
-        return replace(past, fresh=False)
+        return replace(cache, fresh=False)
 
-    def room(self, x: Tensor, real: Tensor | None, slots: Slots) -> tuple[Past, Sight]:
-        """Makes room for more tokens, x (B, K·T, W): the past that counts them, and how they see it."""
-        past = self
+    def room(self, x: Tensor, real: Tensor | None, slots: Slots) -> tuple[KVCache, AttentionPlan]:
+        """Makes room for more tokens, x (B, K·T, W): the cache that counts them, and how they see it."""
+        cache = self
         if self.fresh and not self.layers and (self.beams > 1 or x.shape[1] < self.capacity):
-            past = self._allocated(slots())
+            cache = self._allocated(slots())
         if not self.fresh or self.beams > 1:
-            return past._on(x, real)
+            return cache._on(x, real)
         # Nothing to see but each other: no cache is read, and where nothing can follow none is made.
-        sight = Sight(CAUSAL if real is None else CAUSAL & Mask(keys=real))
-        if not past.layers:
-            return replace(past, fresh=False), sight
-        past, on = past._on(x, real)
-        return past, replace(sight, slots=on.slots)
+        plan = AttentionPlan(CAUSAL if real is None else CAUSAL & Mask(keys=real))
+        if not cache.layers:
+            return replace(cache, fresh=False), plan
+        cache, on = cache._on(x, real)
+        return cache, replace(plan, slots=on.slots)
 
-    def _allocated(self, slots: Sequence[Memory]) -> Past:
-        """The past with an empty cache, of slots like these, one for each layer."""
+    def _allocated(self, slots: Sequence[Memory]) -> KVCache:
+        """The cache with empty slots like these, one for each layer."""
         size, device = self.capacity * self.beams, slots[0].keys.device
         seen = torch.zeros(self.sentences, self.beams, size, dtype=torch.bool, device=device)
         return replace(
@@ -141,7 +141,7 @@ class Past:
             seen=seen if self.beams > 1 else None,
         )
 
-    def _on(self, x: Tensor, real: Tensor | None) -> tuple[Past, Sight]:
+    def _on(self, x: Tensor, real: Tensor | None) -> tuple[KVCache, AttentionPlan]:
         """Tokens that see a cache."""
         if self.read is None or self.used is None or self.at is None:
             raise UserError(_full(self.capacity))  # all of it was read at once, and no cache was made
@@ -170,8 +170,8 @@ class Past:
         if kept is not None:
             mask = mask & Mask(keys=kept[:, :reach])
         counted = replace(self, read=self.read + length, used=self.used + count, at=at, fresh=False)
-        past = replace(counted, seen=seen, real=kept)
-        return past, Sight(mask, q_at, k_at[..., :reach], slots, length == 1)
+        cache = replace(counted, seen=seen, real=kept)
+        return cache, AttentionPlan(mask, q_at, k_at[..., :reach], slots, length == 1)
 
     def _by_row(self, x: Tensor, real: Tensor | None, slots: Tensor) -> tuple[Tensor, Tensor]:
         """The positions (B, 1, 1, S) of slots where padding was read: as they are kept, and as new queries see them.
@@ -202,13 +202,13 @@ class Past:
             raise UserError(_full(self.capacity))
         return reach
 
-    def holding(self, layers: Sequence[Memory | None]) -> Past:
-        """The past with what each layer has kept."""
+    def holding(self, layers: Sequence[Memory | None]) -> KVCache:
+        """The cache with what each layer has kept."""
         kept = tuple(one for one in layers if one is not None)
         return replace(self, layers=kept) if kept else self
 
-    def select(self, rows: Tensor) -> Past:
-        """The past after hypotheses have moved within their sentences: only who sees what changes."""
+    def select(self, rows: Tensor) -> KVCache:
+        """The cache after hypotheses have moved within their sentences: only who sees what changes."""
         beams = len(rows) // self.sentences
         if beams == self.beams == 1:
             return self
@@ -223,7 +223,7 @@ class Past:
         assert wide.at is not None
         return replace(wide, seen=torch.nn.functional.pad(seen, (0, wide.at.shape[-1] - seen.shape[2])))
 
-    def _widened(self, beams: int) -> Past:
+    def _widened(self, beams: int) -> KVCache:
         """Slots for more hypotheses. Happens once, where a beam starts after a prompt."""
         assert self.at is not None
         slots = self.capacity * beams

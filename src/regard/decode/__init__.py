@@ -1,15 +1,15 @@
 """Decoding: one `stream` and one `beam` for every model that can take a step."""
 
 from regard.decode.beam import Hypotheses, beam, check_penalty, check_size
+from regard.decode.cuda_graph import CapturedDecoder
 from regard.decode.packed import Packed, packable
-from regard.decode.replay import Captured
 from regard.decode.sample import Pick, Sampler, collect, greedy, stream
 from regard.decode.state import PAD, Advancing, Decoder, State
 
 __all__ = [
     "PAD",
     "Advancing",
-    "Captured",
+    "CapturedDecoder",
     "Decoder",
     "Hypotheses",
     "Packed",

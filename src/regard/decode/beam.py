@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.decode.replay import taking
+from regard.decode.cuda_graph import step_runner
 from regard.decode.state import NEVER, PAD, Decoder, Late, S
 from regard.errors import UserError
 from regard.kernels.ranking import likeliest
@@ -68,9 +68,9 @@ def beam(
     """
     nbest = size if nbest is None else nbest
     _check(size, limit, stop, penalty, nbest, forbid)
-    steps = taking(decoder)
+    steps = step_runner(decoder)
     turn = Turn(steps.plain, size, limit, stop, penalty, forbid)
-    take: Callable[[Carried[S]], tuple[Carried[S], Outcome]] = steps.replayed(turn, turn)
+    take: Callable[[Carried[S]], tuple[Carried[S], Outcome]] = steps.captured(turn, turn)
     sentence = torch.arange(len(prompt), device=prompt.device)
     # R = B * size rows, those of a sentence side by side.
     state = steps.ready(state.select(sentence.repeat_interleave(size)), limit)
@@ -99,7 +99,7 @@ Outcome = tuple[Ranked, Ranked, Tensor]  # the beginnings in the beam, the sente
 
 @dataclass(frozen=True)
 class Turn:
-    """One step of the search, a function of what it carries alone: on a GPU it is recorded and replayed whole."""
+    """One step of the search, a function of what it carries alone: on a GPU it is captured whole."""
 
     decoder: Any
     size: int

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.decode.replay import taking
+from regard.decode.cuda_graph import step_runner
 from regard.decode.state import NEVER, PAD, Advancing, Decoder, Late, S
 from regard.errors import UserError
 from regard.kernels.ranking import likeliest
@@ -100,8 +100,8 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
         for read in before:
             _, state = decoder.step(read, state)
 
-    # Sampling draws from a generator, which a recording would have to know of: there only the model's step is recorded.
-    steps, whole = taking(decoder), pick is greedy
+    # Sampling draws from a generator, which a CUDA graph cannot follow: only the model's step is captured.
+    steps, whole = step_runner(decoder), pick is greedy
     inner = steps.plain if whole else decoder
 
     def say(carry: tuple[Tensor, Tensor, S]) -> tuple[tuple[Tensor, Tensor, S], Tensor]:
@@ -111,7 +111,7 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
         done = done | (tokens == stop)
         return (tokens, done, state), done.all()
 
-    take = steps.replayed(("stream", stop), say) if whole else say
+    take = steps.captured(("stream", stop), say) if whole else say
     carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), steps.ready(state, limit)
     late = Late(tokens.device)
     for _ in range(limit):

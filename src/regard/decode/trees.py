@@ -37,7 +37,7 @@ def with_tensors(tree: T, values: Iterator[Tensor]) -> T:
 
 
 def outline(tree: Any) -> object:
-    """What must be the same for a recording to serve: shapes, types, and whatever is no tensor."""
+    """What must be the same for a captured graph to be usable: shapes, types, and whatever is no tensor."""
     if isinstance(tree, Tensor):
         return tree.shape, tree.dtype, tree.device
     if isinstance(tree, (tuple, list)):

@@ -106,7 +106,7 @@ class KVCache:
     def ready(self, slots: Slots, steps: int = 1) -> KVCache:
         """A cache whose shape no longer changes, even by the first token: what captured steps need.
 
-        There must be room for all of them: no recorded step can say that it is one too many.
+        There must be room for all of them: no captured step can say that it is one too many.
         """
         cache = self._allocated(slots()) if self.fresh and not self.layers else self
         used = 0 if self.fresh or cache.used is None else int(cache.used)  # waits for a GPU, once
@@ -191,7 +191,7 @@ class KVCache:
     def _reach(self, count: int) -> int:
         """How many slots are read where ``count`` more are filled.
 
-        A GPU is not asked how many there are: it reads all of them, in steps of one shape that can be recorded. A CPU
+        A GPU is not asked how many there are: it reads all of them, in steps of one shape that can be captured. A CPU
         knows, and reads no more.
         """
         assert self.used is not None

@@ -67,7 +67,7 @@ class SegmentPlan(AttentionPlan):
 
     def _last(self, x: Tensor) -> Tensor:
         kept = x[..., max(x.shape[-2] - self.length, 0) :, :].detach()
-        # A search steps on from here, and a step is recorded for one layout of what it is given.
+        # A search steps on from here, and a step is captured for one layout of what it is given.
         return kept if torch.is_grad_enabled() else kept.contiguous()
 
 

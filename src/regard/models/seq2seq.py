@@ -72,7 +72,7 @@ class RecurrentState:
     """The state of a recurrent decoder. Beams reorder what is a row's own and share the source's memory."""
 
     hidden: Tensor  # (B, layers, parts, width)
-    at: Tensor  # 0-d, tokens read so far: on the device, so that a step can be recorded
+    at: Tensor  # 0-d, tokens read so far: on the device, so that a step can be captured
     context: Tensor | None = None  # (B, width): the fixed context, or what was attended to in the step before
     memory: Memory | None = None  # of B sentences; the rest has B·K rows when each of them has K beams
 

@@ -145,7 +145,7 @@ class Transformer(nn.Module):
         return F.linear(*self.product(features))
 
     def ready(self, state: DecoderState, steps: int = 1) -> DecoderState:
-        """The state in the shape that it has in all the steps to come, so that they can be recorded."""
+        """The state in the shape that it has in all the steps to come, so that they can be captured."""
         cache = self.decoder.ready(state.cache, steps)
         assert isinstance(cache, KVCache)
         return replace(state, cache=cache)

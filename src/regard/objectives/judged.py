@@ -65,7 +65,7 @@ class Objective(Protocol):
 
     @property
     def capturable(self) -> bool:
-        """Whether the same kernels run at every step, so that a GPU may record them once and replay them."""
+        """Whether the same kernels run at every step, so that they can be captured as a CUDA graph."""
         ...
 
     def modules(self, model: Any) -> nn.Module | None:

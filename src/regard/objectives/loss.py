@@ -30,16 +30,16 @@ def _by_clusters(said: Clustered, targets: Tensor) -> Tensor:
     """The same by an adaptive softmax (Grave et al. 2017): −log p(cluster) − log p(target | cluster).
 
     A cluster of rare tokens is asked only about the positions that mean one of them. Which those are is read back from
-    the device; while a GPU records a graph it cannot be, and all are asked.
+    the device; while a CUDA graph is captured it cannot be, and all are asked.
     """
     frequent = start = len(said.frequent.weight)
     choice, terms = targets, []
-    recording = targets.is_cuda and torch.cuda.is_current_stream_capturing()
+    capturing = targets.is_cuda and torch.cuda.is_current_stream_capturing()
     for number, (x, weight, bias) in enumerate(said.rare):
         inside = (targets >= start) & (targets < start + len(weight))
         choice = torch.where(inside, frequent + number, choice)
         some, meant = x.flatten(0, -2), torch.where(inside, targets - start, IGNORED)
-        if not recording:
+        if not capturing:
             some, meant = some[inside], meant[inside]
         terms.append(linear_cross_entropy(some, weight, bias, meant))
         start += len(weight)

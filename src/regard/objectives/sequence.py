@@ -43,7 +43,7 @@ class TeacherForcing:
 
     @property
     def capturable(self) -> bool:
-        """A chance that moves would be frozen into a recording."""
+        """A probability that changes would be frozen into a captured graph."""
         return self.schedule == "constant"
 
     def count(self, batch: Batch) -> dict[str, int]:

@@ -28,7 +28,7 @@ class Plan:
     seed: int = 1  # of the first weights, the order of the examples and the dropout
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     precision: Literal["auto", "float32", "bf16"] = "auto"  # of matrix products; auto: bf16 on a GPU
-    capture: bool = True  # record each shape of batch as one CUDA graph; means nothing on a CPU
+    capture: bool = True  # capture each shape of batch as one CUDA graph; means nothing on a CPU
     compile: bool = False  # compile the blocks of a Transformer; other models have none
     threads: int = 0  # of the CPU; 0: as many as torch likes
     log: int = 10  # report every so many steps

@@ -1,7 +1,7 @@
 """CUDA graphs: the hundreds of small kernels of a recurrent step, launched as one.
 
 A step of an RNN is bound by the CPU that launches its kernels. Batches come in few shapes, so forward and backward of
-each shape are recorded once and replayed from then on; only the contents of the buffers change.
+each shape are captured once and replayed from then on; only the contents of the buffers change.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ Work = Callable[[Batch, int, Tensor], Tensor]
 
 Kind = tuple[torch.Size | None, ...]
 
-WARMUPS = 3  # runs before the recording, in which kernels are chosen and buffers made
+WARMUPS = 3  # runs before the capture, in which kernels are chosen and buffers made
 
 
 class Graphs:
-    """The recording of `run` for each kind of batch. Gradients add up in buffers that never move."""
+    """The CUDA graph of `run` for each kind of batch. Gradients add up in buffers that never move."""
 
     def __init__(self, run: Work, weights: Sequence[nn.Parameter]) -> None:
         self._run = run
@@ -31,14 +31,14 @@ class Graphs:
         self._pool = torch.cuda.graph_pool_handle()  # of the graphs' memory, one for all: only one replays at a time
 
     def of(self, batch: Batch, factors: Tensor) -> Work:
-        """What to call for a batch of this kind; recorded at the first."""
+        """What to call for a batch of this kind; captured at the first."""
         kind = kind_of(batch)
         if kind not in self._graphs:
             with torch.cuda.device(factors.device):  # streams and graphs are made on the current one
-                self._graphs[kind] = self._record(batch, factors)
+                self._graphs[kind] = self._capture(batch, factors)
         return self._graphs[kind]
 
-    def _record(self, batch: Batch, factors: Tensor) -> Work:
+    def _capture(self, batch: Batch, factors: Tensor) -> Work:
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         kept = [weight.grad.clone() for weight in self._weights if weight.grad is not None]

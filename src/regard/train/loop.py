@@ -164,7 +164,7 @@ def _work(judged: Judged, plan: Plan, captured: bool) -> Callable[[Batch, int, i
 
     def work(batch: Batch, step: int, number: int, factors: Tensor) -> Tensor:
         batch = batch.to(device)
-        chosen = run if graphs is None else graphs.of(batch, factors)  # recording one disturbs the noise: before it
+        chosen = run if graphs is None else graphs.of(batch, factors)  # capturing one disturbs the noise: before it
         seed_noise(plan.seed, 0, number)  # the batch's number is enough: no two ranks read the same batch
         return chosen(batch, step, factors)
 

@@ -5,7 +5,7 @@ read them all, and rank r takes every N-th; counts are added up before the forwa
 backward pass, both as sums. So N ranks are one rank that accumulates N times as many batches, dropout included.
 
 Gradients are added up here and not by `DistributedDataParallel`: it would average what has to be summed, reduce at
-every backward pass unless told not to, and keep a step from being recorded as a CUDA graph.
+every backward pass unless told not to, and keep a step from being captured as a CUDA graph.
 """
 
 import os

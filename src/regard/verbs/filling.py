@@ -15,7 +15,7 @@ from regard.models import Bert
 from regard.record import silenced
 from regard.verbs.forced import BATCH_TOKENS, frame_of, grouped, listed
 from regard.verbs.loaded import Loaded
-from regard.verbs.replay import replay
+from regard.verbs.record_forced import record_forced
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def fill(
     mask = _mask(model, texts, tokens, first)
     there = [row for row, ids in enumerate(tokens) if ids]
     pairs = {row: (list[int](), tokens[row]) for row in there}
-    replay(model, list(pairs.values()), batch_tokens)
+    record_forced(model, list(pairs.values()), batch_tokens)
     answers = {row: Filled("", []) for row in range(len(texts))}
     with silenced(model.module):
         for group in grouped([len(tokens[row]) for row in there], batch_tokens):

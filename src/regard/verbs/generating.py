@@ -14,7 +14,7 @@ from regard.record import active_tape, silenced
 from regard.verbs.forced import BATCH_TOKENS, Floats, listed
 from regard.verbs.loaded import Loaded
 from regard.verbs.manner import LIMIT, Manner
-from regard.verbs.replay import replay
+from regard.verbs.record_forced import record_forced
 from regard.verbs.telling import Telling, batches, prefill, steps, tellings
 
 PENALTY = 1.0  # a beam compares answers by the mean log-probability of their tokens
@@ -66,7 +66,7 @@ def generate(
     answers = [found[index] for index in range(len(prompts))]
     if active_tape(model.module) is not None:
         told = [(list[int](), model.target_tokenizer.encode(one.prompt) + one.tokens) for one in answers]
-        replay(model, told, BATCH_TOKENS)
+        record_forced(model, told, BATCH_TOKENS)
     return answers
 
 

@@ -9,7 +9,7 @@ from regard.errors import UserError, nearest
 from regard.metrics import perplexity
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced, listed, spoken, told
 from regard.verbs.loaded import Loaded
-from regard.verbs.replay import replay
+from regard.verbs.record_forced import record_forced
 
 UNITS = ("auto", "word", "piece")
 Text = str | tuple[str, str]  # a line for a language model, source and target for a translator
@@ -39,7 +39,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     """The log-probability of each text: of a target given its source, or of a line alone for a language model."""
     model.expect("score", "translate", "language")
     pairs = _encoded(model, texts)
-    replay(model, pairs, batch_tokens)
+    record_forced(model, pairs, batch_tokens)
     answers = []
     for (_, target), logps in zip(pairs, told(model, pairs, batch_tokens)):
         total = sum(map(float, logps), 0.0)  # in double precision, as whoever adds up what is shown
@@ -64,7 +64,7 @@ def align(
     """
     model.expect("align", "translate")
     encoded = _encoded(model, pairs)
-    replay(model, encoded, batch_tokens)
+    record_forced(model, encoded, batch_tokens)
     looks = forced(model, encoded, batch_tokens, layer)
     return [aligned(model, pair, look.weights, unit, method) for pair, look in zip(encoded, looks)]
 

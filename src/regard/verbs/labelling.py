@@ -10,7 +10,7 @@ from regard.data.tokenizers import SPECIALS
 from regard.record import silenced
 from regard.verbs.forced import BATCH_TOKENS, frame_of, grouped, listed
 from regard.verbs.loaded import Loaded
-from regard.verbs.replay import replay
+from regard.verbs.record_forced import record_forced
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKE
     model.expect("classify", "classify")
     listed(texts)
     pairs = [(tokens, [0]) for tokens in model.read(texts)]  # a label stands there, whichever
-    replay(model, pairs, batch_tokens)
+    record_forced(model, pairs, batch_tokens)
     answers: dict[int, Classified] = {}
     with silenced(model.module), model.autocast():
         for rows in grouped([len(tokens) for tokens, _ in pairs], batch_tokens):

@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.record import silenced
 from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, listed, rounded, target_limit
 from regard.verbs.loaded import Loaded
-from regard.verbs.replay import replay
+from regard.verbs.record_forced import record_forced
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def translate(
     found.sort(key=lambda one: one.line)  # stable: the best of a line stays first
 
     pairs = [(sources[one.line], one.tokens) for one in found if sources[one.line]]
-    replay(model, pairs, batch_tokens)
+    record_forced(model, pairs, batch_tokens)
     looks = iter(forced(model, pairs, batch_tokens) if align else [])
     return [_told(model, one, sources[one.line], next(looks, None) if sources[one.line] else None) for one in found]
 

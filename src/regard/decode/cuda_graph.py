@@ -1,8 +1,8 @@
 """CUDA graphs for decoding: the hundreds of small kernels of one step, launched as one.
 
 A step of a search is bound by the CPU that launches its kernels. Its state has static shapes (a cache is preallocated),
-so a step is recorded once for each shape and replayed from then on. What the step carries lives in buffers that never
-move: the recording ends by writing the new state where it found the old one, and the next step has nothing to copy.
+so a step is captured once for each shape and replayed from then on. What the step carries lives in buffers that never
+move: the captured step ends by writing the new state where it found the old one, and the next step has nothing to copy.
 """
 
 from __future__ import annotations
@@ -25,77 +25,77 @@ C = TypeVar("C", bound=tuple[Any, ...])  # what is carried from one step to the 
 O = TypeVar("O")  # what a step puts out  # noqa: E741
 
 TILE = 64  # rows of a readout come in multiples of this
-KEPT = 4  # recordings of a step; each holds a cache of its own
-WARMUPS = 2  # runs before the recording, in which kernels are chosen and compiled
+KEPT_GRAPHS = 4  # graphs of a step; each holds a cache of its own
+WARMUPS = 2  # runs before the capture, in which kernels are chosen and compiled
 
 
 @dataclass(eq=False)
-class Recording(Generic[C, O]):
-    """A graph, the buffers that it reads from and writes to, and the search that they are lent to."""
+class CapturedGraph(Generic[C, O]):
+    """A graph, the buffers that it reads from and writes to, and the search that uses them."""
 
-    key: object  # what it was recorded for
+    key: object  # what it was captured for
     graph: torch.cuda.CUDAGraph
     carry: C
     output: O
-    borrower: Callable[[], object] = lambda: None  # the state that was lent; None: whoever had it is gone
+    user: Callable[[], object] = lambda: None  # the state of that search; None once that search has ended
 
-    def lend(self, carry: C) -> Any:
+    def assign(self, carry: C) -> Any:
         """Begins a search here: its state, from now on in these buffers. The search holds it as long as it goes on."""
         for place, value in zip(tensors(self.carry), tensors(carry)):
             if place is not value:
                 place.copy_(value)
         state = with_tensors(self.carry[-1], tensors(self.carry[-1]))  # the same buffers in a shell of its own
-        self.borrower = ref(state)
+        self.user = ref(state)
         return state
 
 
-class Replayed(Generic[C, O]):
-    """A step (carry → carry, output), on a GPU recorded at its second call with each shape.
+class CapturedStep(Generic[C, O]):
+    """A step (carry → carry, output), on a GPU captured at its second call with each shape.
 
     The state stands last in what is carried. What is put out is overwritten by the next call of the same search; of two
-    searches that go on at once, each has a recording of its own. On a CPU the step is simply called.
+    searches that go on at once, each has a graph of its own. On a CPU the step is simply called.
     """
 
     def __init__(self, step: Callable[[C], tuple[C, O]]) -> None:
         self._step = step
-        self._recordings: list[Recording[C, O]] = []  # the oldest first
+        self._graphs: list[CapturedGraph[C, O]] = []  # the oldest first
         self._steady: dict[object, bool] = {}  # by shape: whether a step carries on what it was given
 
     def __call__(self, carry: C) -> tuple[C, O]:
         if not self.able(carry):
             return self._step(carry)
         state = carry[-1]
-        recording = next((one for one in self._recordings if one.borrower() is state), None)
-        if recording is None:
+        graph = next((one for one in self._graphs if one.user() is state), None)
+        if graph is None:
             key = outline(carry), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
             if not self._steady.get(key, False):  # the first time, or one that changes the shape of what it carries
                 after, said = self._step(carry)
                 self._steady[key] = outline(after) == key[0]
                 return after, said
-            recording = self._free(key, carry)
-            state = recording.lend(carry)
-        for place, value in zip(recording.carry[:-1], carry):
+            graph = self._free(key, carry)
+            state = graph.assign(carry)
+        for place, value in zip(graph.carry[:-1], carry):
             if place is not value:
                 place.copy_(value)
-        recording.graph.replay()
-        carried: Any = (*recording.carry[:-1], state)
-        return carried, recording.output
+        graph.graph.replay()
+        carried: Any = (*graph.carry[:-1], state)
+        return carried, graph.output
 
     def able(self, carry: C) -> bool:
-        """Whether this can be recorded."""
+        """Whether this can be captured."""
         return bool(carry[0].is_cuda)
 
-    def _free(self, key: object, carry: C) -> Recording[C, O]:
-        """A recording for this shape that no search is using."""
-        for one in self._recordings:
-            if one.key == key and one.borrower() is None:
+    def _free(self, key: object, carry: C) -> CapturedGraph[C, O]:
+        """A graph for this shape that no search is using."""
+        for one in self._graphs:
+            if one.key == key and one.user() is None:
                 return one
-        self._recordings.append(self._record(key, carry))
-        if len(self._recordings) > KEPT:
-            del self._recordings[0]  # with its buffers, unless a search still has them, which then goes on elsewhere
-        return self._recordings[-1]
+        self._graphs.append(self._capture(key, carry))
+        if len(self._graphs) > KEPT_GRAPHS:
+            del self._graphs[0]  # with its buffers, unless a search still has them, which then goes on elsewhere
+        return self._graphs[-1]
 
-    def _record(self, key: object, carry: C) -> Recording[C, O]:
+    def _capture(self, key: object, carry: C) -> CapturedGraph[C, O]:
         """A step consumes what it is given, so its buffers may be kept; not a tensor that stands in two places, nor a
         view, which may be one of something that others read."""
         seen: set[int] = set()
@@ -111,52 +111,52 @@ class Replayed(Generic[C, O]):
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(WARMUPS):
-                    self._step(fixed)  # what it writes into a cache, the recorded step will write again
+                    self._step(fixed)  # what it writes into a cache, the captured step will write again
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 after, output = self._step(fixed)
                 put_back(list(tensors(fixed)), list(tensors(after)))
-        return Recording(key, graph, fixed, output)
+        return CapturedGraph(key, graph, fixed, output)
 
 
-class Captured:
-    """A decoder whose steps are recorded: to searches the same as the decoder itself.
+class CapturedDecoder:
+    """A decoder whose steps are captured: to searches the same as the decoder itself.
 
     It may be used for many searches, at once or one after the other; of the latter, those of one shape share a
-    recording. A search that can be recorded whole, with its choice of the next token, asks for that by ``replayed``.
+    graph. A search that can be captured whole, with its choice of the next token, asks for that by ``captured``.
     The weights must stay as they were: ``PaddedReadout`` has copied some. No tape hears what ``lean`` has replaced.
     """
 
     def __init__(self, decoder: Any) -> None:
         self.plain = PaddedReadout(lean(decoder))
-        self._recorded: dict[object, Replayed[Any, Any]] = {}
+        self._steps: dict[object, CapturedStep[Any, Any]] = {}
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         def take(carry: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], Tensor]:
             logits, after = self.plain.step(*carry)
             return (carry[0], after), logits
 
-        (_, state), logits = self.replayed("step", take)((tokens, state))
+        (_, state), logits = self.captured("step", take)((tokens, state))
         return logits, state
 
     def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
-        """Reads many tokens at once, of whatever number: not recorded."""
+        """Reads many tokens at once, of whatever number: not captured."""
         found: tuple[Tensor, Any] = self.plain.decoder.advance(tokens, state, *given)
         return found
 
     def ready(self, state: T, steps: int) -> T:
-        """The state in the shape that a recording of so many steps wants."""
+        """The state in the shape that a captured run of so many steps needs."""
         inner = self.plain.decoder
         ready: T = inner.ready(state, steps) if hasattr(inner, "ready") else state
         return ready
 
-    def replayed(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
-        """The recordings of a step that this key is for."""
-        found = self._recorded.pop(key, None) or Replayed(step)
-        self._recorded[key] = found  # the latest last
-        if len(self._recorded) > KEPT:
-            del self._recorded[next(iter(self._recorded))]
+    def captured(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
+        """The captured step that this key is for."""
+        found = self._steps.pop(key, None) or CapturedStep(step)
+        self._steps[key] = found  # the latest last
+        if len(self._steps) > KEPT_GRAPHS:
+            del self._steps[next(iter(self._steps))]
         return found
 
 
@@ -188,18 +188,18 @@ class PaddedReadout:
 
 
 @dataclass(frozen=True)
-class Unrecorded:
-    """A decoder whose steps are simply taken, with what a search asks of one whose steps are recorded."""
+class UncapturedDecoder:
+    """A decoder whose steps are simply taken, with what a search asks of one whose steps are captured."""
 
     plain: Any
 
-    def replayed(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
+    def captured(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
         return step
 
     def ready(self, state: T, steps: int) -> T:
         return state
 
 
-def taking(decoder: Any) -> Captured | Unrecorded:
+def step_runner(decoder: Any) -> CapturedDecoder | UncapturedDecoder:
     """How the steps of a decoder are taken."""
-    return decoder if isinstance(decoder, Captured) else Unrecorded(decoder)
+    return decoder if isinstance(decoder, CapturedDecoder) else UncapturedDecoder(decoder)

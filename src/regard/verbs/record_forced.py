@@ -13,7 +13,7 @@ from regard.verbs.parts import axes, kept, parts, path_of
 
 
 @torch.no_grad()
-def replay(model: Loaded, pairs: Sequence[Pair], batch_tokens: int) -> None:
+def record_forced(model: Loaded, pairs: Sequence[Pair], batch_tokens: int) -> None:
     """One batch of all pairs in their order, each with its captions, where the caller records the model.
 
     A verb does its own work in batches of its own order, unseen by that tape; so item i of the tape is pair i. A tape

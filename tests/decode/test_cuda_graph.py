@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.decode import Captured, beam, collect, greedy, stream
-from regard.decode.replay import KEPT, Recording, Replayed
+from regard.decode import CapturedDecoder, beam, collect, greedy, stream
+from regard.decode.cuda_graph import KEPT_GRAPHS, CapturedGraph, CapturedStep
 from regard.decode.sample import Sampler
 from regard.decode.trees import outline, tensors, with_tensors
 from regard.models import GptConfig, TransformerConfig
@@ -68,19 +68,19 @@ class Pretended:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Recording[Any, Any]]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[CapturedGraph[Any, Any]]:
     """Steps are recorded on a CPU too; the recordings that were made."""
-    made: list[Recording[Any, Any]] = []
+    made: list[CapturedGraph[Any, Any]] = []
 
-    def record(self: Any, key: object, carry: Any) -> Recording[Any, Any]:
+    def record(self: Any, key: object, carry: Any) -> CapturedGraph[Any, Any]:
         fixed = with_tensors(carry, iter([one.clone() for one in tensors(carry)]))
         trial = with_tensors(carry, iter([one.clone() for one in tensors(carry)]))
         output = self._step(trial)[1]
-        made.append(Recording(key, Pretended(self._step, fixed, output), fixed, output))  # type: ignore[arg-type]
+        made.append(CapturedGraph(key, Pretended(self._step, fixed, output), fixed, output))  # type: ignore[arg-type]
         return made[-1]
 
-    monkeypatch.setattr(Replayed, "able", lambda self, carry: True)
-    monkeypatch.setattr(Replayed, "_record", record)
+    monkeypatch.setattr(CapturedStep, "able", lambda self, carry: True)
+    monkeypatch.setattr(CapturedStep, "_record", record)
     return made
 
 
@@ -94,7 +94,7 @@ def told(decoder: Any, start: Any, first: int, limit: int = 6) -> Any:
 
 def test_searches_one_after_the_other_share_a_recording(recorded: list[Any]) -> None:
     gpt = model()
-    captured = Captured(gpt)
+    captured = CapturedDecoder(gpt)
     for first in (1, 4, 7):
         torch.testing.assert_close(collect(told(captured, gpt, first)), collect(told(gpt, gpt, first)))
     assert len(recorded) == 1
@@ -102,7 +102,7 @@ def test_searches_one_after_the_other_share_a_recording(recorded: list[Any]) -> 
 
 def test_searches_at_once_do_not_disturb_each_other(recorded: list[Any]) -> None:
     gpt = model()
-    captured = Captured(gpt)
+    captured = CapturedDecoder(gpt)
     expected = [collect(told(gpt, gpt, first)) for first in (1, 4, 7)]
     both = list(zip(*(told(captured, gpt, first) for first in (1, 4, 7))))
     for said, right in zip(zip(*both), expected):
@@ -112,7 +112,7 @@ def test_searches_at_once_do_not_disturb_each_other(recorded: list[Any]) -> None
 
 def test_more_searches_than_recordings_are_kept(recorded: list[Any]) -> None:
     gpt = model()
-    captured, firsts = Captured(gpt), range(KEPT + 3)
+    captured, firsts = CapturedDecoder(gpt), range(KEPT_GRAPHS + 3)
     expected = [collect(told(gpt, gpt, first)).tolist() for first in firsts]
     found = list(zip(*(told(captured, gpt, first) for first in firsts)))
     assert [torch.stack(said, 1).tolist() for said in zip(*found)] == expected
@@ -121,7 +121,7 @@ def test_more_searches_than_recordings_are_kept(recorded: list[Any]) -> None:
 def test_a_beam_and_a_sampler_are_recorded_too(recorded: list[Any]) -> None:
     config = TransformerConfig(source_vocab=11, target_vocab=11, **SMALL)
     one = config.build().double().eval()
-    captured, source = Captured(one), torch.randint(1, 11, (3, 5))
+    captured, source = CapturedDecoder(one), torch.randint(1, 11, (3, 5))
     prompt = torch.ones(3, dtype=torch.long)
     for penalty, limit in ((0.0, 5), (1.0, 5), (1.0, 7)):
         found, expected = (
@@ -139,25 +139,25 @@ def test_a_beam_and_a_sampler_are_recorded_too(recorded: list[Any]) -> None:
 
 def test_on_a_cpu_nothing_is_recorded() -> None:
     gpt = model()
-    captured = Captured(gpt)
+    captured = CapturedDecoder(gpt)
     assert collect(told(captured, gpt, 1)).tolist() == collect(told(gpt, gpt, 1)).tolist()
     logits, _ = captured.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))
     torch.testing.assert_close(logits, gpt.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))[0])
 
 
 def test_settings_of_a_search_are_kept_apart_but_not_for_ever() -> None:
-    captured = Captured(model())
-    first = captured.replayed(0, lambda carry: (carry, None))
-    assert captured.replayed(0, lambda carry: (carry, 1)) is first
-    for key in range(1, KEPT + 1):
-        captured.replayed(key, lambda carry: (carry, None))
-    assert captured.replayed(0, lambda carry: (carry, None)) is not first
+    captured = CapturedDecoder(model())
+    first = captured.captured(0, lambda carry: (carry, None))
+    assert captured.captured(0, lambda carry: (carry, 1)) is first
+    for key in range(1, KEPT_GRAPHS + 1):
+        captured.captured(key, lambda carry: (carry, None))
+    assert captured.captured(0, lambda carry: (carry, None)) is not first
 
 
 @GPU
 def test_a_graph_says_what_the_model_says() -> None:
     gpt = model().cuda()
-    captured = Captured(gpt)
+    captured = CapturedDecoder(gpt)
 
     def said(decoder: Any, first: int) -> Iterator[Tensor]:
         prompt = torch.tensor([first, first + 1], device="cuda")

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from regard.decode import CapturedDecoder, Packed, beam, collect, greedy, stream
+from regard.decode import CapturedDecoder, OneDnnDecoder, beam, collect, greedy, stream
 from regard.models import SIZES
 from regard.pretrained import write_model
 from regard.train.compiled import compile_blocks
@@ -85,7 +85,7 @@ def language(rows: int, length: int, compile: bool) -> Callable[[], int]:
     model = SIZES["gpt2"].build().to(DEVICE, DTYPE).eval()
     if compile:
         compile_blocks(model)
-    decoder: Any = CapturedDecoder(model) if CUDA else model if compile else Packed(model)
+    decoder: Any = CapturedDecoder(model) if CUDA else model if compile else OneDnnDecoder(model)
     prompt = torch.randint(0, 50000, (rows, 8), device=DEVICE)
 
     def run() -> int:
@@ -123,7 +123,7 @@ def translation(vocab: int, rows: int, source: int, length: int, size: int, comp
     model = translator(vocab)
     if compile:
         compile_blocks(model)
-    decoder: Any = CapturedDecoder(model) if CUDA else model if compile else Packed(model)
+    decoder: Any = CapturedDecoder(model) if CUDA else model if compile else OneDnnDecoder(model)
     read = torch.randint(5, 7000, (rows, source), device=DEVICE)
     first = torch.ones(rows, dtype=torch.long, device=DEVICE)
 

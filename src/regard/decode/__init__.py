@@ -2,7 +2,7 @@
 
 from regard.decode.beam import Hypotheses, beam, check_penalty, check_size
 from regard.decode.cuda_graph import CapturedDecoder
-from regard.decode.packed import Packed, packable
+from regard.decode.onednn import OneDnnDecoder, onednn_usable
 from regard.decode.sample import Pick, Sampler, collect, greedy, stream
 from regard.decode.state import PAD, Advancing, Decoder, State
 
@@ -12,7 +12,7 @@ __all__ = [
     "CapturedDecoder",
     "Decoder",
     "Hypotheses",
-    "Packed",
+    "OneDnnDecoder",
     "Pick",
     "Sampler",
     "State",
@@ -21,6 +21,6 @@ __all__ = [
     "check_size",
     "collect",
     "greedy",
-    "packable",
+    "onednn_usable",
     "stream",
 ]

@@ -17,7 +17,7 @@ from regard.data.public import read_tokenizers as public_tokenizers
 from regard.data.streams import Running, unmarked
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
-from regard.decode import CapturedDecoder, Packed, packable
+from regard.decode import CapturedDecoder, OneDnnDecoder, onednn_usable
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
 from regard.layers.start import Undrawn
@@ -181,7 +181,7 @@ class Loaded:
 
     @property
     def decoder(self) -> Any:
-        """The model as a search should use it: on a GPU its steps are captured, on a CPU its weights laid out for it.
+        """The model as a search should use it: on a GPU its steps are captured, on a CPU its weights are reordered for oneDNN.
 
         Not where weights are converted as they are used: a captured step would convert them at every step. A model that
         somebody has hooked into is taken as it is, and one whose weights have been written to is prepared again.
@@ -200,7 +200,7 @@ class Loaded:
     def _prepare(self) -> Any:
         if self.device.type == "cuda" and not self._converts:
             return CapturedDecoder(self.module)
-        return Packed(self.module) if packable(self.module) and not self._converts else self.module
+        return OneDnnDecoder(self.module) if onednn_usable(self.module) and not self._converts else self.module
 
     @property
     def _converts(self) -> bool:

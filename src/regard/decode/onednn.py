@@ -1,4 +1,4 @@
-"""Products on a CPU with weights laid out once as its kernels want them.
+"""Products on a CPU with weights reordered once for oneDNN.
 
 A search multiplies a few rows by the same weights at every step. oneDNN's kernels are up to four times faster at that
 when the weights lie in an order of their own, and to bring them into it costs about one such product.
@@ -30,60 +30,60 @@ BEHIND: dict[str, tuple[str, list[float], str]] = {
 }
 
 
-class Laid:
+class OneDnnLinear:
     """x ↦ f(W x + b), with W in oneDNN's own order from the first call on."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
         self._weight, self._bias = weight, bias
         self._behind = BEHIND[activation]
-        self._laid: Tensor | None = None
+        self._reordered: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self._laid is None:
-            self._laid = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), x[..., 0].numel())
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._laid, self._bias, *self._behind)
+        if self._reordered is None:
+            self._reordered = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), x[..., 0].numel())
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._reordered, self._bias, *self._behind)
         return product
 
 
-class LaidRows:
-    """``MultiHead.projected``, so laid out: for the rows that steps ask for, queries to a source."""
+class OneDnnRows:
+    """``MultiHead.projected``, with reordered weights, for the rows that steps ask for: queries to a source."""
 
     def __init__(self, linear: nn.Linear) -> None:
         self._linear = linear
-        self._parts: dict[tuple[int | None, int | None], Laid] = {}
+        self._parts: dict[tuple[int | None, int | None], OneDnnLinear] = {}
 
     def __call__(self, x: Tensor, rows: slice) -> Tensor:
         weight, bias, part = self._linear.weight, self._linear.bias, (rows.start, rows.stop)
         if part not in self._parts:
-            self._parts[part] = Laid(weight[rows], None if bias is None else bias[rows])
+            self._parts[part] = OneDnnLinear(weight[rows], None if bias is None else bias[rows])
         return self._parts[part](x)
 
 
-class Packed:
+class OneDnnDecoder:
     """A decoder on a CPU whose steps use such weights: to searches the same as the decoder itself.
 
     The weights must stay as they were. Steps of very few rows, and whole texts, are read as ever.
     """
 
     def __init__(self, decoder: Any) -> None:
-        self._decoder, self._packed = decoder, twin(decoder)
-        for part in self._packed.modules():
+        self._decoder, self._onednn = decoder, twin(decoder)
+        for part in self._onednn.modules():
             if isinstance(part, nn.Linear):
-                part.__dict__.setdefault("forward", Laid(part.weight, part.bias))
+                part.__dict__.setdefault("forward", OneDnnLinear(part.weight, part.bias))
             elif isinstance(part, MultiHead):
-                part.__dict__["projected"] = LaidRows(part.qkv)
+                part.__dict__["projected"] = OneDnnRows(part.qkv)
             elif isinstance(part, FeedForward) and part.gate is None:  # stands before its own layers
                 name = next(name for name, known in ACTIVATIONS.items() if known is part.activation)
                 if name in BEHIND:
-                    part.up.__dict__["forward"] = Laid(part.up.weight, part.up.bias, name)
+                    part.up.__dict__["forward"] = OneDnnLinear(part.up.weight, part.up.bias, name)
                     part.activation = _itself
-        self._readout: Laid | None = None
+        self._readout: OneDnnLinear | None = None
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         if len(tokens) < FEWEST or torch.is_grad_enabled():
             found: tuple[Tensor, Any] = self._decoder.step(tokens, state)
             return found
-        features, state = self._packed.advance(tokens[:, None], state)
+        features, state = self._onednn.advance(tokens[:, None], state)
         return self._read_out(features[:, 0]), state
 
     def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
@@ -96,7 +96,7 @@ class Packed:
             logits: Tensor = self._decoder.readout(features)
             return logits
         if self._readout is None:
-            self._readout = Laid(product.weight, product.bias)
+            self._readout = OneDnnLinear(product.weight, product.bias)
         return self._readout(product.x)
 
 
@@ -104,8 +104,8 @@ def _itself(x: Tensor) -> Tensor:
     return x
 
 
-def packable(decoder: nn.Module) -> bool:
-    """Whether a decoder is one that this machine can pack, and small enough to be kept twice."""
+def onednn_usable(decoder: nn.Module) -> bool:
+    """Whether a decoder can use oneDNN on this machine, and is small enough for a second copy of its weights."""
     weights = list(decoder.parameters())
     return (
         hasattr(decoder, "product")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.decode import Packed, beam, collect, greedy, packable, stream
+from regard.decode import OneDnnDecoder, beam, collect, greedy, onednn_usable, stream
 from regard.models import GptConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.record import attentions, record
 
@@ -40,8 +40,8 @@ def built(config: ModelConfig) -> tuple[nn.Module, Callable[[int], object]]:
 @pytest.mark.parametrize("rows", [1, 3, 9])
 def test_the_answers_are_the_same(name: str, rows: int) -> None:
     model, begun = built(CASES[name])
-    assert packable(model)
-    packed, first = Packed(model), torch.arange(5, 5 + rows)
+    assert onednn_usable(model)
+    packed, first = OneDnnDecoder(model), torch.arange(5, 5 + rows)
 
     def said(decoder: object) -> Tensor:
         return collect(stream(decoder, begun(rows), first, greedy, 10, -1))  # type: ignore[arg-type, type-var]
@@ -55,17 +55,17 @@ def test_the_answers_are_the_same(name: str, rows: int) -> None:
 def test_a_twin_made_while_somebody_records_is_not_heard() -> None:
     model, begun = built(CASES["gpt"])
     with record(model) as tape:
-        packed = Packed(model)
+        packed = OneDnnDecoder(model)
         with torch.no_grad():
             packed.step(torch.arange(5, 14), begun(9))
     assert len(tape) == 0
-    assert all(part.tap is None for part in attentions(packed._packed).values())
+    assert all(part.tap is None for part in attentions(packed._onednn).values())
 
 
 @needs_onednn
 def test_a_step_leaves_the_model_as_it_was() -> None:
     model, begun = built(CASES["gpt"])
-    packed = Packed(model)
+    packed = OneDnnDecoder(model)
     with torch.no_grad():
         logits, _ = packed.step(torch.arange(5, 14), begun(9))
         expected, _ = model.step(torch.arange(5, 14), begun(9))
@@ -78,12 +78,12 @@ def test_a_step_leaves_the_model_as_it_was() -> None:
 @needs_onednn
 def test_gradients_take_the_ordinary_way() -> None:
     model, begun = built(CASES["gpt"])
-    logits, _ = Packed(model).step(torch.arange(5, 14), begun(9))
+    logits, _ = OneDnnDecoder(model).step(torch.arange(5, 14), begun(9))
     logits.sum().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.dim() > 1)
 
 
 def test_what_is_not_packed() -> None:
     model, _ = built(CASES["gpt"])
-    assert not packable(model.double())
-    assert not packable(nn.Linear(3, 3))
+    assert not onednn_usable(model.double())
+    assert not onednn_usable(nn.Linear(3, 3))

@@ -115,7 +115,7 @@ def test_few_know_the_kernels():
         "scores",
         "objectives.loss",
         "decode.beam",
-        "decode.lean",
+        "decode.fused_step",
         "decode.sample",
     }
 

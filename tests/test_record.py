@@ -173,9 +173,9 @@ def test_nothing_is_left_on_the_model(toy: Toy, example: tuple[Tensor, Tensor], 
     for name, module in toy.named_modules():
         assert vars(module).keys() == before[name].keys()
         assert vars(module).get("tap") is None
-    twin = copy.deepcopy(toy)
-    assert all(module.tap is None for module in attentions(twin).values())
-    assert torch.equal(twin(*example), toy(*example))
+    shared_copy = copy.deepcopy(toy)
+    assert all(module.tap is None for module in attentions(shared_copy).values())
+    assert torch.equal(shared_copy(*example), toy(*example))
 
 
 def test_weights_on_the_tape_are_before_dropout(example: tuple[Tensor, Tensor]) -> None:

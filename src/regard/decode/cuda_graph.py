@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.decode.lean import lean
+from regard.decode.fused_step import with_fused_steps
 from regard.decode.trees import outline, put_back, tensors, with_tensors
 from regard.layers.product import Product
 
@@ -125,11 +125,12 @@ class CapturedDecoder:
 
     It may be used for many searches, at once or one after the other; of the latter, those of one shape share a
     graph. A search that can be captured whole, with its choice of the next token, asks for that by ``captured``.
-    The weights must stay as they were: ``PaddedReadout`` has copied some. No tape hears what ``lean`` has replaced.
+    The weights must stay as they were: ``PaddedReadout`` has copied some. A tape records nothing of
+    what ``with_fused_steps`` has replaced.
     """
 
     def __init__(self, decoder: Any) -> None:
-        self.plain = PaddedReadout(lean(decoder))
+        self.plain = PaddedReadout(with_fused_steps(decoder))
         self._steps: dict[object, CapturedStep[Any, Any]] = {}
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import MultiHead
-from regard.decode.twin import twin
+from regard.decode.shared_copy import shared_copy
 from regard.layers.product import Product
 from regard.layers.transformer import ACTIVATIONS, FeedForward
 
@@ -66,7 +66,7 @@ class OneDnnDecoder:
     """
 
     def __init__(self, decoder: Any) -> None:
-        self._decoder, self._onednn = decoder, twin(decoder)
+        self._decoder, self._onednn = decoder, shared_copy(decoder)
         for part in self._onednn.modules():
             if isinstance(part, nn.Linear):
                 part.__dict__.setdefault("forward", OneDnnLinear(part.weight, part.bias))

@@ -181,7 +181,7 @@ class Loaded:
 
     @property
     def decoder(self) -> Any:
-        """The model as a search should use it: on a GPU its steps are captured, on a CPU its weights are reordered for oneDNN.
+        """The model as searches use it: steps captured on a GPU, weights reordered for oneDNN on a CPU.
 
         Not where weights are converted as they are used: a captured step would convert them at every step. A model that
         somebody has hooked into is taken as it is, and one whose weights have been written to is prepared again.

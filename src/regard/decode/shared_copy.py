@@ -13,7 +13,7 @@ from regard.record import attentions
 M = TypeVar("M", bound=nn.Module)
 
 
-def twin(model: M) -> M:
+def shared_copy(model: M) -> M:
     """A copy that shares every parameter and buffer. No tape hears it: a search is not what one looks at."""
     shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     shared.update({id(part.tap): None for part in attentions(model).values()})

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Memory, MultiHead
-from regard.decode.twin import twin
+from regard.decode.shared_copy import shared_copy
 from regard.kernels.step import QUERIES, WIDEST_HEAD, Norm, attend_step, linear_step, norm_step, usable
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.transformer import ACTIVATIONS, Block
@@ -24,15 +24,15 @@ M = TypeVar("M", bound=nn.Module)
 MOST = 512  # rows: beyond, the products of a step are worth torch's own kernels
 
 
-def lean(decoder: M) -> M:
+def with_fused_steps(decoder: M) -> M:
     """The decoder with such steps, where it has blocks that can take them and a GPU for them; else as it is."""
     weight = next(decoder.parameters())
     if not usable(weight.dtype, weight.device) or not any(map(_able, decoder.modules())):
         return decoder
-    decoder = twin(decoder)
+    decoder = shared_copy(decoder)
     for block in decoder.modules():
         if _able(block):
-            block.__dict__["forward"] = Lean(block)
+            block.__dict__["forward"] = FusedStep(block)
     return decoder
 
 
@@ -47,7 +47,7 @@ def _able(block: nn.Module) -> TypeGuard[Block]:
     )
 
 
-class Lean:
+class FusedStep:
     """``Block.forward`` for a step: one token of each hypothesis. Whatever is no step takes the definition."""
 
     def __init__(self, block: Block) -> None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.decode import beam
-from regard.decode import lean as module
-from regard.decode.lean import Lean, lean
+from regard.decode import with_fused_steps as module
+from regard.decode.fused_step import FusedStep, with_fused_steps
 from regard.models import GptConfig, TransformerConfig
 from tritons import DEVICE, interpret, runs, starts_interpreter
 
@@ -48,7 +48,7 @@ def count_lean(monkeypatch) -> list[int]:
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_steps_of_a_language_model(name, monkeypatch):
     model = built(LANGUAGE[name])
-    other, taken = lean(model), count_lean(monkeypatch)
+    other, taken = with_fused_steps(model), count_lean(monkeypatch)
     tokens = torch.randint(40, (3, 9), device=DEVICE)
     real = torch.ones(3, 5, dtype=torch.bool, device=DEVICE)
     real[1, :2] = False
@@ -68,7 +68,7 @@ def test_steps_of_a_language_model(name, monkeypatch):
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_beams_of_a_translator(name, monkeypatch):
     model = built(TRANSLATORS[name])
-    other, taken = lean(model), count_lean(monkeypatch)
+    other, taken = with_fused_steps(model), count_lean(monkeypatch)
     source = torch.randint(40, (2, 7), device=DEVICE)
     real = torch.ones(2, 7, dtype=torch.bool, device=DEVICE)
     real[0, 4:] = False
@@ -82,15 +82,15 @@ def test_beams_of_a_translator(name, monkeypatch):
 @torch.no_grad()
 def test_the_model_itself_stays_as_it_was():
     model = built(LANGUAGE["gpt2"])
-    other = lean(model)
-    assert not any(isinstance(part.__dict__.get("forward"), Lean) for part in model.modules())
+    other = with_fused_steps(model)
+    assert not any(isinstance(part.__dict__.get("forward"), FusedStep) for part in model.modules())
     assert all(a is b for a, b in zip(model.parameters(), other.parameters()))
 
 
 @pytest.mark.parametrize("setting", [{"score": "additive"}, {"positions": "relative"}, {"residual": False}])
 def test_what_the_programs_do_not_know_is_left_alone(setting):
     model = GptConfig(**SMALL, vocab=40, **setting).build()
-    assert lean(model) is model
+    assert with_fused_steps(model) is model
 
 
 @starts_interpreter

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from regard.data.files import read_lines
 from regard.metrics import bleu
-from regard.view.curve import curve_svg
-from regard.view.files import write
-from regard.view.report import Line
+from regard.render.curve import curve_svg
+from regard.render.files import write
+from regard.render.report import Line
 
 EDGES = (6, 8, 10, 12, 14, 17, 21)  # words: each bucket ends before the next edge
 

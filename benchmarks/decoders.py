@@ -24,7 +24,7 @@ from regard.models import Seq2SeqConfig
 from regard.objectives import TeacherForcing
 from regard.objectives.judged import Judged
 from regard.recipes.plan import Plan
-from regard.train.loop import train
+from regard.training.loop import train
 
 SIZES = {  # rows, source and target length, width, vocabulary
     "cpu": {"rows": 64, "length": 24, "width": 256, "vocab": 4000},

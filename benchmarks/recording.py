@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from regard.models import SIZES
-from regard.record import record
+from regard.recording import record
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")

@@ -22,9 +22,9 @@ from torch import nn
 from regard.data.streams import encode_text, in_order, joined, window_of
 from regard.objectives import Judged
 from regard.recipes import find_recipe
-from regard.train.loop import train
-from regard.train.prepare import Prepared, prepare
-from regard.train.schedule import rate_at
+from regard.training.loop import train
+from regard.training.prepare import Prepared, prepare
+from regard.training.schedule import rate_at
 
 
 def validation(prepared: Prepared) -> list[Any]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.attention import Attention, Memory, MultiHead, attend, weights
 from regard.mask import CAUSAL, EVERYTHING, Mask
-from regard.record import record
+from regard.recording import record
 from regard.scores import SCORES, WINDOWS, Additive, Dot, General, build_score
 
 WIDTH = 8

@@ -36,7 +36,7 @@ from regard.models import (
     TransformerConfig,
 )
 from regard.models.seq2seq import DECODERS
-from regard.record import attentions, record
+from regard.recording import attentions, record
 from regard.scores import SCORES, UNFIT_FOR_A_SOURCE, UNFIT_FOR_ITSELF, WINDOWS
 
 VOCAB, LONGEST = 13, 12

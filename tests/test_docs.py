@@ -23,7 +23,7 @@ from regard.cli import main
 from regard.config import override
 from regard.data.dates import Dates
 from regard.recipes import KINDS, find_recipe
-from regard.train.run import Run
+from regard.training.run import Run
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

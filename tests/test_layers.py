@@ -20,12 +20,12 @@ ORDER = (
     "mask",
     "alignment",
     "metrics",
-    "view",
+    "render",
     "data",
     "kernels",
     "scores",
     "attention",
-    "record",
+    "recording",
     "layers",
     "decode",
     "models",
@@ -39,7 +39,7 @@ ORDER = (
     "verbs.pooling",
     "verbs.loaded",
     "verbs",
-    "train",
+    "training",
     "cli",
     "__main__",
 )
@@ -114,7 +114,7 @@ def test_few_know_the_kernels():
     assert {module for module in knowing if not module.startswith("kernels")} == {
         "scores",
         "objectives.loss",
-        "decode.beam",
+        "decode.beam_search",
         "decode.fused_step",
         "decode.sample",
     }
@@ -129,7 +129,7 @@ else:
     import regard.mask
 def f():
     from regard import verbs
-    from regard.train.run import Run
-    from regard.view import report
+    from regard.training.run import Run
+    from regard.render import report
 """
-    assert _imported(source) == {"mask", "verbs", "train.run", "view.report"}
+    assert _imported(source) == {"mask", "verbs", "training.run", "render.report"}

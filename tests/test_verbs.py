@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.record import record
+from regard.recording import record
 from regard.verbs import align, aligned, classify, load, look, score, translate, view
 
 Make = Callable[..., Path]

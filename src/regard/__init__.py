@@ -1,11 +1,9 @@
 """Attention, from Bahdanau to BERT: train it, run it, look inside.
 
-The shop window. A name is imported when it is first asked for, so that `regard --help` need not wait for torch.
+The public names. Each is imported when it is first used, so that `regard --help` does not wait for torch.
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +17,8 @@ if TYPE_CHECKING:
     from regard.mask import CAUSAL, EVERYTHING, Mask
     from regard.models import MODELS, SIZES
     from regard.recipes import RECIPES, Plan, Recipe
-    from regard.record import Tape, record
+    from regard.recording import Tape, record
+    from regard.render import AttentionView
     from regard.scores import (
         SCORES,
         Additive,
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
         Score,
         XLRelative,
     )
-    from regard.train import train
-    from regard.train.run import Run
+    from regard.training import train
+    from regard.training.run import Run
     from regard.verbs import (
         Loaded,
         align,
@@ -49,9 +48,8 @@ if TYPE_CHECKING:
         translate,
         view,
     )
-    from regard.view import AttentionView
 
-SHELVES = {
+MODULES = {
     "regard.alignment": ("aer", "pharaoh"),
     "regard.attention": ("Attention", "Look", "Memory", "MultiHead", "attend", "weights"),
     "regard.data.example": ("Corpus", "Example"),
@@ -61,19 +59,19 @@ SHELVES = {
     "regard.mask": ("CAUSAL", "EVERYTHING", "Mask"),
     "regard.models": ("MODELS", "SIZES"),
     "regard.recipes": ("RECIPES", "Plan", "Recipe"),
-    "regard.record": ("Tape", "record"),
+    "regard.recording": ("Tape", "record"),
     "regard.scores": (
         *("SCORES", "Additive", "Cosine", "Dot", "General", "Location", "Relative", "ScaledDot", "Score", "XLRelative"),
     ),
-    "regard.train": ("train",),
-    "regard.train.run": ("Run",),
+    "regard.training": ("train",),
+    "regard.training.run": ("Run",),
     "regard.verbs": (
         *("Loaded", "align", "classify", "embed", "export", "fill", "generate"),
         *("load", "look", "score", "speak", "translate", "view"),
     ),
-    "regard.view": ("AttentionView",),
+    "regard.render": ("AttentionView",),
 }
-HOMES = {name: home for home, names in SHELVES.items() for name in names}
+HOMES = {name: home for home, names in MODULES.items() for name in names}
 
 __all__ = [
     "CAUSAL",
@@ -134,27 +132,16 @@ __all__ = [
 ]
 
 
-class Window(ModuleType):
-    """This module. `record`, `train` and `view` are functions here and also the names of modules below.
-
-    Importing a module sets it on its parent; this parent keeps the function. `from regard.view.page import …` works.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "scores":
-            return importlib.import_module("regard.scores")
-        if name not in HOMES:
-            raise AttributeError(f"module 'regard' has no attribute {name!r}")
-        value = getattr(importlib.import_module(HOMES[name]), name)
-        setattr(self, name, value)
-        return value
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted(__all__)
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used (PEP 562)."""
+    if name == "scores":
+        return importlib.import_module("regard.scores")
+    if name not in HOMES:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    value = getattr(importlib.import_module(HOMES[name]), name)
+    globals()[name] = value
+    return value
 
 
-sys.modules[__name__].__class__ = Window
+def __dir__() -> list[str]:
+    return sorted(__all__)

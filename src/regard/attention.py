@@ -12,7 +12,7 @@ from regard.mask import EVERYTHING, Mask, default_positions
 from regard.scores import ScaledDot, Score
 
 if TYPE_CHECKING:
-    from regard.record import Tap
+    from regard.recording import Tap
 
 
 def weights(

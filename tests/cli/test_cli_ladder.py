@@ -10,7 +10,7 @@ from rich.console import Console
 
 from regard.cli.figures import deviation, spread
 from regard.cli.progress import follow
-from regard.train.events import Event, Finished, Started
+from regard.training.events import Event, Finished, Started
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -103,7 +103,7 @@ def test_ctrl_c_before_and_after_something_is_done(
         raise KeyboardInterrupt
 
     command = [*families(tiny, pairs), "--seeds", 1, "--rungs", "additive"]
-    cells = import_module("regard.train.ladder.cells")
+    cells = import_module("regard.training.ladder.cells")
     with monkeypatch.context() as patch:
         patch.setattr(cells, "prepare", interrupt)
         said = regard(*command)

@@ -79,7 +79,7 @@ def test_a_mistake_is_told_once(tiny: list[str], tmp_path: Path) -> None:
 
 def test_one_process_needs_no_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     """A world of one, as `torchrun --nproc-per-node 1` makes it, is no different from none."""
-    from regard.train.parallel import ALONE, joined
+    from regard.training.parallel import ALONE, joined
 
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")

@@ -186,7 +186,7 @@ def test_ctrl_c_before_the_first_step_or_after_the_last(
     def interrupt(*_given: object, **_named: object) -> None:
         raise KeyboardInterrupt
 
-    run = import_module("regard.train.run")
+    run = import_module("regard.training.run")
     with monkeypatch.context() as patch:
         patch.setattr(run, "prepare", interrupt)
         said = regard("train", "translate", *tiny, "--out", "run")

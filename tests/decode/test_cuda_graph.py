@@ -1,4 +1,4 @@
-"""Recorded steps: trees of tensors, who holds which recording, and the same answers as without any."""
+"""Captured steps: trees of tensors, who holds which graph, and the same answers as without any."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -68,11 +68,11 @@ class Pretended:
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[CapturedGraph[Any, Any]]:
-    """Steps are recorded on a CPU too; the recordings that were made."""
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[CapturedGraph[Any, Any]]:
+    """Steps are captured on a CPU too; the graphs that were made."""
     made: list[CapturedGraph[Any, Any]] = []
 
-    def record(self: Any, key: object, carry: Any) -> CapturedGraph[Any, Any]:
+    def capture(self: Any, key: object, carry: Any) -> CapturedGraph[Any, Any]:
         fixed = with_tensors(carry, iter([one.clone() for one in tensors(carry)]))
         trial = with_tensors(carry, iter([one.clone() for one in tensors(carry)]))
         output = self._step(trial)[1]
@@ -80,7 +80,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[CapturedGraph[Any, Any]]:
         return made[-1]
 
     monkeypatch.setattr(CapturedStep, "able", lambda self, carry: True)
-    monkeypatch.setattr(CapturedStep, "_record", record)
+    monkeypatch.setattr(CapturedStep, "_capture", capture)
     return made
 
 
@@ -88,37 +88,37 @@ def model() -> Any:
     return GptConfig(vocab=11, **SMALL).build().double().eval()
 
 
-def told(decoder: Any, start: Any, first: int, limit: int = 6) -> Any:
+def decoded(decoder: Any, start: Any, first: int, limit: int = 6) -> Any:
     return stream(decoder, start.start(rows=2, capacity=8), torch.tensor([first, first + 1]), greedy, limit, -1)
 
 
-def test_searches_one_after_the_other_share_a_recording(recorded: list[Any]) -> None:
+def test_searches_one_after_the_other_share_a_graph(graphs: list[Any]) -> None:
     gpt = model()
     captured = CapturedDecoder(gpt)
     for first in (1, 4, 7):
-        torch.testing.assert_close(collect(told(captured, gpt, first)), collect(told(gpt, gpt, first)))
-    assert len(recorded) == 1
+        torch.testing.assert_close(collect(decoded(captured, gpt, first)), collect(decoded(gpt, gpt, first)))
+    assert len(graphs) == 1
 
 
-def test_searches_at_once_do_not_disturb_each_other(recorded: list[Any]) -> None:
+def test_searches_at_once_do_not_disturb_each_other(graphs: list[Any]) -> None:
     gpt = model()
     captured = CapturedDecoder(gpt)
-    expected = [collect(told(gpt, gpt, first)) for first in (1, 4, 7)]
-    both = list(zip(*(told(captured, gpt, first) for first in (1, 4, 7))))
+    expected = [collect(decoded(gpt, gpt, first)) for first in (1, 4, 7)]
+    both = list(zip(*(decoded(captured, gpt, first) for first in (1, 4, 7))))
     for said, right in zip(zip(*both), expected):
         assert torch.stack(said, 1).tolist() == right.tolist()
-    assert len(recorded) == 3
+    assert len(graphs) == 3
 
 
-def test_more_searches_than_recordings_are_kept(recorded: list[Any]) -> None:
+def test_more_searches_than_graphs_are_kept(graphs: list[Any]) -> None:
     gpt = model()
     captured, firsts = CapturedDecoder(gpt), range(KEPT_GRAPHS + 3)
-    expected = [collect(told(gpt, gpt, first)).tolist() for first in firsts]
-    found = list(zip(*(told(captured, gpt, first) for first in firsts)))
+    expected = [collect(decoded(gpt, gpt, first)).tolist() for first in firsts]
+    found = list(zip(*(decoded(captured, gpt, first) for first in firsts)))
     assert [torch.stack(said, 1).tolist() for said in zip(*found)] == expected
 
 
-def test_a_beam_and_a_sampler_are_recorded_too(recorded: list[Any]) -> None:
+def test_a_beam_and_a_sampler_are_captured_too(graphs: list[Any]) -> None:
     config = TransformerConfig(source_vocab=11, target_vocab=11, **SMALL)
     one = config.build().double().eval()
     captured, source = CapturedDecoder(one), torch.randint(1, 11, (3, 5))
@@ -134,13 +134,13 @@ def test_a_beam_and_a_sampler_are_recorded_too(recorded: list[Any]) -> None:
         pick = Sampler(generator=torch.Generator().manual_seed(5))
         drawn.append(collect(stream(decoder, one.start(source, None, 3, 8), prompt, pick, 8, 2)).tolist())
     assert drawn[0] == drawn[1]
-    assert recorded
+    assert captured
 
 
-def test_on_a_cpu_nothing_is_recorded() -> None:
+def test_on_a_cpu_nothing_is_captured() -> None:
     gpt = model()
     captured = CapturedDecoder(gpt)
-    assert collect(told(captured, gpt, 1)).tolist() == collect(told(gpt, gpt, 1)).tolist()
+    assert collect(decoded(captured, gpt, 1)).tolist() == collect(decoded(gpt, gpt, 1)).tolist()
     logits, _ = captured.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))
     torch.testing.assert_close(logits, gpt.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))[0])
 

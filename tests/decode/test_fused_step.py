@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.decode import beam
-from regard.decode import with_fused_steps as module
+from regard.decode import fused_step as module
 from regard.decode.fused_step import FusedStep, with_fused_steps
 from regard.models import GptConfig, TransformerConfig
 from tritons import DEVICE, interpret, runs, starts_interpreter
@@ -36,7 +36,7 @@ def built(config):
     return model
 
 
-def count_lean(monkeypatch) -> list[int]:
+def count_fused(monkeypatch) -> list[int]:
     """How many steps have gone through the programs."""
     taken, read = [], module.attend_step
     monkeypatch.setattr(module, "attend_step", lambda *given: (taken.append(1), read(*given))[1])
@@ -48,7 +48,7 @@ def count_lean(monkeypatch) -> list[int]:
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_steps_of_a_language_model(name, monkeypatch):
     model = built(LANGUAGE[name])
-    other, taken = with_fused_steps(model), count_lean(monkeypatch)
+    other, taken = with_fused_steps(model), count_fused(monkeypatch)
     tokens = torch.randint(40, (3, 9), device=DEVICE)
     real = torch.ones(3, 5, dtype=torch.bool, device=DEVICE)
     real[1, :2] = False
@@ -68,7 +68,7 @@ def test_steps_of_a_language_model(name, monkeypatch):
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_beams_of_a_translator(name, monkeypatch):
     model = built(TRANSLATORS[name])
-    other, taken = with_fused_steps(model), count_lean(monkeypatch)
+    other, taken = with_fused_steps(model), count_fused(monkeypatch)
     source = torch.randint(40, (2, 7), device=DEVICE)
     real = torch.ones(2, 7, dtype=torch.bool, device=DEVICE)
     real[0, 4:] = False
@@ -94,5 +94,5 @@ def test_what_the_programs_do_not_know_is_left_alone(setting):
 
 
 @starts_interpreter
-def test_lean_steps_in_the_interpreter():
+def test_fused_steps_in_the_interpreter():
     interpret(__file__)

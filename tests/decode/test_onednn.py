@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.decode import OneDnnDecoder, beam, collect, greedy, onednn_usable, stream
 from regard.models import GptConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
-from regard.record import attentions, record
+from regard.recording import attentions, record
 
 SIZES = {"width": 16, "heads": 2, "layers": 2, "inner": 32, "context": 32}
 CASES: dict[str, ModelConfig] = {

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.layers.kv_cache import KVCache
 from regard.models import GptConfig, TransformerConfig
-from regard.record import record
+from regard.recording import record
 
 VOCAB = 11
 SMALL: dict[str, Any] = {"vocab": VOCAB, "width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 40}

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.data.batches import LanguageFrame, collate
 from regard.errors import UserError
 from regard.models import Lstmn, LstmnConfig
-from regard.record import record
+from regard.recording import record
 
 CONFIG = LstmnConfig(vocab=9, width=6, embed=4, context=12, dropout=0.0)
 TEXTS = [[4, 5, 6, 7], [8, 8], [5]]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.data.batches import collate
 from regard.errors import UserError
 from regard.models import Seq2Seq, Seq2SeqConfig
-from regard.record import record
+from regard.recording import record
 from regard.scores import WINDOWS
 
 CONFIG = Seq2SeqConfig(source_vocab=11, target_vocab=9, width=6, embed=4, capacity=12, dropout=0.0)
@@ -202,7 +202,9 @@ def test_beams_on_a_tape_are_more_queries_of_their_sentence(
     sentences = torch.arange(3).repeat_interleave(3)
     with torch.no_grad(), record(model) as own:
         model.advance(tokens, model.start(batch.source[sentences], batch.source_real[sentences]))
-    monkeypatch.setattr(sys.modules["regard.record"], "PART", 2 * 3 * 5)  # two queries of each of the three sentences
+    monkeypatch.setattr(
+        sys.modules["regard.recording"], "PART", 2 * 3 * 5
+    )  # two queries of each of the three sentences
     with torch.no_grad(), record(model, rows=rows) as tape:
         model.advance(tokens, model.start(batch.source, batch.source_real).select(sentences))
     expected = own["decoder.attention"].view(3, 9, 5)

@@ -8,7 +8,7 @@ import torch
 from regard.data.batches import Batch, LabelFrame, collate
 from regard.errors import UserError
 from regard.models import StructuredConfig
-from regard.record import record
+from regard.recording import record
 
 CONFIG = StructuredConfig(vocab=11, labels=7, width=6, embed=4, hops=3, attention=5, dropout=0.0)
 PAIRS = [([4, 5, 6, 7, 10], [4]), ([10, 4], [5]), ([9], [6])]

@@ -19,7 +19,7 @@ from regard.errors import UserError
 from regard.models import SIZES, Bert, BertConfig
 from regard.pretrained import PUBLIC, read_model, read_settings, write_model
 from regard.pretrained.types import type_of
-from regard.record import record
+from regard.recording import record
 
 KINDS = ("bert", "distilbert", "roberta", "xlm-roberta", "albert", "electra")
 Change = Callable[[dict[str, Tensor]], dict[str, Tensor]]

@@ -14,7 +14,7 @@ from regard.cli import main
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
-from regard.record import Tap, attentions, record
+from regard.recording import Tap, attentions, record
 from regard.verbs import Loaded, align, load, look, score, translate, view
 from regard.verbs.parts import aligning, parts, source_reads
 

@@ -30,7 +30,7 @@ def classify(
       regard classify runs/opinions --json texts.txt > labels.jsonl
     """
     from regard import verbs
-    from regard.view.labels import number as digits
+    from regard.render.labels import number as digits
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("classify", "classify")

@@ -16,15 +16,15 @@ from regard.cli.tables import grid
 from regard.config import tree
 from regard.data.example import Example
 from regard.recipes import Recipe
-from regard.train.evaluate import Scores, evaluate
-from regard.train.events import Finished
-from regard.train.ladder.quality import read_log
-from regard.train.run import Run
+from regard.render import AttentionView
+from regard.render import report as page
+from regard.render.files import write
+from regard.training.evaluate import Scores, evaluate
+from regard.training.events import Finished
+from regard.training.ladder.quality import read_log
+from regard.training.run import Run
 from regard.verbs import Loaded
 from regard.verbs.filling import mask_of
-from regard.view import AttentionView
-from regard.view import report as page
-from regard.view.files import write
 
 SHOWN = 3  # examples
 LADDERS = ("dates", "sounds", "multi30k")  # recipes whose model the ladder holds against others

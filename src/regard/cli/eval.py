@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from regard.data.sources import Labelled, Lines, Pairs
     from regard.data.streams import Book
     from regard.objectives import Exposure
-    from regard.train.evaluate import Scores
+    from regard.training.evaluate import Scores
     from regard.verbs import Loaded
 
 GROUPS = 8  # of sources by their length
@@ -65,8 +65,8 @@ def evaluate(
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
     """
-    from regard.train.evaluate import evaluate as measure
-    from regard.train.evaluate import truncated
+    from regard.training.evaluate import evaluate as measure
+    from regard.training.evaluate import truncated
 
     model = opened(run, device, precision, "truncate", download, allow_pickle)
     name, examples = _examples(model, data, split)
@@ -142,7 +142,7 @@ def _exposure(model: "Loaded", examples: "Sequence[Example]", batch_tokens: int)
     from regard.data.batches import collate
     from regard.objectives import exposure
     from regard.objectives.judged import Speaker
-    from regard.train.evaluate import encoded
+    from regard.training.evaluate import encoded
     from regard.verbs.forced import frame_of, grouped
 
     if model.module.task not in ("translate", "language"):

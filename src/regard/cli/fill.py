@@ -63,6 +63,6 @@ def fill(
 
 def _guesses(mask: "list[Guess]") -> str:
     """The guesses at one mask, and how likely each is."""
-    from regard.view.labels import number
+    from regard.render.labels import number
 
     return " ".join(f"{guess.piece} {number(guess.probability)}" for guess in mask)

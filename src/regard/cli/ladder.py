@@ -18,7 +18,7 @@ from regard.cli.lines import say
 if TYPE_CHECKING:
     from regard.cli.standing import Results
     from regard.recipes import Recipe
-    from regard.train.ladder.cells import Cell
+    from regard.training.ladder.cells import Cell
 
 
 def ladder(
@@ -56,8 +56,8 @@ def ladder(
     ready(console, what)
     with unbegun(console):
         from regard.cli.standing import Standing
-        from regard.train.ladder.cells import cells
-        from regard.train.ladder.published import published
+        from regard.training.ladder.cells import cells
+        from regard.training.ladder.published import published
 
         recipe = _chosen(what, given)
         place = out or Path("runs") / f"ladder-{recipe.name}"
@@ -90,7 +90,7 @@ def _kept(place: Path, console: Console) -> Iterator[None]:
 def _measured(todo: "Sequence[Cell]", console: Console) -> "Results":
     """The results of all cells, those that are not there yet trained in their order."""
     from regard.cli.progress import follow
-    from regard.train.ladder.cells import measure
+    from regard.training.ladder.cells import measure
 
     results: Results = defaultdict(list)
     for number, cell in enumerate(todo, 1):
@@ -113,7 +113,7 @@ def _rungs(recipe: "Recipe", settings: list[str], names: str | None) -> dict[str
     """The rungs that were asked for. What they bring of their own yields to what the user says of the plan."""
     from regard.config import override
     from regard.recipes import KINDS
-    from regard.train.ladder.rungs import chosen, rungs
+    from regard.training.ladder.rungs import chosen, rungs
 
     found = rungs(recipe)
     plan = [setting for setting in settings if setting.startswith("plan.")]

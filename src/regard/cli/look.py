@@ -12,7 +12,7 @@ from regard.cli.unknown import Unknown
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.view import AttentionView
+    from regard.render import AttentionView
 
 
 def look(
@@ -78,7 +78,7 @@ def look(
             Console(stderr=True).print(choices, style="dim", highlight=False, markup=False)
     if out is not None:
         if lines:
-            from regard.view.files import write
+            from regard.render.files import write
 
             write(out, view.lines())
         else:

@@ -12,9 +12,9 @@ from regard.errors import UserError
 from regard.pretrained.hub import SIGN, found
 from regard.recipes import KINDS, RECIPES, Recipe, find_recipe
 from regard.stored import stored_recipe
-from regard.train.folder import is_run
-from regard.train.origin import Origin, begun, origin_of
-from regard.train.parallel import Ranks
+from regard.training.folder import is_run
+from regard.training.origin import Origin, begun, origin_of
+from regard.training.parallel import Ranks
 
 
 def planned(

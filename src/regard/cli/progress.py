@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from regard.cli.figures import figures, size
-from regard.train.events import Evaluated, Event, Finished, Started
-from regard.train.events import Progress as Going
+from regard.training.events import Evaluated, Event, Finished, Started
+from regard.training.events import Progress as Going
 
 LINES = 20  # reports in the log of a whole run, beside the evaluations
 

@@ -50,7 +50,7 @@ def score(
     """
     from regard import verbs
     from regard.metrics import perplexity
-    from regard.view.labels import number as digits
+    from regard.render.labels import number as digits
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("score", "translate", "language")
@@ -86,7 +86,7 @@ def score(
 
 def _chain(one: "Scored") -> Iterator[str]:
     """p(text) = Π p(piece | the pieces before it): the factors, and what has become of their product so far."""
-    from regard.view.labels import number
+    from regard.render.labels import number
 
     wide = max(map(cell_len, [*one.pieces, "piece"]))
     yield f"{'piece':<{wide}}  {'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"

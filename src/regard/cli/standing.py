@@ -15,10 +15,10 @@ from regard.cli.figures import deviation, duration, figure, size, spread, title
 from regard.cli.tables import grid
 from regard.config import tree
 from regard.recipes import MEASURES, Recipe
-from regard.train.ladder.published import Published
-from regard.train.ladder.quality import SHARE, Goal, Point, averaged, goal
-from regard.view import report as page
-from regard.view.files import write
+from regard.render import report as page
+from regard.render.files import write
+from regard.training.ladder.published import Published
+from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal
 
 Results = dict[str, list[dict[str, Any]]]  # by rung, one for each seed
 FREE = ("plan.seed", "plan.patience", "name", "title")  # which tell no rung from another

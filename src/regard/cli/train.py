@@ -20,9 +20,9 @@ from regard.errors import UserError
 if TYPE_CHECKING:
     from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
-    from regard.train.folder import Existing
-    from regard.train.origin import Origin
-    from regard.train.parallel import Ranks
+    from regard.training.folder import Existing
+    from regard.training.origin import Origin
+    from regard.training.parallel import Ranks
 
 MISTAKE = 2
 TALLEST = 48  # rows of an alignment that is shown beside the first; the report has them all
@@ -74,7 +74,7 @@ def train(
     ready(console, recipe)
     with unbegun(console, place):
         from regard.cli.planning import planned
-        from regard.train.parallel import joined
+        from regard.training.parallel import joined
     with joined() as ranks, _one_voice(ranks):
         with unbegun(console, place):
             chosen, init = planned(recipe, given, place if resume else None, download, ranks, console)
@@ -118,7 +118,7 @@ def _estimate(recipe: "Recipe", init: "Origin | None", ranks: "Ranks", console: 
     """What the run would cost here, on one rank."""
     from regard.cli.figures import duration, size
     from regard.cli.progress import many
-    from regard.train.estimate import estimate
+    from regard.training.estimate import estimate
 
     if not ranks.first:
         return
@@ -146,7 +146,7 @@ def _baseline(job: Job) -> Job:
     """The same, but all that the decoder knows of the source is one vector."""
     from regard.models import Seq2SeqConfig
     from regard.recipes import opened
-    from regard.train.folder import is_run
+    from regard.training.folder import is_run
 
     recipe, out = job.recipe, job.out / "baseline"
     if not isinstance(recipe.model, Seq2SeqConfig):
@@ -161,7 +161,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     """Train to the end and let the first rank judge the best step; Ctrl-C saves and says how to go on."""
     from regard.cli.conclude import judge
     from regard.cli.progress import follow
-    from regard.train.run import Run
+    from regard.training.run import Run
 
     with unbegun(console, job.out):
         run = Run(job.recipe, job.out, job.existing, job.init, ranks)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from regard.record import attentions
+from regard.recording import attentions
 
 M = TypeVar("M", bound=nn.Module)
 

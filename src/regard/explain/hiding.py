@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.explain.heads import Text
 from regard.explain.small import IGNORED, Experiment, Reader, learn
 from regard.layers.transformer import Shape
-from regard.record import record
+from regard.recording import record
 
 TIMES = ("let", "today", "yesterday")
 SOUNDS: dict[str, tuple[str, str, str]] = {  # of each animal, by the time

@@ -14,7 +14,7 @@ from regard.explain.sentences import PAD, VOCABULARY, allowed, batch, floor
 from regard.explain.small import IGNORED, Experiment, Reader
 from regard.explain.speaking import says, taught
 from regard.mask import CAUSAL, EVERYTHING, Mask
-from regard.record import record
+from regard.recording import record
 
 MASKS = {"causal mask": CAUSAL, "no mask": EVERYTHING}
 

@@ -14,7 +14,7 @@ from regard.explain.small import IGNORED, Experiment, Reader, learn
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.positions import sinusoids
 from regard.layers.transformer import Shape
-from regard.record import record
+from regard.recording import record
 
 SHAPE = Shape(width=48, heads=2, layers=3, inner=96, norm_place="post", dropout=0.0, positions="sinusoidal")
 

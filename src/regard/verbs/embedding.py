@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from regard.data.ragged import Ragged
 from regard.errors import UserError
 from regard.models import Seq2Seq, Transformer
-from regard.record import silenced
+from regard.recording import silenced
 from regard.verbs.forced import BATCH_TOKENS, grouped, listed
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import Pooling, pooling_of

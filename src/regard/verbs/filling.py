@@ -12,7 +12,7 @@ from regard.data.batches import collate
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.models import Bert
-from regard.record import silenced
+from regard.recording import silenced
 from regard.verbs.forced import BATCH_TOKENS, frame_of, grouped, listed
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced

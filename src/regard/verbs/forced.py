@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.models import Transformer
 from regard.objectives.judged import Speaker
 from regard.objectives.sequence import forced as features_of
-from regard.record import record, silenced
+from regard.recording import record, silenced
 from regard.verbs.loaded import Loaded
 from regard.verbs.parts import aligning, path_of
 

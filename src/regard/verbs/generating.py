@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from regard.data.spelling import UNKNOWN
 from regard.decode import beam as beam_search
 from regard.errors import UserError
-from regard.record import active_tape, silenced
+from regard.recording import active_tape, silenced
 from regard.verbs.forced import BATCH_TOKENS, Floats, listed
 from regard.verbs.loaded import Loaded
 from regard.verbs.manner import LIMIT, Manner

@@ -7,7 +7,7 @@ import torch
 
 from regard.data.batches import collate
 from regard.data.tokenizers import SPECIALS
-from regard.record import silenced
+from regard.recording import silenced
 from regard.verbs.forced import BATCH_TOKENS, frame_of, grouped, listed
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced

@@ -15,13 +15,13 @@ from regard.errors import UserError, nearest
 from regard.models import Bert, Gpt, Structured, Transformer
 from regard.models.seq2seq import RecurrentState
 from regard.objectives.judged import Speaker
-from regard.record import Axes, Tape, attentions, record, silenced
+from regard.recording import Axes, Tape, attentions, record, silenced
+from regard.render.parts import Floats, Frame, Layer
+from regard.render.view import AttentionView
 from regard.verbs.forced import frame_of, spoken
 from regard.verbs.loaded import KINDS_OF, Loaded
 from regard.verbs.parts import axes, parts, path_of
 from regard.verbs.search import translate
-from regard.view.parts import Floats, Frame, Layer
-from regard.view.view import AttentionView
 
 TOP = 5  # how many of the likeliest pieces a step shows
 

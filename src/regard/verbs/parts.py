@@ -12,9 +12,9 @@ from regard.data.batches import Pair
 from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.models import Bert, Gpt, Seq2Seq, Structured
-from regard.record import Axes, attentions
+from regard.recording import Axes, attentions
+from regard.render.parts import aligning_layer
 from regard.verbs.loaded import Loaded
-from regard.view.parts import aligning_layer
 
 PARTS = ("encoder", "decoder", "cross")
 

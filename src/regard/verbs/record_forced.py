@@ -6,7 +6,7 @@ import torch
 
 from regard.data.batches import Pair, collate
 from regard.errors import UserError
-from regard.record import attentions
+from regard.recording import attentions
 from regard.verbs.forced import frame_of
 from regard.verbs.loaded import Loaded
 from regard.verbs.parts import axes, kept, parts, path_of

@@ -14,7 +14,7 @@ from regard.decode import beam as beam_search
 from regard.decode import check_penalty, check_size, collect, greedy, stream
 from regard.decode.sample import Noted
 from regard.errors import UserError
-from regard.record import silenced
+from regard.recording import silenced
 from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, listed, rounded, target_limit
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced

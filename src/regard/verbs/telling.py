@@ -19,7 +19,7 @@ from regard.decode import PAD, greedy, stream
 from regard.decode.sample import Noted
 from regard.errors import UserError
 from regard.models import Gpt
-from regard.record import silenced
+from regard.recording import silenced
 from regard.verbs.forced import rounded
 from regard.verbs.loaded import Loaded
 from regard.verbs.manner import Manner

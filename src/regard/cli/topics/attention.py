@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from regard.explain.attention import Steps as Six
     from regard.explain.attention import Worked
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 WORDS = "the dogs behind a tree"  # that the small model reads: is what comes next one, or many?
 SHOWN = 4  # numbers of a vector
@@ -201,9 +201,9 @@ def _data(six: "Six") -> dict[str, object]:
 def _sections(tables: dict[str, Rows], shown: Shown, verdict: str) -> "list[Section]":
     import torch
 
-    from regard.view import report as page
-    from regard.view.parts import Layer
-    from regard.view.view import AttentionView
+    from regard.render import report as page
+    from regard.render.parts import Layer
+    from regard.render.view import AttentionView
 
     words = paragraphs(
         "Every word gives three vectors: a query (what it asks), a key (what it can be found by) and a value (what it "

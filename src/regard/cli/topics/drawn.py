@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from regard.view.labels import escape
-from regard.view.parts import Floats, Layer
-from regard.view.report import Gallery, Section
-from regard.view.view import AttentionView
+from regard.render.labels import escape
+from regard.render.parts import Floats, Layer
+from regard.render.report import Gallery, Section
+from regard.render.view import AttentionView
 
 TOGETHER = (1, 2, 8)  # heads in one picture
 

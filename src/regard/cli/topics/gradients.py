@@ -11,7 +11,7 @@ from regard.cli.topics.shared import Findings, Out, Seed, Steps, follow, paragra
 
 if TYPE_CHECKING:
     from regard.explain.gradients import Reach
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
@@ -53,7 +53,7 @@ def _table(found: "list[Reach]", length: int, when: str, key: str) -> Group:
 
 
 def _sections(found: "list[Reach]", length: int) -> "list[Section]":
-    from regard.view import report as page
+    from regard.render import report as page
 
     def curve(title: str, key: str) -> page.Curve:
         lines = [page.Line(one.name, range(length), getattr(one, key)) for one in found]

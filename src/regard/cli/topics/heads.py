@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from regard.explain.heads import Head
     from regard.explain.heads import Text as Seen
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 SENTENCES = 100
 EXAMPLE = "yesterday the dog barked , the bird sang , the owl hooted ."
@@ -168,7 +168,7 @@ def _loaded(run: Path, text: str) -> Watched:
 
 
 def _sections(found: "list[Head]", tables: "dict[str, Rows]", note: str) -> "Iterator[Section]":
-    from regard.view import report as page
+    from regard.render import report as page
 
     words = paragraphs(
         "Nobody tells a head what to look at. How much of its weight lies on the word before, the next, the word "
@@ -186,7 +186,7 @@ def _sections(found: "list[Head]", tables: "dict[str, Rows]", note: str) -> "Ite
 
 def _it(it: It | None) -> "Iterator[Section]":
     from regard.explain.pronouns import pairs
-    from regard.view import report as page
+    from regard.render import report as page
 
     if it is None:
         return

@@ -11,7 +11,7 @@ from regard.cli.topics.shared import Findings, Out, Seed, paragraphs, tell
 
 if TYPE_CHECKING:
     from regard.explain.layers import Cost, Kind
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 SLIDE = 1000  # the length and the width at which textbooks count
 GROWTH = {"seconds": "time", "memory": "memory", "operations": "counted"}
@@ -103,13 +103,13 @@ def _practice(cost: "Cost", path: int) -> list[str]:
 
 
 def _table(title: str, columns: list[str], rows: list[list[str]], note: str) -> "Section":
-    from regard.view.report import Table
+    from regard.render.report import Table
 
     return Table(title, [name.replace("\n", " ") for name in columns], rows, note)
 
 
 def _sections(costs: "list[Cost]", lengths: list[int], theory: "Section", practice: "Section") -> "list[Section]":
-    from regard.view import report as page
+    from regard.render import report as page
 
     def curve(title: str, label: str, values: list[list[float]]) -> page.Curve:
         lines = [page.Line(cost.name, lengths, ys) for cost, ys in zip(costs, values)]

@@ -12,7 +12,7 @@ from regard.cli.topics.shared import Findings, Out, Seed, Steps, follow, paragra
 
 if TYPE_CHECKING:
     from regard.explain.masking import Masking
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 COLUMNS = ["", "loss", "future hidden", "looks ahead", "says it right"]
 
@@ -65,9 +65,9 @@ def _rows(found: "Masking") -> list[list[str]]:
 def _sections(found: "Masking", least: str) -> "list[Section]":
     import numpy as np
 
-    from regard.view import report as page
-    from regard.view.parts import Layer
-    from regard.view.view import AttentionView
+    from regard.render import report as page
+    from regard.render.parts import Layer
+    from regard.render.view import AttentionView
 
     words = paragraphs(
         "Two small Transformers learn to say the next word, all words of a sentence at once. They are alike but for "

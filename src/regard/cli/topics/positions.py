@@ -10,7 +10,7 @@ from regard.cli.topics.shared import Findings, Out, Seed, Steps, follow, paragra
 
 if TYPE_CHECKING:
     from regard.explain.positions import Positions
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 ORDER = ["positions", "difference"]
 
@@ -60,7 +60,7 @@ def positions(
 def _sections(
     found: "Positions", titles: tuple[str, str], columns: list[str], order: list[list[str]], reach: list[list[str]]
 ) -> "list[Section]":
-    from regard.view import report as page
+    from regard.render import report as page
 
     first = paragraphs(
         "Attention is a sum over a set: it does not know which word came first. Put the words in another order, and "

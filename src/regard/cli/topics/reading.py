@@ -52,7 +52,7 @@ class Reading:
     @cached_property
     def weights(self) -> "dict[str, Tensor]":
         """Where the text looks at itself, (H, T, T) by layer; what is remembered from before it is left out."""
-        from regard.record import record
+        from regard.recording import record
         from regard.verbs.parts import parts
 
         whose = "encoder" if self.model.module.task == "translate" else None  # the decoder has nothing to say yet

@@ -11,7 +11,7 @@ from regard.cli.topics.shared import Findings, Out, Seed, Steps, follow, paragra
 
 if TYPE_CHECKING:
     from regard.explain.residuals import Panel
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 NOTE = (
     "“Place known” is how much of a word's place a linear guess can read off what each layer is given, and off what "
@@ -61,7 +61,7 @@ def _rows(found: "list[Panel]") -> list[list[str]]:
 
 
 def _sections(found: "list[Panel]", rows: list[list[str]]) -> "list[Section]":
-    from regard.view import report as page
+    from regard.render import report as page
 
     words = paragraphs(
         "Three encoders of three layers learn to name the symbol that stood two places before. To look two places "

@@ -10,7 +10,7 @@ from regard.cli.topics.shared import Findings, Out, Seed, paragraphs, tell
 
 if TYPE_CHECKING:
     from regard.explain.scaling import Scaling
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 
 def scaling(
@@ -73,7 +73,7 @@ def _row(one: "Scaling") -> list[str]:
 
 
 def _sections(found: "list[Scaling]", keys: int, verdict: str) -> "list[Section]":
-    from regard.view import report as page
+    from regard.render import report as page
 
     def curve(title: str, name: str, label: str, log_y: bool) -> page.Curve:
         widths = [one.width for one in found]

@@ -15,7 +15,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.explain.small import Experiment
-    from regard.view.report import Section
+    from regard.render.report import Section
 
 T = TypeVar("T")
 Rows = tuple[list[str], list[list[str]]]  # the names of columns, and what stands under them
@@ -47,8 +47,8 @@ class Findings:
 def tell(found: Findings, out: Path | None, json: bool) -> None:
     """The page where one was asked for, then JSON or the terminal's version."""
     if out is not None:
-        from regard.view.files import write
-        from regard.view.report import report
+        from regard.render.files import write
+        from regard.render.report import report
 
         write(out, report(found.title, found.sections))
     if json:

@@ -1,5 +1,0 @@
-"""Training: the loop as a generator, and runs in a directory around it."""
-
-from regard.train.loop import Diverged, Step, train
-
-__all__ = ["Diverged", "Step", "train"]

@@ -1,0 +1,198 @@
+"""The view itself: what it refuses, what it averages, what it writes."""
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from regard.errors import UserError
+from regard.render import AttentionView, Frame, Layer
+from regard.render.files import write
+from regard.render.parts import Matrix
+
+
+def soft(heads: int, rows: int, columns: int, seed: int = 0) -> np.ndarray:
+    """Random rows that sum to one. (H, Tq, Tk)"""
+    scores = np.random.default_rng(seed).normal(0, 2, (heads, rows, columns))
+    weights = np.exp(scores)
+    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def two_layers() -> AttentionView:
+    return AttentionView(
+        "deux", ["a", "b"], ["x", "y", "z"], [Layer("low", soft(2, 2, 3)), Layer("high", soft(3, 2, 3, 1))]
+    )
+
+
+def test_shapes_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match=r'layer "low": weights must be \(heads, rows, columns\)'):
+        Layer("low", np.zeros((2, 3)))
+    with pytest.raises(ValueError, match=r'layer "low".*\(1, 2, 4\).*2 rows and 3 columns'):
+        AttentionView("t", ["a", "b"], ["x", "y", "z"], [Layer("low", np.zeros((1, 2, 4)))])
+    with pytest.raises(ValueError, match="frames: 1 of them do not fit 2 rows"):
+        AttentionView("t", ["a", "b"], ["x"], [], [Frame("a", [], np.zeros(4))])
+    with pytest.raises(ValueError, match=r'frame "a": context'):
+        Frame("a", [], np.zeros(4), np.zeros((2, 4)))
+    with pytest.raises(ValueError, match='layer "low": the name is taken'):
+        AttentionView("t", ["a"], ["x"], [Layer("low", np.zeros((1, 1, 1)))] * 2)
+
+
+def test_lists_are_as_good_as_arrays():
+    layer = Layer("low", [[[0.25, 0.75]]])  # type: ignore[arg-type]
+    assert layer.weights.dtype == np.float32
+    assert layer.weights.shape == (1, 1, 2)
+
+
+def test_the_mean_is_the_default_and_one_head_can_be_asked_for():
+    view = two_layers()
+    low, high = (layer.weights for layer in view.layers)
+    np.testing.assert_allclose(view.matrix().weights, (low.mean(0) + high.mean(0)) / 2, rtol=1e-6)
+    np.testing.assert_allclose(view.matrix("high").weights, high.mean(0), rtol=1e-6)
+    np.testing.assert_array_equal(view.matrix(1, 2).weights, high[2])
+    assert view.matrix("high").label == "high · mean of 3 heads"
+    assert view.matrix("high", 2).label == "high · head 2"
+
+
+@pytest.mark.parametrize(
+    ("layer", "head", "said"),
+    [
+        ("hihg", None, 'Did you mean "high"'),
+        (2, None, "layers 0 to 1"),
+        ("low", 2, "heads 0 to 1"),
+        (None, 0, "which layer"),
+    ],
+)
+def test_a_wrong_choice_says_what_there_is(layer, head, said):
+    with pytest.raises(UserError, match=said):
+        two_layers().matrix(layer, head)
+
+
+def three_parts() -> AttentionView:
+    """Two rows that look at three columns, at their past, and the columns at themselves."""
+    said, read = ["a", "b"], ["x", "y", "z"]
+    axes = {"encoder": (read, read), "decoder": (said, ["<bos>", "a"]), "cross": (said, read)}
+    layers = [
+        Layer(f"{part}.{at}", soft(4, len(q), len(k), 3 * at), q, k, part, at)
+        for part, (q, k) in axes.items()
+        for at in range(3)
+    ]
+    return AttentionView("t", said, read, layers, [Frame(piece, [], np.zeros(2)) for piece in said])
+
+
+def test_parts_have_axes_of_their_own():
+    view = three_parts()
+    assert list(view.parts) == ["cross", "encoder", "decoder"]
+    encoder, decoder = view.matrix(part="encoder"), view.matrix(1, 2, "decoder")
+    assert (list(encoder.rows), list(encoder.columns)) == (["x", "y", "z"], ["x", "y", "z"])
+    assert encoder.label == "encoder · mean of 3 layers, all heads"
+    assert (list(decoder.columns), decoder.label) == (["<bos>", "a"], "decoder · layer 1 · head 2")
+    np.testing.assert_array_equal(decoder.weights, view.layers[4].weights[2])
+    cross = view.matrix()  # where nothing is asked for: the layer that aligns
+    assert (cross.label, list(cross.columns)) == ("cross · layer 1 · mean of 4 heads", ["x", "y", "z"])
+    np.testing.assert_allclose(cross.weights, view.layers[7].weights.mean(0), rtol=1e-6)
+    with pytest.raises(UserError, match=r'part=crss.*Did you mean "cross"'):
+        view.matrix(part="crss")
+    with pytest.raises(UserError, match=r"layer=3: there are layers 0 to 2"):
+        view.matrix(3, part="encoder")
+    with pytest.raises(ValueError, match=r'layer "m": is of another shape'):
+        AttentionView(
+            "t", ["a"], ["x"], [Layer("l", np.ones((1, 1, 1))), Layer("m", np.ones((1, 1, 2)), ["a"], ["x"] * 2)]
+        )
+
+
+def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
+    view = three_parts()
+    head = view.only("decoder", 2, 3)
+    assert [(layer.name, layer.numbers) for layer in head.layers] == [("decoder.2", [3])]
+    assert head.matrix().label == "decoder · layer 2 · head 3"
+    assert head.frames is not None
+    assert view.only("encoder").frames is None  # nothing is said there
+    assert len(view.only("encoder").layers) == 3
+    assert view.only(layer="encoder.1").layers[0].number == 1
+    assert view.only() is view
+    with pytest.raises(UserError, match="has head 3"):
+        head.only(head=0)
+    with np.load(view.save(tmp_path / "view.npz"), allow_pickle=False) as found:
+        assert found["encoder.rows"].tolist() == ["x", "y", "z"]
+        assert found["decoder.columns"].tolist() == ["<bos>", "a"]
+        assert found["columns"].tolist() == ["x", "y", "z"]
+        assert "cross.rows" not in found.files
+
+
+@pytest.mark.parametrize(
+    ("top", "ceiling"),
+    [
+        (0.0, 1.0),
+        (1.0, 1.0),
+        (0.51, 1.0),
+        (0.5, 0.5),
+        (0.3, 0.5),
+        (0.2, 0.2),
+        (0.1, 0.1),
+        (0.011, 0.02),
+        (math.nan, 1.0),
+    ],
+)
+def test_the_scale_ends_at_a_round_number(top, ceiling):
+    weights = np.array([[top] + [min(top, 1e-5)] * 999], dtype=np.float32)
+    matrix = Matrix("", "", ["a"], ["x"] * 1000, weights)
+    assert matrix.ceiling == ceiling
+    assert 0 <= matrix.shares[0, 0] <= 1
+
+
+def test_first_words_do_not_set_the_scale_and_evenness_is_pale():
+    even = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]  # a causal head without a preference
+    matrix = Matrix("", "", ["a"] * 40, ["x"] * 40, even.astype(np.float32))
+    assert matrix.ceiling == pytest.approx(0.05)
+    assert matrix.shares[-1].max() == pytest.approx(0.5)
+    assert matrix.shares[0, 0] == 1
+    assert Matrix("", "", ["a"], ["x", "y"], np.full((1, 2), 0.5, dtype=np.float32)).ceiling == 1
+
+
+def test_views_and_reprs_are_short():
+    view = AttentionView("t", ["a"], ["x"], [Layer("cross", np.ones((4, 1, 1)))])
+    assert repr(view) == "<AttentionView 't': 1 rows, 1 columns; attention: 1 × 4 heads>"
+
+
+def test_npz_needs_no_pickle_and_keeps_every_name(tmp_path):
+    names = ["file", "allow_pickle", "decoder.layers.0/cross", "été"]
+    layers = [Layer(name, soft(2, 2, 3, seed)) for seed, name in enumerate(names)]
+    view = AttentionView("t", ["é", "日"], ["x", "", " "], layers)
+    path = view.save(tmp_path / "deep" / "view.npz")
+    with np.load(path, allow_pickle=False) as found:
+        assert sorted(found.files) == sorted([*names, "rows", "columns"])
+        for layer in layers:
+            np.testing.assert_array_equal(found[layer.name], layer.weights)
+        assert found["rows"].tolist() == ["é", "日"]
+        assert found["columns"].tolist() == ["x", "", " "]
+    assert path.read_bytes() == view.save(tmp_path / "again.npz").read_bytes()
+
+
+def test_the_suffix_chooses_and_another_is_refused(tmp_path):
+    view = two_layers()
+    assert view.save(tmp_path / "a.svg").read_text(encoding="utf-8") == view.svg()
+    assert view.save(str(tmp_path / "a.HTML")).read_text(encoding="utf-8") == view.html()
+    with pytest.raises(UserError, match=r"a\.png.*\.html, \.svg or \.npz"):
+        view.save(tmp_path / "a.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.HTML", "a.svg"]
+    assert view.svg() in view._repr_html_()
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", "old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"a\.txt.*No space left on device"):
+        write(path, "new")
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_place_that_is_no_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"a\.txt: cannot be written"):
+        write(tmp_path / "file" / "a.txt", "text")

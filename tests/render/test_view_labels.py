@@ -1,0 +1,44 @@
+"""Labels: nothing blank, nothing torn apart."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from regard.render.labels import clip, clusters, escape, visible
+
+
+@pytest.mark.parametrize(
+    ("piece", "shown"),
+    [
+        ("", "∅"),
+        (" ", "␣"),
+        ("\u00a0a", "␣a"),
+        ("\n", "↵"),
+        ("\t", "⇥"),
+        ("\x07", "␇"),
+        ("\u0301", "◌\u0301"),
+        ("</s>", "</s>"),
+    ],
+)
+def test_what_cannot_be_seen_is_drawn(piece, shown):
+    assert visible(piece) == shown
+
+
+def test_joiners_inside_a_word_stay():
+    assert visible("می\u200cخواهم") == "می\u200cخواهم"
+
+
+@given(st.text(max_size=20))
+def test_no_label_is_blank_and_clusters_lose_nothing(piece):
+    assert cell_len(visible(piece)) > 0
+    assert "".join(clusters(piece)) == piece
+
+
+@given(st.text(max_size=20), st.integers(1, 20))
+def test_a_clipped_label_fits(text, cells):
+    assert cell_len(clip(visible(text), cells)) <= cells
+
+
+def test_escaping_covers_markup_and_what_xml_forbids():
+    assert escape('<a b="c">&\'\x00\ud800') == "&lt;a b=&quot;c&quot;&gt;&amp;&#x27;\ufffd\ufffd"

@@ -1,0 +1,182 @@
+"""The page: one file, nothing from outside, safe for any text, the numbers as stored."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.errors import UserError
+from regard.render import AttentionView, Frame, Layer
+from regard.render.files import asset
+from regard.render.labels import number
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Tree(HTMLParser):
+    """Checks that tags nest, and keeps what scripts and ids there are."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id"]
+        assert not {"src", "href"} & {name for name, _ in attrs}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+
+def data(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1])
+
+
+def soft(heads: int, rows: int, columns: int) -> np.ndarray:
+    return np.random.default_rng(0).dirichlet(np.ones(columns), (heads, rows)).astype(np.float32)
+
+
+def stepping(tokens: list[str]) -> AttentionView:
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.ones(4), (2, len(tokens))).astype(np.float32)
+    frames = [
+        Frame(t, [(t, 5.25, 0.98765432), ("?", -1, 1e-9)], rng.normal(size=64), rng.normal(size=64)) for t in tokens
+    ]
+    return AttentionView("3 fé → 2021", tokens, list("3 fé"), [Layer("cross", weights)], frames)
+
+
+def test_the_page_holds_every_number_to_six_digits():
+    view = stepping(list("2021"))
+    found = data(view.html())
+    (part,) = found["parts"]
+    assert [layer["heads"] for layer in part["layers"]] == [[0, 1]]
+    np.testing.assert_allclose(part["layers"][0]["weights"], view.layers[0].weights, rtol=6e-6)
+    assert (part["columns"], part["steps"]) == (["3", "␣", "f", "é"], True)
+    assert found["frames"][0]["top"] == [["2", 5.25, 0.987654], ["?", -1.0, 1e-9]]
+    np.testing.assert_allclose(found["frames"][3]["state"], view.frames[3].state, rtol=6e-6)
+    digits = re.findall(r"0\.(\d+)", json.dumps(found["parts"]))
+    assert max(len(d.lstrip("0")) for d in digits) <= 6
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs a function of the page, with node")
+def test_the_page_writes_numbers_as_everything_else_does():
+    told = re.search(r"const told = .*?\n  };\n", asset("page.js"), re.DOTALL)
+    values = [0, 1, -2.5, 0.25, 0.0001, 0.00012, 5.06408e-6, -3.2e-11, -9e-5, 1e-12]
+    program = f"{told[0]}console.log(JSON.stringify({values}.map(told)))"
+    said = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
+    assert json.loads(said.stdout) == [number(value) for value in values]
+
+
+def test_nothing_is_fetched_from_anywhere():
+    page = stepping(list("2021")).html()
+    assert set(re.findall(r"\w+://[^\s\"']*", page)) == {"http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in page
+    assert "@import" not in page
+    assert "url(" not in page
+
+
+def test_the_parts_that_the_script_fills_are_there():
+    with_steps, without = (Tree(view.html()) for view in (stepping(["2"]), AttentionView("t", ["a"], ["x"], [])))
+    assert len(set(with_steps.ids)) == len(with_steps.ids)
+    assert {"matrix", "lines", "heads", "said", "count", "output", "state", "bars", "context", "top"} <= set(
+        with_steps.ids
+    )
+    assert {"matrix", "lines", "parts", "layer", "heads"} <= set(without.ids)
+    assert not {"stepper", "state", "count"} & set(without.ids)
+    used = set(re.findall(r'\$\("(\w+)"\)', with_steps.scripts[1]))
+    assert used <= set(with_steps.ids)
+
+
+def test_no_text_can_leave_its_place():
+    wicked = ["</script><b>", "<!--<script>", "]]>", "&amp;\"'", "\u2028", "\ud800", "\x00"]
+    tame = AttentionView("t", list("abcdefg"), list("abcdefg"), [Layer("l", np.zeros((2, 7, 7)))])
+    page = AttentionView("</title><i>", wicked, wicked, [Layer("</option><i>", np.zeros((2, 7, 7)))]).html()
+    page.encode("utf-8")
+    assert Tree(page).tags == Tree(tame.html()).tags
+    assert data(page)["parts"][0]["rows"][:4] == wicked[:4]
+
+
+def test_what_is_not_finite_is_null():
+    view = AttentionView("t", ["a"], ["x", "y"], [Layer("l", [[[float("nan"), float("inf")]]])])
+    assert data(view.html())["parts"][0]["layers"][0]["weights"] == [[[None, None]]]
+
+
+def translator(rows: int = 2, columns: int = 3, layers: int = 2, heads: int = 2) -> AttentionView:
+    """All three parts of a translator, each with axes of its own."""
+    said, read = [f"t{at}" for at in range(rows)], [f"s{at}" for at in range(columns)]
+    axes = {"encoder": (read, read), "decoder": (said, ["<bos>", *said[:-1]]), "cross": (said, read)}
+    found = [
+        Layer(f"{part}.{at}", np.full((heads, len(q), len(k)), 1 / len(k)), q, k, part, at)
+        for part, (q, k) in axes.items()
+        for at in range(layers)
+    ]
+    frames = [Frame(piece, [(piece, 0.0, 1.0)], np.zeros(2)) for piece in said]
+    return AttentionView("s → t", said, read, found, frames)
+
+
+def test_every_part_has_its_own_axes_and_the_source_comes_first():
+    found = data(translator().html())["parts"]
+    assert [(part["name"], part["steps"]) for part in found] == [("cross", True), ("encoder", False), ("decoder", True)]
+    assert (found[0]["rows"], found[0]["columns"]) == (["t0", "t1"], ["s0", "s1", "s2"])
+    assert found[1]["rows"] == found[1]["columns"] == ["s0", "s1", "s2"]
+    assert found[2]["columns"] == ["<bos>", "t0"]
+    assert [layer["number"] for layer in found[2]["layers"]] == [0, 1]
+
+
+def test_long_texts_are_packed_in_two_bytes_a_weight():
+    view = AttentionView("t", *[[str(at) for at in range(80)]] * 2, [Layer("l", soft(10, 80, 80))])
+    page = view.html()
+    packed = data(page)["parts"][0]["layers"][0]["weights"]
+    found = np.frombuffer(base64.b64decode(packed), "<u2").reshape(10, 80, 80) / 65535
+    np.testing.assert_allclose(found, view.layers[0].weights, atol=1e-5)
+    assert len(packed) < 2.7 * found.size
+
+
+def test_too_many_heads_leave_their_means_and_too_long_a_text_is_refused():
+    rng = np.random.default_rng(0)
+    names = [str(at) for at in range(200)]
+    many = [Layer(str(at), rng.random((40, 200, 200), dtype=np.float32), part="decoder", number=at) for at in range(2)]
+    view = AttentionView("t", names, names, many)
+    page = view.html()
+    assert "80 heads are too many" in page
+    found = data(page)["parts"][0]["layers"]
+    assert [layer["heads"] for layer in found] == [[0], [0]]
+    mean = np.frombuffer(base64.b64decode(found[1]["weights"]), "<u2").reshape(200, 200) / 65535
+    np.testing.assert_allclose(mean, many[1].weights.mean(0), atol=1e-5)
+    assert "too many" not in view.only(layer=1).html()
+    long = [str(at) for at in range(1800)]
+    with pytest.raises(UserError, match=r"3,240,000 in one matrix, is too large.*shorter text.*npz"):
+        AttentionView("t", long, long, [Layer("l", np.zeros((1, 1800, 1800)))]).html()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.text(max_size=20), st.lists(st.text(max_size=6), min_size=1, max_size=4))
+def test_any_text_gives_a_page_that_nests(title, pieces):
+    weights = np.zeros((1, len(pieces), len(pieces)))
+    frames = [Frame(piece, [(piece, 0.0, 1.0)], np.zeros(2)) for piece in pieces]
+    page = AttentionView(title, pieces, pieces, [Layer("l", weights)], frames).html()
+    page.encode("utf-8")
+    assert len(Tree(page).scripts) == 2

@@ -1,0 +1,101 @@
+"""The report: every kind of section, in order, in one file."""
+
+import re
+
+import numpy as np
+import pytest
+
+from regard.render import AttentionView, Layer
+from regard.render.report import Curve, Gallery, Line, Pre, Table, Text, report
+
+
+def marked(page: str, row: str) -> list[tuple[str, str]]:
+    """The (class, text) of each cell in the table's row that begins with that text."""
+    line = next(line for line in page.splitlines() if f">{row}<" in line and line.startswith("<tr><td"))
+    return re.findall(r'<td class="([^"]*)">([^<]*)</td>', line)
+
+
+def test_sections_come_in_order_and_escaped():
+    view = AttentionView("a <view>", ["a"], ["x"], [Layer("cross", np.ones((1, 1, 1)))])
+    page = report(
+        "dates <ladder>",
+        [
+            Text("one & two\n\nthree", "Words"),
+            Curve("loss", "step", "nats", [Line("l", [0, 1], [2, 1])]),
+            Gallery("G", [view]),
+            Pre("a  <b>"),
+        ],
+    )
+    places = [
+        page.index(part)
+        for part in (
+            "dates &lt;ladder&gt;</h1>",
+            "<p>one &amp; two</p><p>three</p>",
+            "l: 1, 1",
+            "a &lt;view&gt;",
+            "a  &lt;b&gt;",
+        )
+    ]
+    assert places == sorted(places)
+    assert "a ← x: 1" in page
+    assert set(re.findall(r"\w+://[^\s\"']*", page)) == {"http://www.w3.org/2000/svg"}
+    assert "<script" not in page
+
+
+def test_pictures_of_a_gallery_share_one_scale_and_a_row():
+    faint, strong = (np.full((1, 2, 50), 0.01), np.full((1, 2, 50), 0.01))
+    strong[0, :, 0] = 0.3
+    views = [AttentionView("t", ["a", "b"], ["x"] * 50, [Layer("l", weights)]) for weights in (faint, strong)]
+    assert [view.matrix().ceiling for view in views] == [0.05, 0.5]
+    page = report("t", [Gallery("G", views)])
+    assert page.count(">0.5</text>") == 2
+    assert page.count('<figure class="large">') == 2  # half a page would be too small for fifty columns
+    assert "<figure><figcaption" in report("t", [Gallery("G", [AttentionView("t", ["a"], ["x"], [])])])
+
+
+def test_figures_stand_right_and_the_best_are_marked():
+    rows = [
+        ["none", 412345, "61.2 ± 3.1", None, 0.81234],
+        ["dot", 410112, "99.6 ± 0.1", "88.1 %", 0.5],
+        ["add", 1, "99.6 ± 0.2", "94 %", 0.5],
+    ]
+    table = Table(
+        "S",
+        ["score", "size", "match", "aligned", "loss"],
+        rows,
+        "note",
+        {"match": "high", "aligned": "high", "loss": "low"},
+    )
+    page = report("t", [table])
+    assert marked(page, "none") == [
+        ("", "none"),
+        ("figure", "412,345"),
+        ("figure", "61.2 ± 3.1"),
+        ("figure", "–"),
+        ("figure", "0.8123"),
+    ]
+    assert [kind for kind, _ in marked(page, "dot")] == ["", "figure", "figure best", "figure", "figure best"]
+    assert [kind for kind, _ in marked(page, "add")] == ["", "figure", "figure best", "figure best", "figure best"]
+    assert '<p class="quiet">note</p>' in page
+
+
+def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
+    rows = [["a", " 1.00 -0.50  2.00 …"], ["b", "-1.00  0.50"], ["c", "masked 1.00"]]
+    page = report("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
+    assert [marked(page, name)[1] for name, _ in rows] == [
+        ("vector", rows[0][1]),
+        ("vector", rows[1][1]),
+        ("", rows[2][1]),
+    ]
+    assert '<figcaption dir="auto" title="a &amp; b">a &amp; b</figcaption>' in page
+
+
+def test_dates_and_names_are_not_figures():
+    assert marked(report("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
+
+
+def test_tables_that_do_not_fit_are_named():
+    with pytest.raises(ValueError, match='table "S": row 1 has 1 cells for 2 columns'):
+        Table("S", ["a", "b"], [[1, 2], [1]])
+    with pytest.raises(ValueError, match='"c", which is no column'):
+        Table("S", ["a"], [[1]], best={"c": "low"})

@@ -1,0 +1,130 @@
+"""The pictures: well formed for any text, the same every time, the numbers inside."""
+
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.render import AttentionView, Layer
+from regard.render.curve import Line, curve_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def cells(picture: str) -> list[ET.Element]:
+    return [rect for rect in ET.fromstring(picture).iter(f"{SVG}rect") if rect.find(f"{SVG}title") is not None]
+
+
+def test_every_cell_tells_its_weight_and_shows_it():
+    weights = np.array([[[0.123456789, 0.876543211], [1.0, 0.0]]])
+    view = AttentionView("dates", ["2", "1"], ["é", " "], [Layer("cross", weights)])
+    found = cells(view.svg())
+    assert [cell.find(f"{SVG}title").text for cell in found] == [
+        "2 ← é: 0.123457",
+        "2 ← ␣: 0.876543",
+        "1 ← é: 1",
+        "1 ← ␣: 0",
+    ]
+    assert [float(cell.get("fill-opacity")) for cell in found] == [0.123, 0.877, 1.0, 0.0]
+    assert view.svg() == view.svg()
+
+
+def test_short_labels_stand_and_long_ones_are_turned():
+    def turned(columns: list[str]) -> bool:
+        return "rotate(-45)" in AttentionView("", ["a"], columns, [Layer("l", np.ones((1, 1, len(columns))))]).svg()
+
+    assert not turned(list("３é日"))
+    assert turned(["harbour", "."])
+
+
+def test_slanted_labels_stay_inside_the_picture():
+    root = ET.fromstring(AttentionView("", ["a"], ["x", "Morgendämmerung"], [Layer("l", np.ones((1, 1, 2)))]).svg())
+    last = next(text for text in root.iter(f"{SVG}text") if text.text == "Morgendämmerung")
+    x, y = map(float, re.findall(r"translate\(([\d.]+) ([\d.]+)\)", last.get("transform"))[0])
+    reach = 15 * 7.2 * math.sqrt(0.5)  # fifteen letters of 12 px monospace, at 45°
+    assert x + reach <= float(root.get("width"))
+    assert y - reach >= 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text(max_size=12), st.lists(st.text(max_size=6), max_size=5), st.lists(st.text(max_size=6), max_size=5))
+def test_any_text_gives_well_formed_xml(title, rows, columns):
+    picture = AttentionView(title, rows, columns, [Layer("l", np.ones((1, len(rows), len(columns))))]).svg()
+    picture.encode("utf-8")
+    assert len(cells(picture)) == len(rows) * len(columns)
+
+
+def test_what_is_not_a_number_is_told_and_not_drawn():
+    cell = cells(AttentionView("", ["a"], ["x"], [Layer("l", [[[math.nan]]])]).svg())[0]
+    assert (cell.find(f"{SVG}title").text, cell.get("fill-opacity")) == ("a ← x: nan", "0")
+
+
+def lines(picture: str) -> dict[str, float]:
+    """How strong each line is, by what it tells."""
+    paths = (path for path in ET.fromstring(picture).iter(f"{SVG}path") if path.find(f"{SVG}title") is not None)
+    return {path.find(f"{SVG}title").text: float(path.get("stroke-opacity")) for path in paths}
+
+
+def test_lines_join_who_looks_to_what_is_looked_at():
+    one = np.array([[[0.9, 0.1], [0.01, 0.99]]])
+    assert lines(AttentionView("t", ["a", "b"], ["x", "y"], [Layer("l", one)]).lines()) == {
+        "a ← x: 0.9": 0.9,
+        "a ← y: 0.1": 0.1,
+        "b ← y: 0.99": 0.99,  # what is too faint to be seen is not drawn
+    }
+    picture = AttentionView("t", ["a", "b"], ["x", "y"], [Layer("l", np.concatenate([one, one]))]).lines()
+    assert len(lines(picture)) == 6
+    assert "head 1, b ← y: 0.99" in lines(picture)
+    assert all(f'class="line s{head}"' in picture for head in (0, 1))
+    assert len(lines(AttentionView("t", ["a"], ["x"], []).lines())) == 0
+
+
+def test_lines_of_long_texts_are_the_strongest():
+    names = [str(at) for at in range(100)]
+    weights = np.random.default_rng(0).random((1, 100, 100))
+    drawn = lines(AttentionView("", names, names, [Layer("l", weights)]).lines())
+    assert len(drawn) == 4000
+    assert min(drawn.values()) > 0.55
+
+
+def test_large_pictures_leave_out_what_cannot_be_seen():
+    names = [str(at) for at in range(150)]
+    weights = np.where(np.eye(150) > 0, 0.9, 1e-3)[None]
+    assert len(cells(AttentionView("", names, names, [Layer("l", weights)]).svg())) == 150
+
+
+def test_a_curve_has_its_lines_points_and_ticks():
+    picture = curve_svg(
+        "loss", "step", "nats", [Line("a & b", [0, 100, 200], [3.0, 2.0, 1.0]), Line("c", [0, 200], [1, 4])]
+    )
+    root = ET.fromstring(picture)
+    told = [title.text for title in root.iter(f"{SVG}title")]
+    assert told == ["loss", "a & b: 0, 3", "a & b: 100, 2", "a & b: 200, 1", "c: 0, 1", "c: 200, 4"]
+    written = {text.text for text in root.iter(f"{SVG}text")}
+    assert {"loss", "step", "nats", "a & b", "c", "0", "100", "200", "1", "4"} <= written
+
+
+def test_missing_points_break_the_line():
+    path = re.findall(
+        r'class="line s0" d="([^"]+)"', curve_svg("", "x", "y", [Line("a", [0, 1, 2, 3], [1, math.nan, 2, 3])])
+    )[-1]
+    assert (path.count("M"), path.count("L")) == (2, 1)
+    logarithmic = curve_svg("", "x", "y", [Line("a", [0, 1, 2], [0.0, 0.001, 10])], log_y=True)
+    assert len(re.findall("<circle", logarithmic)) == 2
+    assert all(f">{tick}<" in logarithmic for tick in ("0.001", "0.1", "10"))
+
+
+@pytest.mark.parametrize("log_y", [False, True])
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.floats(width=32), max_size=8))
+def test_any_values_can_be_drawn(log_y, ys):
+    ET.fromstring(curve_svg("t", "x", "y", [Line("a", range(len(ys)), ys)], log_y))
+
+
+def test_uneven_lines_are_named():
+    with pytest.raises(ValueError, match='line "a": 2 xs and 1 ys'):
+        Line("a", [1, 2], [1])

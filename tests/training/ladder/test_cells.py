@@ -1,0 +1,56 @@
+"""Cells of a ladder: begun again where a kill left nothing to go on from, refused where their times are not known."""
+
+import json
+import sys
+
+import pytest
+
+from regard.errors import UserError
+from regard.recipes import Recipe
+from regard.training.events import Finished
+from regard.training.ladder.cells import Cell, measure
+from regard.training.ladder.quality import judgements, read_log
+from regard.training.run import Run
+
+
+def _to_its_end(run: Run) -> Finished:
+    *_, finished = run
+    assert isinstance(finished, Finished)
+    return finished
+
+
+@pytest.fixture
+def cell(recipe, tmp_path) -> Cell:
+    made: Recipe = recipe("plan.steps=4", "plan.evaluate=2")
+    return Cell("additive", 1, made, tmp_path / "cells/additive/seed-1")
+
+
+def test_training_is_timed_apart_from_judging(cell: Cell) -> None:
+    found = measure(cell, _to_its_end)
+    told = judgements(read_log(cell.out))
+    assert [(point["step"], point["seconds"]) for point in found["curve"]] == [
+        (one["step"], one["training"]) for one in told
+    ]
+    assert found["training_seconds"] == told[-1]["training"] < found["seconds"]
+    assert measure(cell, lambda run: pytest.fail("it is finished")) == found
+
+
+def test_a_cell_that_was_killed_before_it_had_its_recipe_begins_again(cell: Cell, monkeypatch) -> None:
+    def kill(*_given):
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["regard.training.folder"], "write_json", kill)
+        with pytest.raises(SystemExit):
+            measure(cell, _to_its_end)
+    assert (cell.out / "latest").exists()
+    assert measure(cell, _to_its_end)["step"] > 0
+
+
+def test_a_cell_whose_judging_was_not_timed_is_refused(cell: Cell) -> None:
+    measure(cell, _to_its_end)
+    cell.result.unlink()
+    lines = [{name: value for name, value in line.items() if name != "training"} for line in read_log(cell.out)]
+    (cell.out / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(UserError, match="seed-1: begun before training was timed apart; remove it"):
+        measure(cell, _to_its_end)

@@ -1,0 +1,43 @@
+"""The mean of the newest checkpoints, and what is refused."""
+
+import pytest
+import torch
+
+from regard.average import average
+from regard.checkpoint import load_tensors, mark, save_step, save_tensors
+from regard.errors import UserError
+from regard.training.run import Run
+
+
+def test_the_newest_steps_are_averaged(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.evaluate=2", "plan.keep=3"), out))
+    steps = [load_tensors(out / f"steps/{step:06d}/weights.safetensors") for step in (4, 6, 8)]
+    found = average(out, 3)
+    assert found.keys() == steps[0].keys()
+    for name, tensor in found.items():
+        assert tensor.dtype == torch.float32
+        torch.testing.assert_close(tensor, torch.stack([step[name] for step in steps]).mean(dim=0))
+        assert not torch.equal(tensor, steps[-1][name])
+    assert all(torch.equal(tensor, steps[-1][name]) for name, tensor in average(out, 1).items())
+    with pytest.raises(UserError, match=r"plan.keep=3\), not 4; average fewer, or train with plan.keep=4"):
+        average(out, 4)
+    with pytest.raises(UserError, match="--average 0"):
+        average(out, 0)
+
+
+def test_neither_the_first_weights_nor_a_stale_best_step_are_averaged(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4", "plan.keep=3"), out))  # steps 0 and 4 are there
+    with pytest.raises(UserError, match=r"holds 1 of its newest steps \(plan.keep=3\), not 2"):
+        average(out, 2)
+    mark(out, "best", 4)
+    for step in (10, 20, 30):
+        values = {"weight": torch.full((2,), float(step)), "count": torch.tensor(step)}
+        save_step(out, step, {"weights.safetensors": lambda path, it=values: save_tensors(path, it)}, keep=3)
+    assert (out / "steps/000004").is_dir()
+    found = average(out, 3)
+    assert found["weight"].tolist() == [20.0, 20.0]
+    assert found["count"].item() == 30
+    with pytest.raises(UserError, match="not 4"):
+        average(out, 4)

@@ -1,0 +1,119 @@
+"""Measures of a loaded model, and the estimate of what a recipe would cost."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regard.data.batches import collate, encode_examples
+from regard.data.example import Example
+from regard.errors import UserError
+from regard.training.estimate import counted, estimate
+from regard.training.evaluate import evaluate, truncated
+from regard.verbs import align, load
+
+EXAMPLES = [Example("ab", "xy"), Example("abc", "xyz"), Example("b a", "yx", others=("y x",))]
+
+
+def test_the_loss_is_the_mean_over_all_targets(translator):
+    model = load(translator())
+    total, count = 0.0, 0
+    for example in EXAMPLES:  # one at a time: no padding, no batch
+        batch = collate(encode_examples([example], model.source_tokenizer, model.target_tokenizer))
+        with torch.no_grad():
+            total += float(F.cross_entropy(model.module(batch)[0], batch.targets[0], reduction="sum"))
+        count += batch.target_count
+    found = evaluate(model, EXAMPLES, ("loss", "perplexity"), batch_tokens=64).values
+    assert found == {"loss": pytest.approx(total / count), "perplexity": pytest.approx(math.exp(total / count))}
+
+
+def test_texts_are_compared_with_every_accepted_target(translator):
+    model = load(translator())
+    from regard.verbs.search import translate
+
+    said = [one.text for one in translate(model, [example.source for example in EXAMPLES])]
+    right = [Example(example.source, "?", others=(text,)) for example, text in zip(EXAMPLES, said)]
+    found = evaluate(model, [*right, Example("abc", "never said")], ("exact", "word_error", "bleu"))
+    assert found.values["exact"] == 0.75
+    assert found.values["word_error"] == 0.25
+    assert "tok:13a" in found.notes["bleu"]
+    assert found.values.keys() == {"exact", "word_error", "bleu"}
+
+
+def test_looks_are_held_against_gold_links(translator):
+    """Links that are exactly where a word's most weight goes give a perfect score; the opposite ones none."""
+    model = load(translator(tokens="word"))
+    pairs = [("ab ba", "xy yx"), ("a b c", "x y z")]
+    aligned = align(model, pairs)
+    gold = [Example(*pair, links=frozenset(one.links)) for pair, one in zip(pairs, aligned)]
+    found = evaluate(model, gold, ("alignment", "aer")).values
+    assert found["alignment"] == 1.0
+    assert found["aer"] == 0.0
+    assert found["chance"] == pytest.approx((2 * 1 / 2 + 3 * 1 / 3) / 5)
+    wrong = []
+    for example in gold:
+        every = {(i, j) for i in range(len(example.source.split())) for j in range(len(example.target.split()))}
+        wrong.append(Example(example.source, example.target, links=frozenset(every - example.links)))
+    assert evaluate(model, wrong, ("alignment", "aer")).values["alignment"] == 0.0
+
+
+def test_links_between_characters_need_tokens_that_are_characters(translator):
+    """The unit is the example's, whatever recipe the model is of; words are put together, never cut apart."""
+    pair = ("ab ba", "xy yx")
+    for unit, tokens in (("char", "char"), ("word", "char"), ("word", "bpe")):
+        model = load(translator(tokens=tokens))
+        (one,) = align(model, [pair], unit="piece" if unit == "char" else "word")
+        found = evaluate(model, [Example(*pair, links=frozenset(one.links), unit=unit)], ("alignment", "aer")).values
+        assert (found["alignment"], found["aer"]) == (1.0, 0.0)
+    linked = Example(*pair, links=frozenset({(0, 0)}), unit="char")
+    for tokens in ("bpe", "word"):
+        assert evaluate(load(translator(tokens=tokens)), [linked], ("alignment", "aer")).values == {}
+
+
+def test_examples_past_the_limit_are_counted(translator, language):
+    model = load(translator(), long="truncate")
+    assert truncated(model, [*EXAMPLES, Example("a" * 32, "x" * 31)]) == 0
+    assert truncated(model, [*EXAMPLES, Example("a" * 33, "x"), Example("a", "x" * 33)]) == 2
+    speaker = load(language, long="truncate")
+    assert truncated(speaker, [Example("", "a" * 31), Example("", "a" * 32)]) == 1  # the beginning takes a place
+
+
+def test_what_cannot_be_measured_is_left_out(translator):
+    model = load(translator(decoder="once"))
+    linked = [Example("ab", "xy", links=frozenset({(0, 0)}))]
+    assert evaluate(model, linked, ("alignment", "aer")).values == {}
+    assert evaluate(load(translator()), EXAMPLES, ("aer",)).values == {}
+    with pytest.raises(UserError, match="no examples"):
+        evaluate(model, [], ("loss",))
+
+
+def test_what_autograd_keeps_is_counted_once():
+    x, linear = torch.randn(100, requires_grad=True), torch.nn.Linear(10, 10)
+    with counted(linear) as kept:
+        y = x.exp()  # keeps its result
+        y * y.detach().view(10, 10).flatten()  # keeps the same storage, twice
+        linear(x.view(10, 10))  # keeps x, and a weight, turned
+    assert kept.bytes == 400 + 400
+
+
+def test_an_estimate_is_timed_on_the_threads_of_the_run(recipe):
+    before = torch.get_num_threads()
+    try:
+        estimate(recipe("plan.threads=3"))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_an_estimate_adds_up_and_leaves_no_trace(recipe, tmp_path):
+    before = {path.name for path in tmp_path.iterdir()}
+    found = estimate(recipe("plan.steps=1000"))
+    assert found.weights_bytes == 4 * found.parameters
+    assert found.optimizer_bytes >= 2 * found.weights_bytes  # adam's two moments
+    assert found.peak_bytes >= 2 * found.weights_bytes + found.optimizer_bytes + found.activations_bytes
+    assert found.activations_bytes > 0
+    assert found.seconds == pytest.approx(1000 * found.seconds_per_step)
+    assert found.epoch > 0
+    assert found.shapes
+    assert {path.name for path in tmp_path.iterdir()} == before

@@ -1,0 +1,241 @@
+"""The loop: exact averages, the same run from the same seed, and good weights kept from bad gradients."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from regard.data.batches import Batch, Batches
+from regard.errors import UserError
+from regard.models import Seq2SeqConfig
+from regard.objectives import Judged, ProfessorForcing, TeacherForcing
+from regard.recipes import Plan
+from regard.training import Diverged, train
+from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
+from regard.training.schedule import rate_at
+
+PAIRS = [([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)]
+PLAN = Plan(steps=3, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd", clip=0.0)
+
+
+def _judged(dropout=0.0, objective=None) -> Judged:
+    torch.manual_seed(1)
+    config = Seq2SeqConfig(source_vocab=10, target_vocab=10, width=8, embed=4, dropout=dropout)
+    return Judged(config.build(), objective or TeacherForcing(smoothing=0.1))
+
+
+def _weights(judged: Judged) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in judged.named_parameters()}
+
+
+def _same(a: Judged, b: Judged) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(a.parameters(), b.parameters(), strict=True))
+
+
+class Pieces:
+    """Each batch of another source cut into pieces of unequal numbers of targets, one after another."""
+
+    def __init__(self, batches, cuts):
+        self.batches, self.cuts = batches, cuts
+
+    def batch(self, step):
+        n, piece = divmod(step, len(self.cuts))
+        whole = self.batches.batch(n)
+        rows = range(*self.cuts[piece])
+        names = ("tokens", "targets", "real", "source", "source_real")
+        tensors = {name: getattr(whole, name)[rows.start : rows.stop] for name in names}
+        count = int(tensors["real"].sum())
+        return Batch(**tensors, rows=[whole.rows[row] for row in rows], target_count=count)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.5])
+def test_accumulated_pieces_are_the_whole_batch(clip):
+    batches = Batches(PAIRS, budget=64, seed=1)
+    assert batches.shapes[0][0] == 8
+    whole, parts = _judged().double(), _judged().double()
+    plan = dataclasses.replace(PLAN, clip=clip)
+    ours = list(train(whole, batches, plan))
+    pieces = Pieces(batches, [(0, 1), (1, 5), (5, 8)])
+    theirs = list(train(parts, pieces, dataclasses.replace(plan, accumulate=3)))
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.loss == pytest.approx(other.loss, abs=1e-12)
+        assert one.norm == pytest.approx(other.norm, abs=1e-12)
+        assert one.tokens == other.tokens
+    for name, weight in _weights(whole).items():
+        torch.testing.assert_close(weight, _weights(parts)[name], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("objective", [TeacherForcing(ratio=0.5), ProfessorForcing(width=8)])
+def test_going_on_from_a_step_is_never_having_stopped(optimizer, objective):
+    """Weights and optimiser are all that is needed: the noise, dropout and coins, follows from the step."""
+    plan = dataclasses.replace(PLAN, steps=6, optimizer=optimizer, schedule="cosine", clip=1.0)
+    batches = Batches(PAIRS, budget=64, seed=1)
+    straight, first, second = (_judged(dropout=0.3, objective=objective) for _ in range(3))
+    for _ in train(straight, batches, plan):
+        pass
+    early = build_optimizer(first, plan)
+    steps = train(first, batches, plan, early)
+    for _ in range(3):
+        next(steps)
+    second.load_state_dict(first.state_dict())
+    late = build_optimizer(second, plan)
+    restore_optimizer(late, second, {name: one.clone() for name, one in optimizer_state(early, first).items()})
+    torch.rand(5)  # whatever happened in between
+    numbers = [step.n for step in train(second, batches, plan, late, start=3)]
+    assert numbers == [4, 5, 6]
+    assert _same(straight, second)
+    assert not _same(straight, first)
+
+
+def test_another_seed_is_another_run():
+    batches = Batches(PAIRS, budget=64, seed=1)
+    runs = [_judged(dropout=0.3) for _ in range(3)]
+    for judged, seed in zip(runs, (1, 1, 2), strict=True):
+        list(train(judged, batches, dataclasses.replace(PLAN, seed=seed)))
+    assert _same(runs[0], runs[1])
+    assert not _same(runs[0], runs[2])
+
+
+class Bursting(nn.Module):
+    """A model whose loss is no number from the third batch on."""
+
+    def __init__(self, bad: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 3))
+        self.seen, self.bad = 0, bad
+
+
+@dataclasses.dataclass(frozen=True)
+class Burst:
+    weights = {"nll": 1.0}  # noqa: RUF012
+    capturable = False
+
+    def modules(self, model):
+        return None
+
+    def count(self, batch):
+        return {"nll": 1}
+
+    def __call__(self, model, batch, step, own=None):
+        model.seen += 1
+        loss = (model.weight**2).sum()
+        return {"nll": loss * model.bad if model.seen == 3 else loss}
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_before_the_update(bad):
+    model = Bursting(bad)
+    judged = Judged(model, Burst())
+    plan = dataclasses.replace(PLAN, steps=10, rate=0.125, clip=1.0)
+    steps = train(judged, Batches(PAIRS, budget=64, seed=1), plan)
+    next(steps), next(steps)
+    good = model.weight.detach().clone()
+    with pytest.raises(Diverged, match=r"step 3: .*plan.rate \(0.125\)"):
+        next(steps)
+    assert torch.equal(model.weight, good)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_the_flag_calls_an_update_off(optimizer):
+    """What keeps the weights good on a GPU, where the CPU learns of a bad gradient one step late."""
+    weight = nn.Parameter(torch.ones(3, 3))
+    module = nn.Module()
+    module.weight = weight
+    made = build_optimizer(module, dataclasses.replace(PLAN, optimizer=optimizer))
+    for flag, moves in ((0.0, True), (1.0, False)):
+        before = weight.detach().clone()
+        weight.grad = torch.full_like(weight, float("nan") if flag else 1.0)
+        made.found_inf = torch.tensor(flag)
+        made.step()
+        assert torch.equal(weight, before) != moves
+
+
+def test_clipping_bounds_the_update_and_reports_the_length_before_it():
+    judged = _judged()
+    before = _weights(judged)
+    plan = dataclasses.replace(PLAN, steps=1, clip=1e-3, rate=1.0, decay=0.0)
+    (step,) = train(judged, Batches(PAIRS, budget=64, seed=1), plan)
+    moved = torch.cat([(_weights(judged)[name] - weight).flatten() for name, weight in before.items()])
+    assert step.norm > 0.1
+    assert float(moved.norm()) == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_only_matrices_decay():
+    judged = _judged()
+    plan = dataclasses.replace(PLAN, optimizer="adamw", decay=0.5)
+    decays, stays = build_optimizer(judged, plan).param_groups
+    assert decays["weight_decay"] == 0.5
+    assert {weight.dim() for weight in decays["params"]} == {2}
+    assert stays["weight_decay"] == 0.0
+    assert {weight.dim() for weight in stays["params"]} <= {0, 1}
+    assert len(decays["params"]) + len(stays["params"]) == len(list(judged.parameters()))
+
+
+def test_the_rate_rises_and_falls_as_the_schedule_says():
+    plan = Plan(steps=100, warmup=10, rate=1.0)
+
+    def rates(schedule):
+        return [rate_at(dataclasses.replace(plan, schedule=schedule), n, width=1) for n in range(100)]
+
+    for schedule in ("constant", "linear", "cosine", "inverse-sqrt"):
+        assert rates(schedule)[:10] == pytest.approx([(n + 1) / 10 for n in range(10)])
+        assert max(rates(schedule)) <= 1.0
+    assert set(rates("constant")[10:]) == {1.0}
+    assert rates("linear")[55] == pytest.approx(0.5)
+    assert rates("cosine")[55] == pytest.approx(0.5)
+    assert rates("cosine")[-1] < 0.001
+    assert rates("inverse-sqrt")[39] == pytest.approx(0.5)
+
+
+def test_noam_is_the_papers_equation():
+    """Vaswani et al. 2017, eq. 3; its highest rate is that of the last step of the warm-up."""
+    plan = Plan(steps=10_000, warmup=4000, rate=2.0, schedule="noam")
+    for n in (1, 7, 3999, 4000, 4001, 10_000):
+        assert rate_at(plan, n - 1, width=512) == pytest.approx(2 * 512**-0.5 * min(n**-0.5, n * 4000**-1.5))
+    rates = [rate_at(plan, n, width=512) for n in range(10_000)]
+    assert rates.index(max(rates)) == 3999
+    assert rate_at(dataclasses.replace(plan, warmup=0), 3, width=4) == pytest.approx(2 * 0.5 * 0.5)
+    steps = train(_judged(), Batches(PAIRS, budget=64, seed=1), dataclasses.replace(plan, steps=2))
+    assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(2)]
+    with pytest.raises(UserError, match=r"plan.schedule=noam: .* use inverse-sqrt"):
+        next(train(Judged(Bursting(1.0), Burst()), Batches(PAIRS, budget=64, seed=1), plan))
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_betas_and_epsilon_reach_the_optimiser(optimizer):
+    plan = dataclasses.replace(PLAN, optimizer=optimizer, betas=(0.9, 0.98), epsilon=1e-9)
+    for group in build_optimizer(_judged(), plan).param_groups:
+        assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
+
+
+def test_the_steps_tell_what_was_set():
+    plan = dataclasses.replace(PLAN, schedule="linear", warmup=1)
+    steps = list(train(_judged(), Batches(PAIRS, budget=64, seed=1), plan))
+    assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(3)]
+    assert all(step.terms == {"nll": pytest.approx(step.loss)} for step in steps)
+    assert all(step.seconds > 0 for step in steps)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("steps", 0),
+        ("rate", 0.0),
+        ("minutes", 0.0),
+        ("accumulate", 0),
+        ("clip", -1.0),
+        ("keep", 0),
+        ("batch_tokens", 1),
+        ("epsilon", 0.0),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_by_name(setting, value):
+    with pytest.raises(UserError, match=f"plan.{setting}={value}"):
+        Plan(**{setting: value})
+
+
+def test_betas_that_cannot_be_are_refused_as_they_were_written():
+    with pytest.raises(UserError, match=r"plan.betas=0.9,1.0: give two numbers"):
+        Plan(betas=(0.9, 1.0))

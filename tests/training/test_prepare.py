@@ -1,0 +1,203 @@
+"""From a recipe to what is trained: vocabularies, joint ones, those of a model that exists, and running text."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from regard.config import override
+from regard.data.streams import Windows
+from regard.data.tokenizers import EOS, train_tokenizer
+from regard.errors import UserError
+from regard.models import BertConfig, GptConfig, LstmnConfig, TransformerConfig
+from regard.recipes import KINDS, Recipe, find_recipe
+from regard.training.origin import Origin
+from regard.training.prepare import prepare
+from regard.training.run import Run
+from regard.verbs.generating import generate
+from regard.verbs.loaded import load
+
+SMALL = ["model.width=16", "model.heads=2", "model.layers=1", "model.inner=32", "model.context=32", "model.dropout=0"]
+SHORT = [
+    "plan.steps=4",
+    "plan.evaluate=2",
+    "plan.batch_tokens=256",
+    "plan.warmup=1",
+    "plan.threads=1",
+    "plan.samples=4",
+]
+
+
+def made(name: str, *settings: str) -> Recipe:
+    return override(find_recipe(name), [*settings, *SHORT], KINDS)
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> str:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"die maus {n}\tthe mouse {n}\n" for n in range(60)))
+    return f"data.train={path}"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> str:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"the mouse {n} runs,\nand sleeps.\n\n" for n in range(60)))
+    return f"data.train={path}"
+
+
+def test_a_joint_vocabulary_is_one_tokenizer_of_both_sides(pairs: str) -> None:
+    apart = prepare(made("translate", pairs, "data.vocab=60", "model=transformer", *SMALL))
+    assert apart.source_tokenizer is not apart.target_tokenizer
+    joint = ("data.vocab=60", "model=transformer", "data.joint=true", "model.shared=all")
+    found = prepare(made("translate", pairs, *joint, *SMALL))
+    assert found.source_tokenizer is found.target_tokenizer
+    assert found.config.source_vocab == found.config.target_vocab == found.target_tokenizer.size
+    for text in ("die maus 7", "the mouse 7"):
+        assert found.target_tokenizer.decode(found.target_tokenizer.encode(text)) == text
+    with pytest.raises(UserError, match=r"model\.shared=all: needs one vocabulary.*data\.joint=true"):
+        prepare(made("translate", pairs, "model=transformer", "model.shared=all", *SMALL))
+    with pytest.raises(UserError, match=r"data\.joint=true: sources are cut into char and targets into bpe"):
+        prepare(made("translate", pairs, "data.joint=true", "data.source_tokens=char"))
+
+
+def test_a_transformer_of_pairs_trains_and_goes_on(pairs: str, tmp_path: Path) -> None:
+    settings = (
+        pairs,
+        "data.joint=true",
+        "data.vocab=60",
+        "model=transformer",
+        "model.shared=all",
+        *SMALL,
+        "model.context=128",
+    )
+    recipe = made("translate", *settings)
+    list(Run(recipe, tmp_path / "whole"))
+    run = iter(Run(recipe, tmp_path / "cut"))
+    while next(run).step < 2:
+        pass
+    run.close()
+    list(Run(None, tmp_path / "cut", "resume"))
+    first, second = ((tmp_path / name / "steps/000004/weights.safetensors").read_bytes() for name in ("whole", "cut"))
+    assert first == second
+
+
+def test_a_model_that_exists_brings_its_settings_and_tokenizers(pairs: str) -> None:
+    tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
+    config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64, shared="all")
+    found = prepare(made("translate", pairs), given=Origin(config, tokenizer, tokenizer))
+    assert found.config == config == found.recipe.model  # so that the run goes on with it; a padded vocabulary is fine
+    assert found.source_tokenizer is found.target_tokenizer is tokenizer
+    assert found.build().model.config == config
+    speaker = GptConfig(width=16, heads=2, vocab=64)
+    with pytest.raises(UserError, match="model=gpt: does not fit data=pairs; use model=seq2seq or model=transformer"):
+        prepare(made("translate", pairs), given=Origin(speaker, None, tokenizer))
+
+
+def test_only_a_vocabulary_that_came_with_weights_may_be_padded(lines: str, tmp_path: Path) -> None:
+    recipe = made("text", lines, "model=gpt", *SMALL)
+    size = prepare(recipe).config.vocab
+    for vocab in (size - 1, size + 1):
+        with pytest.raises(UserError, match=rf"model\.vocab={vocab}: the data has {size}; leave it at 0"):
+            prepare(replace(recipe, model=replace(recipe.model, vocab=vocab)))
+    list(Run(recipe, tmp_path / "run"))
+    folder = tmp_path / "run" / "steps" / "000004"
+    padded = replace(recipe, model=replace(recipe.model, vocab=size + 7))
+    assert prepare(padded, folder).config.vocab == size + 7
+    with pytest.raises(UserError, match="leave it at 0"):
+        prepare(replace(recipe, model=replace(recipe.model, vocab=size - 1)), folder)
+
+
+def test_gaps_are_filled_with_the_mask_of_the_tokenizer(lines: str, tmp_path: Path) -> None:
+    recipe = made("masked", lines, *SMALL)
+    found = prepare(recipe)
+    config, special_tokens = found.config, found.target_tokenizer.special_tokens
+    assert isinstance(config, BertConfig)
+    assert config.mask == special_tokens.mask == found.target_tokenizer.encode("[MASK]")[0]
+    assert {special_tokens.pad, special_tokens.prefix, special_tokens.suffix, special_tokens.mask} <= set(
+        config.specials
+    )
+    assert config.vocab == found.target_tokenizer.size
+    batch = found.batches.batch(0)
+    assert batch.tokens.shape[1] <= 32
+    assert (batch.tokens[:, 0][batch.real[:, 0]] == special_tokens.prefix).all()
+    run = Run(recipe, tmp_path / "run")
+    list(run)
+    # What is hidden to judge by is the same every time.
+    assert run.evaluate().values == run.evaluate().values
+
+
+@pytest.mark.parametrize(("model", "kind"), [("gpt", GptConfig), ("lstmn", LstmnConfig)])
+def test_running_text_is_read_in_windows_without_marks(lines: str, tmp_path: Path, model: str, kind: type) -> None:
+    small = SMALL if model == "gpt" else ["model.width=16", "model.embed=8", "model.context=32"]
+    recipe = made("text", "data=book", lines, f"model={model}", *small)
+    run = Run(recipe, tmp_path / "run")
+    found = run.prepared
+    assert isinstance(found.config, kind)
+    assert isinstance(found.batches, Windows)
+    assert found.batches.shapes == [(8, 0, 32)]
+    text = "".join(example.target for example in found.corpus.train)
+    batch = found.batches.batch(3)
+    for row in batch.tokens.tolist():
+        assert found.target_tokenizer.decode(row) in text
+    assert found.target_tokenizer.special_tokens.bos is None
+    events = list(run)
+    judged = run.evaluate().values
+    assert judged.keys() == {"loss", "perplexity"}
+    assert 0 < judged["loss"] < 6
+    assert events[-1].step == 4
+    list(Run(None, tmp_path / "run", "resume"))
+    (tmp_path / "lines.txt").write_text("another text\n" * 90)
+    with pytest.raises(UserError, match="not what the run was started with"):
+        Run(None, tmp_path / "run", "resume")
+
+
+def test_the_loss_of_running_text_is_that_of_all_of_it(lines: str, tmp_path: Path) -> None:
+    """However it is cut into batches; and longer windows know more of what came before."""
+    recipe = made("text", "data=book", lines, "model=gpt", *SMALL)
+    run = Run(recipe, tmp_path / "run")
+    losses = []
+    for budget in (32, 64, 4096):
+        run.recipe = replace(recipe, plan=replace(recipe.plan, batch_tokens=budget))
+        losses.append(run.evaluate().values["loss"])
+    assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
+
+
+def test_running_text_in_bytes_trains_and_speaks(tmp_path: Path) -> None:
+    """The first byte that is no mark, "!", has the id of other tokenizers' unknown, and can be said."""
+    (tmp_path / "loud.txt").write_text("!" * 600, encoding="utf-8")
+    settings = [f"data.train={tmp_path / 'loud.txt'}", "data.tokens=byte-bpe", "data.vocab=10", "model=gpt", *SMALL]
+    list(Run(made("text", "data=book", *settings, "plan.rate=0.05"), tmp_path / "run"))
+    model = load(tmp_path / "run")
+    assert (model.tokenizer.kind, model.tokenizer.size, model.module.config.vocab) == ("byte-bpe", 259, 259)
+    assert model.tokenizer.decode(model.tokenizer.encode("γάτα 😀\t\x00")) == "γάτα 😀\t\x00"  # of which it saw nothing
+    assert generate(model, ["!"], limit=4)[0].text == "!!!!"
+
+
+def test_a_text_that_says_nothing_is_no_judge(lines: str, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("x", encoding="utf-8")
+    settings = [lines, f"data.valid={tmp_path / 'short.txt'}", "model=gpt", *SMALL]
+    with pytest.raises(UserError, match="a text needs two tokens; give a longer one"):
+        list(Run(made("text", "data=book", *settings), tmp_path / "run"))
+
+
+def test_what_ends_a_text_is_the_tokenizers(pairs: str, lines: str) -> None:
+    """A public vocabulary may have any id there, and windows of running text have none."""
+    own = prepare(made("translate", pairs, "objective=professor")).recipe.objective
+    book = prepare(made("text", "data=book", lines, "objective=professor")).recipe.objective
+    assert (own.end, book.end) == (EOS, -1)
+    tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
+    other = replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, eos=7))
+    config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64)
+    found = prepare(made("translate", pairs, "objective=professor"), given=Origin(config, tokenizer, other))
+    assert found.recipe.objective.end == 7
+    assert 7 in found.batches.batch(0).targets
+
+
+def test_examples_leave_room_for_their_marks(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text("".join("a" * n + "\n" for n in range(25, 40)) + "b\n")
+    chars = (f"data.train={path}", f"data.valid={path}", "data.tokens=char")
+    spoken = prepare(made("text", *chars, "model=gpt", *SMALL)).batches
+    filled = prepare(made("masked", *chars, *SMALL)).batches
+    assert [spoken.dropped, filled.dropped] == [8, 9]  # of 32 places the beginning takes one; begin and end take two

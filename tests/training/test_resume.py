@@ -1,0 +1,74 @@
+"""Real kills at random moments: the run that goes on is, bit for bit, the run that was never interrupted."""
+
+import multiprocessing
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.checkpoint import marked, resolve
+from regard.recipes import Recipe
+
+KILLS = 5
+
+
+def _work(recipe: Recipe, out: Path, ready: Any) -> None:
+    """What the process does that will be killed: start the run, or go on with it, to its end."""
+    from regard.training.folder import is_run
+    from regard.training.run import Run
+
+    torch.set_num_threads(1)
+    run = Run(recipe, out, "resume" if is_run(out) else "refuse")
+    ready.set()
+    for _ in run:
+        pass
+
+
+def test_killed_at_any_moment_a_run_resumes_bit_equal(recipe, tmp_path):
+    made = recipe("plan.steps=24", "plan.evaluate=3", "plan.keep=3")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["regard.training.run", "torch._dynamo"])  # so that a process starts in no time
+
+    def start(out: Path) -> Any:
+        ready = context.Event()
+        process = context.Process(target=_work, args=(made, out, ready))
+        process.start()
+        assert ready.wait(timeout=60)
+        return process
+
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    process = start(straight)
+    began = time.perf_counter()
+    process.join()
+    whole = time.perf_counter() - began
+    assert process.exitcode == 0
+
+    moments, steps = random.Random(11), set()
+    for _ in range(KILLS):
+        process = start(killed)
+        process.join(timeout=moments.uniform(0.0, 0.4) * whole)
+        process.kill()
+        process.join()
+        if marked(killed, "latest"):
+            resolve(killed)  # loadable, whatever the moment
+            steps.add(marked(killed, "latest"))
+    assert len(steps) > 1, "the kills did not fall into training"
+    last = start(killed)
+    last.join()
+    assert last.exitcode == 0
+
+    for name in ("weights.safetensors", "training/optimizer.safetensors", "model.json", "source.json"):
+        ours, theirs = (resolve(run, ("latest",)) / name for run in (killed, straight))
+        assert ours.read_bytes() == theirs.read_bytes(), name
+    assert marked(killed, "best") == marked(straight, "best")
+    assert _told(killed) == _told(straight)
+
+
+def _told(run: Path) -> list[tuple[object, ...]]:
+    """The lines of metrics.jsonl without what the clock says."""
+    import json
+
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line["kind"], line["loss"]) for line in lines]

@@ -1,0 +1,562 @@
+"""A run: its directory, its events, and what it refuses."""
+
+import json
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+import torch
+
+from regard.checkpoint import load_tensors, marked, resolve
+from regard.config import override
+from regard.data.batches import Batches
+from regard.data.sources import Labelled, Lines, Pairs
+from regard.errors import UserError
+from regard.models import LstmnConfig, StructuredConfig
+from regard.objectives import Labelling, TeacherForcing
+from regard.recipes import KINDS, Plan, Recipe
+from regard.training import Diverged
+from regard.training.estimate import estimate
+from regard.training.events import Evaluated, Finished, Progress, Saved, Started
+from regard.training.folder import is_run
+from regard.training.origin import origin_of
+from regard.training.prepare import Prepared
+from regard.training.run import Run
+from regard.training.saved import read_mark
+from regard.verbs.loaded import load
+
+
+def _lines(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def _weights(out: Path, step: int) -> dict[str, torch.Tensor]:
+    return load_tensors(out / f"steps/{step:06d}/weights.safetensors")
+
+
+def _equal(a: dict, b: dict) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_run_tells_what_happens_and_leaves_a_whole_directory(recipe, tmp_path):
+    out = tmp_path / "run"
+    events = list(Run(recipe(), out))
+    started, *_, finished = events
+    assert isinstance(started, Started)
+    assert (started.step, started.steps, started.examples, started.dropped) == (0, 8, 60, 0)
+    assert started.parameters == sum(weight.numel() for weight in _weights(out, 8).values())
+    assert [event.step for event in events if isinstance(event, Progress)] == [2, 4, 6, 8]
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
+    assert [event.step for event in events if isinstance(event, Saved)] == [0, 4, 8]
+    assert isinstance(finished, Finished)
+    assert (finished.step, finished.reason) == (8, "steps")
+
+    judged = {event.step: event.values for event in events if isinstance(event, Evaluated)}
+    assert judged[8].keys() == {"loss", "exact"}
+    assert finished.best == min(values["loss"] for values in judged.values())
+    assert marked(out, "best") == f"{finished.best_step:06d}"
+    assert marked(out, "latest") == "000008"
+    assert {path.name for path in (out / "steps").iterdir()} == {"000004", "000008"}  # plan.keep
+    files = {str(path.relative_to(out / "steps/000008")) for path in (out / "steps/000008").rglob("*.*")}
+    training = {"training/optimizer.safetensors", "training/state.json"}
+    assert files == {"model.json", "weights.safetensors", "source.json", "target.json", "manifest.json"} | training
+    assert [(line["step"], line["kind"]) for line in _lines(out)] == [
+        (2, "train"),
+        (4, "train"),
+        (4, "valid"),
+        (6, "train"),
+        (8, "train"),
+        (8, "valid"),
+    ]
+    assert load(out).recipe == recipe()
+
+
+def test_judging_and_saving_are_timed_apart_from_training(recipe, tmp_path, monkeypatch):
+    """A clock that only judging (100), saving (10), steps (1) and what follows an evaluation outside (1000) move on."""
+    home, now = sys.modules["regard.training.run"], [0.0]
+
+    def slowed(real, seconds):
+        def slow(*given):
+            now[0] += seconds
+            return real(*given)
+
+        return slow
+
+    monkeypatch.setattr(home.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(Run, "evaluate", slowed(Run.evaluate, 100.0))
+    monkeypatch.setattr(home, "save", slowed(home.save, 10.0))
+    monkeypatch.setattr(Batches, "batch", slowed(Batches.batch, 1.0))
+    out = tmp_path / "run"
+    for event in Run(recipe("plan.log=1"), out):
+        now[0] += 1000.0 * isinstance(event, Evaluated)
+        if isinstance(event, Progress) and event.step == 6:
+            break  # which saves, and is gone on from
+    list(Run(recipe("plan.log=1"), out, "resume"))
+    told = {line["step"]: line for line in _lines(out) if line["kind"] == "valid"}
+    assert (told[4]["seconds"], told[4]["training"]) == (104.0, 4.0)
+    assert (told[8]["seconds"], told[8]["training"]) == (104.0 + 10.0 + 1000.0 + 4.0 + 100.0, 8.0)
+    mark = read_mark(out / "steps/000008")
+    assert mark.seconds - mark.judging == 8.0
+
+
+def test_the_same_recipe_makes_the_same_run(recipe, tmp_path):
+    for name in ("a", "b"):
+        list(Run(recipe(), tmp_path / name))
+    list(Run(recipe("plan.seed=2"), tmp_path / "c"))
+    assert _equal(_weights(tmp_path / "a", 8), _weights(tmp_path / "b", 8))
+    assert not _equal(_weights(tmp_path / "a", 8), _weights(tmp_path / "c", 8))
+
+
+def test_an_existing_run_is_kept_unless_told_otherwise(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4"), out))
+    with pytest.raises(UserError, match=r"--resume.*--overwrite"):
+        Run(recipe(), out)
+    with pytest.raises(UserError, match=r"data.train=.*nowhere|nowhere"):
+        Run(recipe("data.train=nowhere.tsv"), out, "overwrite")
+    assert marked(out, "latest") == "000004"  # a recipe that fails has replaced nothing
+    run = Run(recipe("plan.steps=2"), out, "overwrite")
+    assert marked(out, "latest") == "000004"
+    list(run)
+    assert marked(out, "latest") == "000002"
+    assert {line["step"] for line in _lines(out)} == {2}
+
+
+def test_other_peoples_files_are_never_overwritten(recipe, tmp_path):
+    out = tmp_path / "thesis"
+    out.mkdir()
+    (out / "chapter1.tex").write_text("years of work")
+    for existing in ("refuse", "resume", "overwrite"):
+        with pytest.raises(UserError, match="holds other files"):
+            Run(recipe(), out, existing)
+    with pytest.raises(UserError, match="this is a file"):
+        Run(recipe(), out / "chapter1.tex")
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("model.width=32", r"model.width=32: .* started with 16"),
+        ("objective=professor", r"objective=professor: .* started with teacher"),
+        ("plan.rate=0.5", r"plan.rate=0.5: .* started with 0.01"),
+    ],
+)
+def test_resuming_with_another_recipe_is_refused_by_setting(recipe, tmp_path, setting, named):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    with pytest.raises(UserError, match=named):
+        Run(recipe("plan.steps=2", setting), out, "resume")
+    Run(recipe("plan.steps=2", "plan.minutes=5", "plan.keep=4"), out, "resume")  # these may change
+
+
+def test_resuming_on_other_data_is_refused(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(pairs.read_text()[:-8])
+    with pytest.raises(UserError, match="not what the run was started with"):
+        Run(None, out, "resume")
+
+
+def test_resuming_a_finished_run_has_nothing_to_do(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe(), out))
+    before = _lines(out)
+    events = list(Run(None, out, "resume"))
+    assert [type(event) for event in events] == [Started, Finished]
+    assert _lines(out) == before
+
+
+def test_a_run_is_made_longer_where_its_rate_does_not_depend_on_the_steps(recipe, tmp_path):
+    endless = "plan.schedule=inverse-sqrt"
+    list(Run(recipe(endless, "plan.steps=8"), tmp_path / "whole"))
+    list(Run(recipe(endless, "plan.steps=4"), tmp_path / "cut"))
+    started, *_ = longer = list(Run(recipe(endless, "plan.steps=8"), tmp_path / "cut", "resume"))
+    assert (started.step, started.over, longer[-1].reason) == (4, None, "steps")
+    assert _equal(_weights(tmp_path / "whole", 8), _weights(tmp_path / "cut", 8))
+    assert next(iter(Run(None, tmp_path / "cut", "resume"))).over == "steps"
+
+    list(Run(recipe("plan.schedule=linear", "plan.steps=4"), tmp_path / "fallen"))
+    told = r"plan.steps=8: .* was started with 4; over those its rate falls; .* from=.*fallen --out NEW"
+    with pytest.raises(UserError, match=told):
+        Run(recipe("plan.schedule=linear", "plan.steps=8"), tmp_path / "fallen", "resume")
+
+
+def test_there_must_be_something_to_resume(recipe, tmp_path):
+    out = tmp_path / "run"
+    for given in (None, recipe()):
+        with pytest.raises(UserError, match="holds no run to resume; leave --resume out"):
+            Run(given, out, "resume")
+    list(Run(recipe("plan.steps=2"), out))
+    with pytest.raises(UserError, match="a run that is resumed has weights already"):
+        Run(None, out, "resume", init=origin_of(out))
+    (out / "latest").unlink()
+    with pytest.raises(UserError, match="no saved step to go on from; start it again with --overwrite"):
+        Run(None, out, "resume")
+    with pytest.raises(UserError, match="name a recipe"):
+        Run(None, tmp_path / "other")
+
+
+def test_a_run_may_be_called_something_else_when_it_is_resumed(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    list(Run(recipe("plan.steps=2", "name=mine", "title=backwards"), out, "resume"))
+    assert (load(out).recipe.name, load(out).recipe.title) == ("mine", "backwards")
+
+
+def test_a_run_from_before_a_setting_was_known_is_loaded_and_resumed(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    stored = json.loads((out / "recipe.json").read_text())
+    del stored["plan"]["patience"], stored["model"]["window"]
+    (out / "recipe.json").write_text(json.dumps(stored))
+    assert load(out).recipe == recipe("plan.steps=2")
+    assert [type(event) for event in Run(recipe("plan.steps=2"), out, "resume")] == [Started, Finished]
+
+
+def test_what_cannot_be_judged_is_refused_before_training(recipe, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"plan.samples=0: plan.select=exact takes samples"):
+        Run(recipe("plan.samples=0", "plan.select=exact"), tmp_path / "run")
+    *_, finished = Run(recipe("plan.samples=0", "plan.steps=2"), tmp_path / "loss")
+    assert finished.best is not None
+    corpus = recipe().data.load()
+    monkeypatch.setattr(Pairs, "load", lambda data: replace(corpus, valid=[]))
+    with pytest.raises(UserError, match="no validation examples"):
+        Run(recipe(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_iterating_again_goes_on_and_removes_nothing(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    run = Run(recipe(), out, "overwrite")
+    list(run)
+    trained = _weights(out, 8)
+    assert [type(event) for event in run] == [Started, Finished]
+    assert _equal(_weights(out, 8), trained)
+    assert (out / "steps/000004").is_dir()
+
+
+def test_a_run_stays_where_it_was_started(recipe, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    run = Run(recipe("plan.steps=2"), Path("."))
+    monkeypatch.chdir(tmp_path)
+    list(run)
+    for place, name in {"run": ".", "run/steps": "000002", "run/steps/000002": "."}.items():
+        monkeypatch.chdir(tmp_path / place)
+        assert load(name).step == 2
+        assert load(name).recipe == recipe("plan.steps=2")
+    copy = tmp_path / "alone"
+    copytree(tmp_path / "run/steps/000002", copy)
+    with pytest.raises(UserError, match="a step outside its run"):
+        load(copy)
+
+
+class _Pressed:
+    """Ctrl-C in the middle of the n-th step."""
+
+    def __init__(self, monkeypatch, n, number=signal.SIGINT):
+        from regard.data.batches import Batches
+
+        batch = Batches.batch
+
+        def pressing(batches, step):
+            if step == n:
+                signal.raise_signal(number)
+            return batch(batches, step)
+
+        monkeypatch.setattr(Batches, "batch", pressing)
+
+
+def test_an_interrupt_saves_and_the_run_goes_on_bit_equal(recipe, tmp_path, monkeypatch):
+    assert threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    list(Run(recipe(), tmp_path / "straight"))
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        _Pressed(patch, n=4)
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe(), out))
+    assert marked(out, "latest") == "000005"  # the step that was under way was finished first
+    assert signal.getsignal(signal.SIGINT) is before
+    list(Run(recipe(), out, "resume"))
+    assert _equal(_weights(out, 8), _weights(tmp_path / "straight", 8))
+    assert marked(out, "best") == marked(tmp_path / "straight", "best")
+
+
+def test_sigterm_saves_as_ctrl_c_does(recipe, tmp_path, monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        _Pressed(patch, n=2, number=signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe(), tmp_path / "run"))
+    assert marked(tmp_path / "run", "latest") == "000003"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_out_of_memory_names_the_settings_and_saves(recipe, tmp_path, monkeypatch):
+    from regard.data.batches import Batches
+
+    def full(*_given):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    told = r"out of memory on cpu: lower plan.batch_tokens \(160\) and raise plan.accumulate \(1\)"
+    batch = Batches.batch
+    with monkeypatch.context() as patch:
+        patch.setattr(Batches, "batch", lambda batches, step: full() if step == 5 else batch(batches, step))
+        with pytest.raises(UserError, match=told):
+            list(Run(recipe(), tmp_path / "training"))
+    assert resolve(tmp_path / "training", ("latest",)).name == "000005"
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "evaluate", full)
+        with pytest.raises(UserError, match=told):
+            list(Run(recipe(), tmp_path / "judging"))
+    assert resolve(tmp_path / "judging", ("latest",)).name == "000004"
+    list(Run(recipe(), tmp_path / "judging", "resume"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Prepared, "build", full)
+        with pytest.raises(UserError, match=told):
+            Run(recipe(), tmp_path / "building")
+        with pytest.raises(UserError, match=told):
+            estimate(recipe())
+
+
+def test_a_run_from_before_there_were_ranks_is_resumed(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4", "plan.accumulate=2", "plan.minutes=9"), out))
+    state = out / "steps/000004/training/state.json"
+    stored = json.loads(state.read_text())
+    assert stored.pop("batches") == 2
+    assert stored.pop("judging") > 0
+    state.write_text(json.dumps(stored))
+    assert read_mark(out / "steps/000004").batches == 0
+    (out / "steps/000004/manifest.json").write_text('{"files": {}}')
+    assert Run(None, out, "resume").mark.batches == 2
+    with pytest.raises(UserError, match=r"plan.accumulate=1 on 1 rank: .* resume with plan.accumulate=2"):
+        Run(recipe("plan.steps=4"), out, "resume")
+
+
+def test_an_abandoned_run_saves_too(recipe, tmp_path):
+    out = tmp_path / "run"
+    events = iter(Run(recipe("plan.log=1"), out))
+    for event in events:
+        if isinstance(event, Progress) and event.step == 3:
+            break
+    events.close()
+    assert marked(out, "latest") == "000003"
+
+
+def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "evaluate", lambda run: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe(), out))
+    assert marked(out, "latest") == "000004"
+    events = list(Run(recipe(), out, "resume"))
+    assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
+
+
+@pytest.mark.parametrize("call", ["append_line", "save", "mark"])
+def test_an_interrupt_after_judging_waits_until_it_is_written(recipe, tmp_path, monkeypatch, call):
+    home, out = sys.modules["regard.training.run"], tmp_path / "run"
+    real, evaluate, judged = getattr(home, call), Run.evaluate, []
+
+    def pressed(*given):
+        if judged:
+            signal.raise_signal(signal.SIGINT)
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "evaluate", lambda run: (evaluate(run), judged.append(True))[0])
+        patch.setattr(home, call, pressed)
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe(), out))
+    assert marked(out, "latest") == marked(out, "best") == "000004"
+    list(Run(recipe(), out, "resume"))
+    assert [line["step"] for line in _lines(out) if line["kind"] == "valid"] == [4, 8]
+
+
+def test_an_interrupt_before_a_run_is_replaced_leaves_it_alone(recipe, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4"), out))
+    before = _weights(out, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["regard.training.run"], "clear", lambda _: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            list(Run(recipe("model.width=24"), out, "overwrite"))
+    assert marked(out, "latest") == "000004"
+    assert _equal(_weights(out, 4), before)
+
+
+def test_early_stopping_waits_as_long_as_its_patience(recipe, tmp_path, monkeypatch):
+    from regard.training.evaluate import Scores
+
+    losses = iter([3.0, 2.0, 2.5, 2.0, 1.0])
+    monkeypatch.setattr(Run, "evaluate", lambda run: Scores({"loss": next(losses)}))
+    out = tmp_path / "run"
+    settings = ("plan.steps=20", "plan.evaluate=2", "plan.patience=2")
+    *_, finished = Run(recipe(*settings), out)
+    assert (finished.step, finished.reason, finished.best_step, finished.best) == (8, "patience", 4, 2.0)
+    assert marked(out, "best") == "000004"
+    assert (out / "steps/000004").is_dir()  # kept, though older than plan.keep
+    assert [type(event) for event in Run(None, out, "resume")] == [Started, Finished]
+
+
+def test_a_measure_that_grows_selects_the_largest(recipe, tmp_path, monkeypatch):
+    from regard.training.evaluate import Scores
+
+    exact = iter([0.5, 0.75, 0.25, 0.5])
+    monkeypatch.setattr(Run, "evaluate", lambda run: Scores({"loss": 1.0, "exact": next(exact)}))
+    *_, finished = Run(recipe("plan.select=exact", "plan.evaluate=2"), tmp_path / "run")
+    assert (finished.best_step, finished.best) == (4, 0.75)
+
+
+def test_minutes_end_a_run_and_count_over_sittings(recipe, tmp_path):
+    out = tmp_path / "run"
+    *_, finished = Run(recipe("plan.steps=100000", "plan.evaluate=100000", "plan.minutes=0.005"), out)
+    assert finished.reason == "minutes"
+    assert finished.step == finished.best_step  # judged and saved, though no evaluation was due
+    assert finished.seconds >= 0.3
+    *_, again = Run(None, out, "resume")
+    assert again.step == finished.step
+
+
+def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
+    from regard.objectives import TeacherForcing
+
+    call = TeacherForcing.__call__
+
+    def poisoned(objective, model, batch, step, own=None):
+        sums = call(objective, model, batch, step, own)
+        return {"nll": sums["nll"] * float("nan")} if step == 5 and torch.is_grad_enabled() else sums
+
+    monkeypatch.setattr(TeacherForcing, "__call__", poisoned)
+    out = tmp_path / "run"
+    with pytest.raises(Diverged, match="step 6"):
+        list(Run(recipe(), out))
+    assert resolve(out).name == "000004"
+    assert all(weight.isfinite().all() for weight in _weights(out, 4).values())
+
+
+def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_path):
+    list(Run(recipe("plan.steps=2"), tmp_path / "first"))
+    run = Run(recipe("plan.rate=1e-5", "model.width=24"), tmp_path / "second", init=origin_of(tmp_path / "first"))
+    assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2))
+    assert run.recipe.model == load(tmp_path / "first").module.config  # its settings too, whatever the recipe has
+
+
+def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(recipe, tmp_path, monkeypatch):
+    """A kill before each call that writes: what is then there is a run that goes on from them, or free to start in."""
+
+    def kill(*_given):
+        raise SystemExit
+
+    list(Run(recipe("plan.steps=2"), tmp_path / "first"))
+    calls = {"run": ("make_folder", "save", "open_run"), "folder": ("write_json", "truncate_after")}
+    for home, call in ((home, call) for home, names in calls.items() for call in names):
+        out = tmp_path / call
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.modules[f"regard.training.{home}"], call, kill)
+            with pytest.raises(SystemExit):
+                list(Run(recipe(), out, init=origin_of(tmp_path / "first")))
+        run = Run(None, out, "resume") if is_run(out) else Run(recipe(), out, init=origin_of(tmp_path / "first"))
+        assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2)), call
+        assert isinstance(list(run)[-1], Finished)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "named"),
+    [
+        ("byte-bpe", {"▁house": "house", ".": ".", "s": None, "▁s": "s", "the": None}),
+        ("word", {"the": "the", "house": "house", "house.": None}),
+        ("bpe", {"▁the": "the", "▁house": "house", ".": ".", "s": None, "▁s": "s", "<unk>": "<unk>"}),
+    ],
+)
+def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, tmp_path, tokens, named):
+    """`s` goes on with a word, and so is not the word s."""
+    path = tmp_path / "pairs.tsv"
+    path.write_text("the house.\tdas\nthe houses\tdie\nthe s house\tein\n" * 9, encoding="utf-8")
+    words = ["the", "house", "s", ".", "<unk>", "elsewhere"]
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("".join(f"{word} {' '.join([str(n + 1)] * 8)}\n" for n, word in enumerate(words)))
+    vocab = 300 if tokens == "byte-bpe" else 40
+    settings = (f"data.source_tokens={tokens}", f"data.vocab={vocab}", f"model.embedding={vectors}")
+    run = Run(recipe(*settings), tmp_path / "run")
+    tokenizer = run.prepared.source_tokenizer
+    pieces = tokenizer.pieces(range(tokenizer.size))
+    assert named.keys() <= set(pieces)
+    for piece, row in zip(pieces, run.judged.model.source_embedding.weight):
+        word = named.get(piece)
+        if word:
+            assert (row == words.index(word) + 1).all(), piece
+        elif piece in named:
+            assert not (row == row.round()).all(), piece
+
+
+def test_word_vectors_start_the_source_embedding(recipe, tmp_path):
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("".join(f"{letter} {' '.join(['0.5'] * 8)}\n" for letter in "abc"))
+    run = Run(recipe(f"model.embedding={vectors}"), tmp_path / "run")
+    rows = (run.judged.model.source_embedding.weight == 0.5).all(dim=1)
+    assert int(rows.sum()) == 3
+
+
+@pytest.mark.parametrize("settings", [("objective=professor", "objective.width=8"), ("objective.ratio=0.5",)])
+def test_other_objectives_run_and_resume(recipe, tmp_path, settings):
+    list(Run(recipe(*settings), tmp_path / "straight"))
+    out = tmp_path / "run"
+    events = iter(Run(recipe(*settings, "plan.log=1"), out))
+    while not (isinstance(event := next(events), Progress) and event.step == 3):
+        pass
+    events.close()
+    list(Run(recipe(*settings), out, "resume"))
+    assert _equal(_weights(out, 8), _weights(tmp_path / "straight", 8))
+    own = out / "steps/000008/training/objective.safetensors"
+    assert own.exists() == ("professor" in settings[0])
+
+
+def test_language_models_and_classifiers_run(tmp_path):
+    plan = Plan(steps=4, batch_tokens=160, evaluate=4, warmup=1, threads=1)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("abab\nbaba\nabba\nbaab\n" * 5)
+    model = LstmnConfig(width=8, embed=4, context=16)
+    text = Recipe("t", "", Lines(str(lines), str(lines)), model, TeacherForcing(), plan, ("perplexity",))
+    *_, evaluated, _, _ = Run(text, tmp_path / "text")
+    assert isinstance(evaluated, Evaluated)
+    assert 1 < evaluated.values["perplexity"] < 10
+
+    labelled = tmp_path / "labelled.tsv"
+    labelled.write_text("".join(f"{'very good' if n % 2 else 'bad'}\tword{n % 2} other{n % 3}\n" for n in range(20)))
+    settings = ("plan.steps=80", "plan.rate=2e-2", "plan.evaluate=20", "plan.select=accuracy")
+    model = StructuredConfig(width=8, embed=4, hops=2, attention=4)
+    data = Labelled(str(labelled), str(labelled))
+    labels = Recipe("l", "", data, model, Labelling(), plan, ("accuracy",))
+    *_, finished = Run(override(labels, settings, KINDS), tmp_path / "labels")
+    assert finished.best == 1.0
+
+
+def test_examples_past_the_models_limit_are_left_out(recipe, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text(path.read_text() + "abcdeabcdeabcdeabcde\ta\n")
+    run = Run(recipe("plan.steps=1"), tmp_path / "run")
+    started, *_ = run
+    assert (started.examples, started.dropped) == (60, 1)
+    assert max(shape[1] for shape in run.prepared.batches.shapes) <= 16
+
+
+def test_the_shortest_capacity_is_that_of_the_shortest_batch(recipe, tmp_path):
+    list(Run(recipe("model.capacity=8", "plan.steps=1"), tmp_path / "run"))
+    with pytest.raises(UserError, match=r"model.capacity=7: batches are padded to 8 tokens"):
+        Run(recipe("model.capacity=7"), tmp_path / "short")
+
+
+def test_a_vocabulary_that_is_not_the_datas_is_refused(recipe, tmp_path):
+    made = recipe()
+    with pytest.raises(UserError, match=r"model.source_vocab=99: the data has 9"):
+        Run(replace(made, model=replace(made.model, source_vocab=99)), tmp_path / "run")

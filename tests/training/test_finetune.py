@@ -15,8 +15,8 @@ from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
 from regard.recipes import KINDS, Recipe, find_recipe
 from regard.stored import stored_recipe
-from regard.training.origin import origin_of
 from regard.training.run import Run
+from regard.training.warm_start import warm_start_from
 from regard.verbs import fill, generate, load, score, translate
 from tiny_public import LINES, bert, gpt2, saved, transformers
 
@@ -80,7 +80,7 @@ def test_a_public_model_is_trained_on_and_resumed(
     public, recipe = tmp_path / "public", made(name, data[file])
     make(public)
     start = load(public, device="cpu")
-    whole = Run(recipe, tmp_path / "whole", init=origin_of(public))
+    whole = Run(recipe, tmp_path / "whole", init=warm_start_from(public))
     config = whole.prepared.config
     if isinstance(config, BertConfig):  # what hides a token is known to the tokenizer alone
         assert config.mask == start.target_tokenizer.special_tokens.mask
@@ -91,7 +91,7 @@ def test_a_public_model_is_trained_on_and_resumed(
     list(whole)
     assert isinstance(stored_recipe(tmp_path / "whole").model, kind)
 
-    first = iter(Run(recipe, tmp_path / "cut", init=origin_of(public)))
+    first = iter(Run(recipe, tmp_path / "cut", init=warm_start_from(public)))
     while next(first).step < 2:
         pass
     first.close()
@@ -111,7 +111,7 @@ def test_a_public_model_is_trained_on_and_resumed(
 def test_what_was_tuned_is_used_as_any_run(data: dict[str, str], tmp_path: Path) -> None:
     for make, name, file, _ in KNOWN:
         make(tmp_path / name / "public")
-        list(Run(made(name, data[file]), tmp_path / name / "run", init=origin_of(tmp_path / name / "public")))
+        list(Run(made(name, data[file]), tmp_path / name / "run", init=warm_start_from(tmp_path / name / "public")))
     runs = {name: load(tmp_path / name / "run", device="cpu", long="truncate") for _, name, _, _ in KNOWN}
     (said,) = translate(runs["translate"], [LINES[0]], beam=2, limit=20)
     assert said.text
@@ -122,7 +122,9 @@ def test_what_was_tuned_is_used_as_any_run(data: dict[str, str], tmp_path: Path)
 
 def test_training_makes_it_better(data: dict[str, str], tmp_path: Path) -> None:
     gpt2(tmp_path / "public")
-    run = Run(made("text", data["lines.txt"], "plan.steps=30"), tmp_path / "run", init=origin_of(tmp_path / "public"))
+    run = Run(
+        made("text", data["lines.txt"], "plan.steps=30"), tmp_path / "run", init=warm_start_from(tmp_path / "public")
+    )
     before = run.evaluate().values["loss"]
     list(run)
     assert run.evaluate().values["loss"] < before - 0.5
@@ -130,7 +132,7 @@ def test_training_makes_it_better(data: dict[str, str], tmp_path: Path) -> None:
 
 def test_running_text_of_a_public_model_has_no_marks(data: dict[str, str], tmp_path: Path) -> None:
     gpt2(tmp_path / "public")
-    list(Run(made("text", "data=book", data["lines.txt"]), tmp_path / "run", init=origin_of(tmp_path / "public")))
+    list(Run(made("text", "data=book", data["lines.txt"]), tmp_path / "run", init=warm_start_from(tmp_path / "public")))
     tuned = load(tmp_path / "run", device="cpu")
     special_tokens = tuned.target_tokenizer.special_tokens
     assert (special_tokens.bos, special_tokens.eos) == (None, None)
@@ -140,5 +142,5 @@ def test_running_text_of_a_public_model_has_no_marks(data: dict[str, str], tmp_p
 def test_a_public_model_for_another_task_is_refused(data: dict[str, str], tmp_path: Path) -> None:
     gpt2(tmp_path / "public")
     with pytest.raises(UserError, match="model=gpt: does not fit data=pairs"):
-        Run(made("translate", data["pairs.tsv"]), tmp_path / "run", init=origin_of(tmp_path / "public"))
+        Run(made("translate", data["pairs.tsv"]), tmp_path / "run", init=warm_start_from(tmp_path / "public"))
     assert not (tmp_path / "run").exists()

@@ -11,9 +11,9 @@ from regard.data.tokenizers import EOS, train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, LstmnConfig, TransformerConfig
 from regard.recipes import KINDS, Recipe, find_recipe
-from regard.training.origin import Origin
 from regard.training.prepare import prepare
 from regard.training.run import Run
+from regard.training.warm_start import WarmStart
 from regard.verbs.generating import generate
 from regard.verbs.loaded import load
 
@@ -85,13 +85,13 @@ def test_a_transformer_of_pairs_trains_and_goes_on(pairs: str, tmp_path: Path) -
 def test_a_model_that_exists_brings_its_settings_and_tokenizers(pairs: str) -> None:
     tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
     config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64, shared="all")
-    found = prepare(made("translate", pairs), given=Origin(config, tokenizer, tokenizer))
+    found = prepare(made("translate", pairs), given=WarmStart(config, tokenizer, tokenizer))
     assert found.config == config == found.recipe.model  # so that the run goes on with it; a padded vocabulary is fine
     assert found.source_tokenizer is found.target_tokenizer is tokenizer
     assert found.build().model.config == config
     speaker = GptConfig(width=16, heads=2, vocab=64)
     with pytest.raises(UserError, match="model=gpt: does not fit data=pairs; use model=seq2seq or model=transformer"):
-        prepare(made("translate", pairs), given=Origin(speaker, None, tokenizer))
+        prepare(made("translate", pairs), given=WarmStart(speaker, None, tokenizer))
 
 
 def test_only_a_vocabulary_that_came_with_weights_may_be_padded(lines: str, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_what_ends_a_text_is_the_tokenizers(pairs: str, lines: str) -> None:
     tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
     other = replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, eos=7))
     config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64)
-    found = prepare(made("translate", pairs, "objective=professor"), given=Origin(config, tokenizer, other))
+    found = prepare(made("translate", pairs, "objective=professor"), given=WarmStart(config, tokenizer, other))
     assert found.recipe.objective.end == 7
     assert 7 in found.batches.batch(0).targets
 

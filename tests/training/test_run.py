@@ -23,10 +23,10 @@ from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
 from regard.training.folder import is_run
-from regard.training.origin import origin_of
 from regard.training.prepare import Prepared
 from regard.training.run import Run
 from regard.training.saved import read_mark
+from regard.training.warm_start import warm_start_from
 from regard.verbs.loaded import load
 
 
@@ -193,7 +193,7 @@ def test_there_must_be_something_to_resume(recipe, tmp_path):
             Run(given, out, "resume")
     list(Run(recipe("plan.steps=2"), out))
     with pytest.raises(UserError, match="a run that is resumed has weights already"):
-        Run(None, out, "resume", init=origin_of(out))
+        Run(None, out, "resume", init=warm_start_from(out))
     (out / "latest").unlink()
     with pytest.raises(UserError, match="no saved step to go on from; start it again with --overwrite"):
         Run(None, out, "resume")
@@ -446,7 +446,7 @@ def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
 
 def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_path):
     list(Run(recipe("plan.steps=2"), tmp_path / "first"))
-    run = Run(recipe("plan.rate=1e-5", "model.width=24"), tmp_path / "second", init=origin_of(tmp_path / "first"))
+    run = Run(recipe("plan.rate=1e-5", "model.width=24"), tmp_path / "second", init=warm_start_from(tmp_path / "first"))
     assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2))
     assert run.recipe.model == load(tmp_path / "first").module.config  # its settings too, whatever the recipe has
 
@@ -464,8 +464,8 @@ def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(re
         with monkeypatch.context() as patch:
             patch.setattr(sys.modules[f"regard.training.{home}"], call, kill)
             with pytest.raises(SystemExit):
-                list(Run(recipe(), out, init=origin_of(tmp_path / "first")))
-        run = Run(None, out, "resume") if is_run(out) else Run(recipe(), out, init=origin_of(tmp_path / "first"))
+                list(Run(recipe(), out, init=warm_start_from(tmp_path / "first")))
+        run = Run(None, out, "resume") if is_run(out) else Run(recipe(), out, init=warm_start_from(tmp_path / "first"))
         assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2)), call
         assert isinstance(list(run)[-1], Finished)
 

@@ -13,19 +13,19 @@ from regard.pretrained.hub import SIGN, found
 from regard.recipes import KINDS, RECIPES, Recipe, find_recipe
 from regard.stored import stored_recipe
 from regard.training.folder import is_run
-from regard.training.origin import Origin, begun, origin_of
 from regard.training.parallel import Ranks
+from regard.training.warm_start import WarmStart, warm_start_from, warm_started
 
 
 def planned(
     name: str, settings: list[str], resumed: Path | None, download: bool, ranks: Ranks, console: Console
-) -> tuple[Recipe, Origin | None]:
+) -> tuple[Recipe, WarmStart | None]:
     """The recipe with its changes, and the model that from=DIR names; what is to be downloaded is here now."""
     changes = [setting for setting in settings if not setting.startswith("from=")]
     start = next((setting.removeprefix("from=") for setting in reversed(settings) if setting not in changes), None)
     if start is not None and resumed:
         raise UserError(f"from={start}: a run that is resumed has weights already; leave out from= or --resume.")
-    init: Origin | None = None
+    init: WarmStart | None = None
     if start is None:
         recipe = _chosen(name, changes, resumed)
     else:
@@ -49,13 +49,13 @@ def _chosen(name: str, settings: list[str], resumed: Path | None) -> Recipe:
     return override(recipe, settings, KINDS)
 
 
-def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ranks) -> tuple[Recipe, Origin]:
+def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ranks) -> tuple[Recipe, WarmStart]:
     """The recipe for the model that the run starts from, with its changes, and that model."""
     if download:
         if ranks.first:
             found(start, download)
         ranks.from_first([0.0])  # the others wait until it is here
-    return begun(find_recipe(name), settings, origin_of(start), start)
+    return warm_started(find_recipe(name), settings, warm_start_from(start), start)
 
 
 def _fetch(recipe: Recipe, start: str | None, ranks: Ranks, console: Console) -> None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
     from regard.training.folder import Existing
-    from regard.training.origin import Origin
     from regard.training.parallel import Ranks
+    from regard.training.warm_start import WarmStart
 
 MISTAKE = 2
 TALLEST = 48  # rows of an alignment that is shown beside the first; the report has them all
@@ -110,11 +110,11 @@ class Job:
     recipe: "Recipe"
     out: Path
     existing: "Existing"
-    init: "Origin | None"
+    init: "WarmStart | None"
     again: str  # the command that goes on with it
 
 
-def _estimate(recipe: "Recipe", init: "Origin | None", ranks: "Ranks", console: Console, json: bool) -> None:
+def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """What the run would cost here, on one rank."""
     from regard.cli.figures import duration, size
     from regard.cli.progress import many

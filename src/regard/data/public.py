@@ -154,7 +154,7 @@ def _inner(family: Family, files: Files) -> tuple[rust.Tokenizer, dict[str, Any]
     return inner, settings
 
 
-def begun(tokenizer: Tokenizer, mark: int) -> dict[str, bytes]:
+def with_prefix(tokenizer: Tokenizer, mark: int) -> dict[str, bytes]:
     """The files of a public tokenizer that puts a mark before every text, as `transformers` opens it."""
     packed, files = json.loads(tokenizer.stored()), tokenizer.files()
     inner, settings = _inner(FAMILIES[packed["config"]["model_type"]], files)

@@ -14,8 +14,8 @@ from regard.recipes.recipe import Recipe
 from regard.training.loop import train
 from regard.training.memory import within_memory
 from regard.training.optim import build_optimizer, optimizer_state
-from regard.training.origin import Origin
 from regard.training.prepare import Prepared, prepare
+from regard.training.warm_start import WarmStart
 
 ORDINARY = 5  # batches that are timed; the first one, which warms up, is not counted
 
@@ -49,7 +49,7 @@ class Chosen:
         return self.batches.batch(self.numbers[step % len(self.numbers)])
 
 
-def estimate(recipe: Recipe, init: Origin | None = None) -> Estimate:
+def estimate(recipe: Recipe, init: WarmStart | None = None) -> Estimate:
     """Prepare everything, make a few updates, keep nothing; `init` is what the run would start from."""
     prepared = prepare(recipe, given=init)
     with within_memory(recipe.plan, prepared.device):

@@ -22,7 +22,7 @@ from regard.models import BertConfig, ModelConfig, Seq2Seq
 from regard.objectives import Judged, ProfessorForcing
 from regard.recipes import Recipe
 from regard.stored import read_tokenizers
-from regard.training.origin import Origin
+from regard.training.warm_start import WarmStart
 
 UNBOUNDED = 100_000  # tokens of a corpus that sets no limit: every character or phoneme there is
 MASK = "[MASK]"  # how a token that is to be filled in is written
@@ -55,7 +55,7 @@ class Prepared:
             start_embedding(judged.model.source_embedding, path, _words(self.source_tokenizer))
 
 
-def prepare(recipe: Recipe, folder: Path | None = None, given: Origin | None = None) -> Prepared:
+def prepare(recipe: Recipe, folder: Path | None = None, given: WarmStart | None = None) -> Prepared:
     """Load the corpus; learn the tokenizers, read those of a saved step, or take those of a model that is given."""
     device = choose_device(recipe.plan.device)
     if given:

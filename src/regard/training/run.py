@@ -37,10 +37,10 @@ from regard.training.judging import at_rest, check_judging, judge, judged
 from regard.training.loop import Step, require_finite, train
 from regard.training.memory import within_memory
 from regard.training.optim import build_optimizer
-from regard.training.origin import Origin
 from regard.training.parallel import ALONE, Lost, Ranks
 from regard.training.prepare import prepare
 from regard.training.saved import Mark, restore, save
+from regard.training.warm_start import WarmStart
 from regard.verbs.loaded import Loaded
 
 
@@ -48,7 +48,7 @@ class Run:
     """Iterating trains, and yields what happens. Everything that can be refused is refused when the run is made.
 
     `existing` says what to do about a run that is already in `out`; without a recipe, resuming takes the stored one.
-    `init`, what `origin_of` another run or a public checkpoint is, gives this one its first weights, and the
+    `init`, what `warm_start_from` another run or a public checkpoint is, gives this one its first weights, and the
     model's settings and tokenizers that go with them. Iterating again goes on. Of several `ranks` all iterate, and the
     first alone judges and writes.
     """
@@ -58,7 +58,7 @@ class Run:
         recipe: Recipe | None,
         out: Path,
         existing: Existing = "refuse",
-        init: Origin | None = None,
+        init: WarmStart | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         check_folder(out, existing)
@@ -80,7 +80,7 @@ class Run:
         with within_memory(recipe.plan, self.prepared.device):
             self.judged = self.prepared.build()
             self.optimizer = build_optimizer(self.judged, recipe.plan)
-            self.mark = self._restored(before) if before else self._begun(init)
+            self.mark = self._restored(before) if before else self._initial_state(init)
         self.saved = self.mark.step if before else -1  # the last step on the disk; -1: none
         if not ranks.agree(int(self.mark.data[:12], 16) + self.mark.step):  # and nobody writes before all have looked
             raise UserError(
@@ -98,7 +98,7 @@ class Run:
             raise UserError(f"{self.out}: {changed}; restore it to resume.")
         return replace(mark, batches=batches)
 
-    def _begun(self, given: Origin | None) -> Mark:
+    def _initial_state(self, given: WarmStart | None) -> Mark:
         """The start of a run, with its own weights or those of a model that is given."""
         if given:
             self.judged.model.load_state_dict(given.weights())

@@ -21,7 +21,7 @@ from regard.verbs.loaded import load
 GIVEN = "from"  # the name that the settings of the given model have among the kinds of model
 
 
-class Origin(NamedTuple):
+class WarmStart(NamedTuple):
     """A model that exists already: its settings, its tokenizers, and how to read its weights."""
 
     config: ModelConfig
@@ -31,16 +31,18 @@ class Origin(NamedTuple):
     data: Data | None = None  # that the tokenizers were learnt from, of a run
 
 
-def origin_of(path: str | Path) -> Origin:
+def warm_start_from(path: str | Path) -> WarmStart:
     """The model of a run (its best step), of a step of one, or of a public checkpoint."""
     it = load(path, "cpu")
     # Running text has taken the special tokens from a run's tokenizer; the file still has them.
     source, target = read_tokenizers(resolve(Path(path))) if it.recipe else (it.source_tokenizer, it.target_tokenizer)
     data = it.recipe.data if it.recipe else None
-    return Origin(it.module.config, source, target, lambda: load(path, "cpu").module.state_dict(), data)
+    return WarmStart(it.module.config, source, target, lambda: load(path, "cpu").module.state_dict(), data)
 
 
-def begun(recipe: Recipe, settings: Sequence[str], given: Origin, path: str | Path) -> tuple[Recipe, Origin]:
+def warm_started(
+    recipe: Recipe, settings: Sequence[str], given: WarmStart, path: str | Path
+) -> tuple[Recipe, WarmStart]:
     """A recipe for the model that is given, changed by settings.
 
     The model's own come with its weights, as do those of its tokenizers, and one that says otherwise is refused.
@@ -80,7 +82,7 @@ def _recipes(kind: str, data: str) -> list[str]:
     return [name for name, one in made.items() if name_of(one.data, DATA) == data and kind in fitting[name]]
 
 
-def _cut(data: Data, said: Mapping[str, str], given: Origin, path: str | Path) -> Data:
+def _cut(data: Data, said: Mapping[str, str], given: WarmStart, path: str | Path) -> Data:
     """The data with what is true of the given tokenizers; to cut texts in another way than theirs is refused."""
     source, target = given.source_tokenizer or given.target_tokenizer, given.target_tokenizer
     one = source.pieces(range(source.size)) == target.pieces(range(target.size))

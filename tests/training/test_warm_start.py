@@ -12,8 +12,8 @@ from regard.models import LstmnConfig
 from regard.recipes import KINDS, Plan, Recipe, find_recipe
 from regard.stored import stored_recipe
 from regard.training.estimate import estimate
-from regard.training.origin import begun, origin_of
 from regard.training.run import Run
+from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs.loaded import load
 
 PLAN = Plan(steps=2, batch_tokens=160, evaluate=2, samples=2, threads=1, warmup=1)
@@ -30,7 +30,7 @@ def test_the_settings_of_the_model_and_its_tokenizers_come_with_the_weights(reci
     data = recipe().data
     wide = replace(find_recipe("translate"), plan=PLAN)
     settings = [f"data.train={data.train}", f"data.valid={data.train}"]
-    chosen, given = begun(wide, settings, origin_of(first), first)
+    chosen, given = warm_started(wide, settings, warm_start_from(first), first)
     assert chosen.model == given.config == load(first).module.config
     assert estimate(chosen, given).parameters == sum(one.numel() for one in load(first).module.parameters())
     run = Run(chosen, tmp_path / "second", init=given)
@@ -43,7 +43,7 @@ def test_the_settings_of_the_model_and_its_tokenizers_come_with_the_weights(reci
 
 def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, first):
     settings = ["model=seq2seq", "model.width=16", "model.dropout=0.3", "data.source_tokens=char"]
-    chosen, given = begun(find_recipe("translate"), settings, origin_of(first), first)
+    chosen, given = warm_started(find_recipe("translate"), settings, warm_start_from(first), first)
     assert (chosen.model.dropout, given.config.dropout) == (0.3, 0.3)
     assert replace(chosen.model, dropout=0.1) == load(first).module.config
 
@@ -70,7 +70,7 @@ def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, firs
 )
 def test_what_contradicts_the_weights_is_refused_by_name(first, setting, told):
     with pytest.raises(UserError, match=told):
-        begun(find_recipe("translate"), [setting], origin_of(first), first)
+        warm_started(find_recipe("translate"), [setting], warm_start_from(first), first)
 
 
 def test_an_objective_is_chosen_beside_the_model_that_is_given(recipe, tmp_path):
@@ -79,11 +79,11 @@ def test_an_objective_is_chosen_beside_the_model_that_is_given(recipe, tmp_path)
     small = ["model.width=16", "model.heads=2", "model.layers=1", "model.inner=16", "model.context=32"]
     recipe()  # which writes the file
     list(Run(override(replace(made, plan=PLAN), small, KINDS), tmp_path / "masked"))
-    chosen, _ = begun(find_recipe("text"), ["objective=masked"], origin_of(tmp_path / "masked"), "masked")
+    chosen, _ = warm_started(find_recipe("text"), ["objective=masked"], warm_start_from(tmp_path / "masked"), "masked")
     assert chosen.task == "fill"
     told = "from=masked: a model of the kind bert does not fit objective=teacher; use the recipe masked."
     with pytest.raises(UserError, match=told):
-        begun(find_recipe("text"), [], origin_of(tmp_path / "masked"), "masked")
+        warm_started(find_recipe("text"), [], warm_start_from(tmp_path / "masked"), "masked")
 
 
 def test_lines_have_their_marks_after_running_text(tmp_path: Path) -> None:
@@ -93,5 +93,5 @@ def test_lines_have_their_marks_after_running_text(tmp_path: Path) -> None:
     book = Recipe(data=Book(train=str(text)), model=LstmnConfig(width=16, embed=8, context=32), plan=PLAN, metrics=())
     list(Run(book, tmp_path / "book"))
     assert load(tmp_path / "book").target_tokenizer.special_tokens.eos is None
-    lines, given = begun(find_recipe("text"), [f"data.train={text}"], origin_of(tmp_path / "book"), "book")
+    lines, given = warm_started(find_recipe("text"), [f"data.train={text}"], warm_start_from(tmp_path / "book"), "book")
     assert Run(lines, tmp_path / "lines", init=given).prepared.target_tokenizer.special_tokens.eos is not None

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
         export,
         fill,
         generate,
+        generate_stream,
         load,
         look,
         score,
-        speak,
         translate,
         view,
     )
@@ -67,7 +67,7 @@ MODULES = {
     "regard.training.run": ("Run",),
     "regard.verbs": (
         *("Loaded", "align", "classify", "embed", "export", "fill", "generate"),
-        *("load", "look", "score", "speak", "translate", "view"),
+        *("load", "look", "score", "generate_stream", "translate", "view"),
     ),
     "regard.render": ("AttentionView",),
 }
@@ -115,6 +115,7 @@ __all__ = [
     "export",
     "fill",
     "generate",
+    "generate_stream",
     "greedy",
     "load",
     "look",
@@ -122,7 +123,6 @@ __all__ = [
     "record",
     "score",
     "scores",
-    "speak",
     "stream",
     "train",
     "train_tokenizer",

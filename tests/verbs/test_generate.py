@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard import UserError, generate, load, record, speak
+from regard import UserError, generate, generate_stream, load, record
 from regard.data.sources import Lines
 from regard.data.streams import Book, unmarked
 from regard.data.tokenizers import train_tokenizer
@@ -195,7 +195,7 @@ def test_a_beam_finds_what_greedy_misses(model: Loaded) -> None:
 def test_pieces_make_up_the_answer_and_never_half_a_character(model: Loaded, how: dict[str, float]) -> None:
     for prompt in PROMPTS:
         (one,) = generate(model, [prompt], limit=25, **how)
-        pieces = list(speak(model, prompt, limit=25, **how))
+        pieces = list(generate_stream(model, prompt, limit=25, **how))
         assert "".join(piece.text for piece in pieces) == one.text
         assert [piece.token for piece in pieces if piece.token is not None] == one.tokens
         assert (pieces[-1].ended, {piece.ended for piece in pieces[:-1]}) == (one.ended, {""} if pieces[1:] else set())
@@ -207,8 +207,8 @@ def test_a_character_of_several_tokens_is_one_piece(model: Loaded, monkeypatch: 
     tokenizer = model.target_tokenizer
     wanted = tokenizer.encode("a 🙃z")
     said = iter(wanted)
-    monkeypatch.setattr("regard.verbs.telling.greedy", lambda logits: torch.tensor([next(said)]))
-    texts = [piece.text for piece in speak(model, "the", limit=len(wanted))]
+    monkeypatch.setattr("regard.verbs.continuation.greedy", lambda logits: torch.tensor([next(said)]))
+    texts = [piece.text for piece in generate_stream(model, "the", limit=len(wanted))]
     assert "".join(texts) == "a 🙃z"
     assert "🙃" in texts
     assert not any("\N{REPLACEMENT CHARACTER}" in text for text in texts)
@@ -224,7 +224,7 @@ def test_words_come_with_the_spaces_before_them() -> None:
     (one,) = generate(model, ["the grey"], limit=12, temperature=3.0)
     whole = tokenizer.decode(tokenizer.encode("the grey") + one.tokens)
     assert one.prompt + one.text == whole
-    assert "".join(piece.text for piece in speak(model, "the grey", limit=12, temperature=3.0)) == one.text
+    assert "".join(piece.text for piece in generate_stream(model, "the grey", limit=12, temperature=3.0)) == one.text
 
 
 @pytest.mark.parametrize("long", ["error", "truncate"])
@@ -242,7 +242,7 @@ def test_a_window_slides_and_company_does_not_matter(ours: Callable[..., Loaded]
     for how in ({}, DRAWN):
         found = generate(model, ["a", "the grey heron"], limit=70, **how)
         assert generate(model, ["a"], limit=70, **how)[0].tokens == found[0].tokens
-        assert "".join(piece.text for piece in speak(model, "a", limit=70, **how)) == found[0].text
+        assert "".join(piece.text for piece in generate_stream(model, "a", limit=70, **how)) == found[0].text
 
     # By the definition: what follows the end of a context was read from the last half of it.
     (one,) = generate(model, ["a"], limit=70)
@@ -325,7 +325,7 @@ def test_one_text_is_no_list_and_a_translator_no_language_model(model: Loaded, t
 
 
 def test_speaking_leaves_the_caller_alone(model: Loaded) -> None:
-    for _ in speak(model, "the", limit=3):
+    for _ in generate_stream(model, "the", limit=3):
         assert torch.is_grad_enabled()
 
 

@@ -15,7 +15,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.verbs import Generated, Loaded
-    from regard.verbs.manner import Manner
+    from regard.verbs.generation_options import GenerationOptions
 
 
 def generate(
@@ -61,22 +61,22 @@ def generate(
       regard generate gpt2/ "Once" --temperature 1 --limit 5000 --long window
       regard generate hf:openai-community/gpt2 "Once" --download
     """
-    from regard.verbs.manner import Manner
+    from regard.verbs.generation_options import GenerationOptions
 
     if stream and (json or beam > 1):
         raise UserError(
             f"--stream and {'--json' if json else '--beam'}: one speaks as it goes, one at the end; give one."
         )
-    manner = Manner(temperature, top_k, top_p, seed, limit, beam)
+    chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam)
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("generate", "language")
     cut, unknown = 0, Unknown(model)
     for first, lines in iter([(1, prompts)]) if prompts else chunks("-"):
         unknown.count(model.target_tokenizer.encode_batch(lines), first)
         if stream:
-            cut += sum(_stream(model, line, manner, number) for number, line in enumerate(lines, first - 1))
+            cut += sum(_stream(model, line, chosen, number) for number, line in enumerate(lines, first - 1))
             continue
-        for number, one in _answered(model, lines, manner, batch_tokens, first - 1):
+        for number, one in _answered(model, lines, chosen, batch_tokens, first - 1):
             said = {"text": one.text, "tokens": one.tokens, "logps": one.logps, "ended": one.ended}
             say({"line": number + 1, "prompt": one.prompt, **said} if json else one.prompt + one.text)
             cut += one.ended == "context"
@@ -88,15 +88,15 @@ def generate(
 
 
 def _answered(
-    model: "Loaded", lines: list[str], manner: "Manner", batch_tokens: int, first: int
+    model: "Loaded", lines: list[str], chosen: "GenerationOptions", batch_tokens: int, first: int
 ) -> "Iterator[tuple[int, Generated]]":
     """The answers in the order of their prompts, each as soon as those before it are there."""
-    from regard.verbs.generating import continued
+    from regard.verbs.generating import generate_unordered
 
     waiting: dict[int, Generated] = {}
     following = first
     with counted("prompts", len(lines)) as count:
-        for number, one in continued(model, lines, manner, batch_tokens, first):
+        for number, one in generate_unordered(model, lines, chosen, batch_tokens, first):
             count(1)
             waiting[number] = one
             while following in waiting:
@@ -104,14 +104,14 @@ def _answered(
                 following += 1
 
 
-def _stream(model: "Loaded", prompt: str, manner: "Manner", number: int) -> bool:
+def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int) -> bool:
     """Print a prompt and its answer a piece at a time; whether the context cut it short."""
-    from regard.verbs.generating import spoken
-    from regard.verbs.telling import tellings
+    from regard.verbs.continuation import continuations
+    from regard.verbs.generating import stream_pieces
 
-    (one,) = tellings(model, [prompt], number)
+    (one,) = continuations(model, [prompt], number)
     print(one.prompt, end="", flush=True)
-    for piece in spoken(model, one, manner):
+    for piece in stream_pieces(model, one, chosen):
         print(piece.text, end="", flush=True)
     print(flush=True)
     return one.ended == "context"

@@ -3,11 +3,11 @@
 from regard.verbs.embedding import Embedded, embed
 from regard.verbs.exporting import Exported, export
 from regard.verbs.filling import Filled, Guess, fill
-from regard.verbs.generating import Generated, Piece, generate, speak
-from regard.verbs.judged import Aligned, Scored, align, aligned, score
+from regard.verbs.generating import Generated, Piece, generate, generate_stream
 from regard.verbs.labelling import Classified, classify
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.looking import look, view
+from regard.verbs.scoring import Aligned, Scored, align, aligned, score
 from regard.verbs.search import Translation, translate
 
 __all__ = [
@@ -29,10 +29,10 @@ __all__ = [
     "export",
     "fill",
     "generate",
+    "generate_stream",
     "load",
     "look",
     "score",
-    "speak",
     "translate",
     "view",
 ]

@@ -13,7 +13,7 @@ from regard.data.ragged import Ragged
 from regard.errors import UserError
 from regard.models import Seq2Seq, Transformer
 from regard.recording import silenced
-from regard.verbs.forced import BATCH_TOKENS, grouped, listed
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import Pooling, pooling_of
 
@@ -61,7 +61,7 @@ def gathered(
     model: Loaded, texts: Sequence[str], pooling: Pooling, batch_tokens: int = BATCH_TOKENS, first: int = 1
 ) -> Embedded:
     """The vectors of texts that are read in batches of about the same length; `first` is the number of the first."""
-    listed(texts)
+    check_is_list(texts)
     tokens = _read(model, texts, pooling, first)
     found = [np.zeros((0, model.module.config.width), dtype=np.float32) for _ in texts]
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):

@@ -13,7 +13,7 @@ from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.models import Bert
 from regard.recording import silenced
-from regard.verbs.forced import BATCH_TOKENS, frame_of, grouped, listed
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, frame_of, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
 
@@ -45,7 +45,7 @@ def fill(
 ) -> list[Filled]:
     """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text."""
     model.expect("fill", "fill")
-    listed(texts)
+    check_is_list(texts)
     if top < 1:
         raise UserError(f"top={top}: ask for at least 1 token.")
     tokens = model.read(texts, first)

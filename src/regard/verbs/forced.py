@@ -41,7 +41,7 @@ def frame_of(model: Loaded) -> Frame:
     return frame_for(model.module.task, model.source_tokenizer, model.target_tokenizer)
 
 
-def listed(texts: Sequence[object]) -> None:
+def check_is_list(texts: Sequence[object]) -> None:
     """Refuse one text where a list of them belongs: Python would take its letters for the texts."""
     if isinstance(texts, str):
         raise UserError(f"{texts!r:.60}: this is one text; pass a list of them, such as [{texts!r:.60}].")
@@ -57,12 +57,12 @@ def forced(
     return _in_batches(model, pairs, batch_tokens, aligning(model, layer))
 
 
-def told(model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS) -> list[Floats]:
+def token_logps(model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS) -> list[Floats]:
     """The same without a look at anything: the log-probabilities alone."""
     return [one.logps for one in _in_batches(model, pairs, batch_tokens, None)]
 
 
-def spoken(model: Loaded, tokens: list[int], place: str) -> list[int]:
+def fit_target(model: Loaded, tokens: list[int], place: str) -> list[int]:
     """The tokens of a target that is to be said, cut as `model.long` says where the model's positions end."""
     most = target_limit(model)
     if most is None or len(tokens) < most:  # its end is said, too

@@ -11,11 +11,11 @@ from regard.data.spelling import UNKNOWN
 from regard.decode import beam as beam_search
 from regard.errors import UserError
 from regard.recording import active_tape, silenced
-from regard.verbs.forced import BATCH_TOKENS, Floats, listed
+from regard.verbs.continuation import Continuation, batches, continuations, prefill, steps
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list
+from regard.verbs.generation_options import LIMIT, GenerationOptions
 from regard.verbs.loaded import Loaded
-from regard.verbs.manner import LIMIT, Manner
 from regard.verbs.record_forced import record_forced
-from regard.verbs.telling import Telling, batches, prefill, steps, tellings
 
 PENALTY = 1.0  # a beam compares answers by the mean log-probability of their tokens
 
@@ -60,9 +60,9 @@ def generate(
 
     While the caller records the model, the tape gets one forced pass of all answers, and nothing of the search.
     """
-    manner = Manner(temperature, top_k, top_p, seed, limit, beam)
+    options = GenerationOptions(temperature, top_k, top_p, seed, limit, beam)
     _check_tape(model, prompts, limit)
-    found = dict(continued(model, prompts, manner))
+    found = dict(generate_unordered(model, prompts, options))
     answers = [found[index] for index in range(len(prompts))]
     if active_tape(model.module) is not None:
         told = [(list[int](), model.target_tokenizer.encode(one.prompt) + one.tokens) for one in answers]
@@ -82,7 +82,7 @@ def _check_tape(model: Loaded, prompts: Sequence[str], limit: int) -> None:
         )
 
 
-def speak(
+def generate_stream(
     model: Loaded,
     prompt: str,
     temperature: float = 0.0,
@@ -92,36 +92,36 @@ def speak(
     limit: int = LIMIT,
 ) -> Iterator[Piece]:
     """The same for one prompt, a piece at a time, as they come."""
-    (one,) = tellings(model, [prompt])
-    return spoken(model, one, Manner(temperature, top_k, top_p, seed, limit))
+    (one,) = continuations(model, [prompt])
+    return stream_pieces(model, one, GenerationOptions(temperature, top_k, top_p, seed, limit))
 
 
-def continued(
-    model: Loaded, prompts: Sequence[str], manner: Manner, batch_tokens: int = BATCH_TOKENS, first: int = 0
+def generate_unordered(
+    model: Loaded, prompts: Sequence[str], options: GenerationOptions, batch_tokens: int = BATCH_TOKENS, first: int = 0
 ) -> Iterator[tuple[int, Generated]]:
     """The number of each prompt, from `first`, and its answer, as they are found: not in their order."""
-    listed(prompts)
-    going, turn = tellings(model, prompts, first), 0
+    check_is_list(prompts)
+    going, turn = continuations(model, prompts, first), 0
     while going:
-        for batch, limit in batches(model, going, manner, turn, batch_tokens):
-            (_search if manner.beam > 1 else _tell)(model, batch, manner, turn, limit)
+        for batch, limit in batches(model, going, options, turn, batch_tokens):
+            (_search if options.beam > 1 else _decode)(model, batch, options, turn, limit)
             for one in batch:
                 _settle(model, one)
                 if one.ended:
-                    yield one.index, _told(model, one)
+                    yield one.index, _result(model, one)
         going, turn = [one for one in going if not one.ended], turn + 1
 
 
-def spoken(model: Loaded, one: Telling, manner: Manner) -> Iterator[Piece]:
+def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) -> Iterator[Piece]:
     """The answer to one prompt in pieces that end with whole characters."""
-    if manner.beam > 1:
-        raise UserError(f"beam={manner.beam}: a beam knows its answer only at the end; stream with beam=1.")
+    if options.beam > 1:
+        raise UserError(f"beam={options.beam}: a beam knows its answer only at the end; stream with beam=1.")
     end, decode, turn = model.target_tokenizer.special_tokens.eos, model.target_tokenizer.decode, 0
     shown = len(decode(one.read))
     while True:
-        ((_, limit),) = batches(model, [one], manner, turn, budget=1)
-        for step, (tokens, logps) in enumerate(steps(model, [one], manner, turn, limit), start=1):
-            one.hear(tokens.tolist(), logps.tolist(), end, manner.limit)
+        ((_, limit),) = batches(model, [one], options, turn, budget=1)
+        for step, (tokens, logps) in enumerate(steps(model, [one], options, turn, limit), start=1):
+            one.append(tokens.tolist(), logps.tolist(), end, options.limit)
             if step == limit:
                 _settle(model, one)
             whole = decode(one.read + one.said)
@@ -133,16 +133,16 @@ def spoken(model: Loaded, one: Telling, manner: Manner) -> Iterator[Piece]:
         turn += 1
 
 
-def _tell(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int) -> None:
+def _decode(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
     """A turn of a batch to its end; what was said leaves the device once."""
-    said = list(steps(model, batch, manner, turn, limit))
+    said = list(steps(model, batch, options, turn, limit))
     tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*said))  # (R, T)
     for one, row, chances in zip(batch, tokens, logps):
-        one.hear(row, chances, model.target_tokenizer.special_tokens.eos, manner.limit)
+        one.append(row, chances, model.target_tokenizer.special_tokens.eos, options.limit)
 
 
 @torch.no_grad()
-def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int) -> None:
+def _search(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
     """A turn of a batch by beam search: the best sentence of each row, judged by one more pass."""
     end = model.target_tokenizer.special_tokens.eos
     stop = -1 if end is None else end  # no token is -1: all go on to the limit
@@ -150,23 +150,23 @@ def _search(model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, 
     prompt, state = prefill(model, texts, limit)
     with silenced(model.module), model.autocast():
         best = beam_search(
-            model.decoder, state, prompt, manner.beam, limit, stop, PENALTY, nbest=1, forbid=model.forbidden
+            model.decoder, state, prompt, options.beam, limit, stop, PENALTY, nbest=1, forbid=model.forbidden
         )
     for one, text, row, length in zip(batch, texts, best.tokens[:, 0].tolist(), best.lengths[:, 0].tolist()):
         whole = torch.tensor([text + row[:length]], device=model.device)
         with silenced(model.module):
             logits = model.logits(whole[:, :-1])[0, len(text) - 1 :].float()
         logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(text) :, None])[:, 0]
-        one.hear(row[:length], logps.tolist(), end, manner.limit)
+        one.append(row[:length], logps.tolist(), end, options.limit)
 
 
-def _settle(model: Loaded, one: Telling) -> None:
+def _settle(model: Loaded, one: Continuation) -> None:
     """At the end of a turn: whoever has more to say has met the end of the context."""
     if not one.ended and model.long != "window":
         one.ended = "context"
 
 
-def _told(model: Loaded, one: Telling) -> Generated:
+def _result(model: Loaded, one: Continuation) -> Generated:
     decode = model.target_tokenizer.decode
     text = decode(one.read + one.said)[len(decode(one.read)) :]
     return Generated(one.prompt, text, one.said, np.array(one.logps, dtype=np.float32), one.ended)

@@ -8,7 +8,7 @@ import torch
 from regard.data.batches import collate
 from regard.data.tokenizers import SPECIALS
 from regard.recording import silenced
-from regard.verbs.forced import BATCH_TOKENS, frame_of, grouped, listed
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, frame_of, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
 
@@ -26,7 +26,7 @@ class Classified:
 def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
     """The labels of texts, in their order."""
     model.expect("classify", "classify")
-    listed(texts)
+    check_is_list(texts)
     pairs = [(tokens, [0]) for tokens in model.read(texts)]  # a label stands there, whichever
     record_forced(model, pairs, batch_tokens)
     answers: dict[int, Classified] = {}

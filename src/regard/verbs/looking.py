@@ -18,7 +18,7 @@ from regard.objectives.judged import Speaker
 from regard.recording import Axes, Tape, attentions, record, silenced
 from regard.render.parts import Floats, Frame, Layer
 from regard.render.view import AttentionView
-from regard.verbs.forced import frame_of, spoken
+from regard.verbs.forced import fit_target, frame_of
 from regard.verbs.loaded import KINDS_OF, Loaded
 from regard.verbs.parts import axes, parts, path_of
 from regard.verbs.search import translate
@@ -103,7 +103,7 @@ def look(
             (best, *_) = translate(model, [text], beam=beam, align=False)
         seen = _saying(model, (tokens, best.tokens), f"{text} → {best.text}", paths)
     else:
-        said = spoken(model, model.target_tokenizer.encode(target.strip()), "--target")
+        said = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         seen = _saying(model, (tokens, said), f"{text} → {target}", paths)
     return seen.only(part, layer) if seen.layers else seen
 
@@ -192,11 +192,11 @@ def _listening(module: nn.Module) -> Iterator[list[Floats]]:
     """What the attention modules read while the block runs: (Tq, width) each, heads side by side."""
     heard: list[Floats] = []
 
-    def hear(_module: nn.Module, _inputs: object, context: Tensor) -> None:
+    def append(_module: nn.Module, _inputs: object, context: Tensor) -> None:
         read = context[0].transpose(0, 1).flatten(1) if context.dim() == 4 else context[0]  # (H, Tq, D) → (Tq, H·D)
         heard.append(read.float().cpu().numpy())
 
-    hooks = [attention.register_forward_hook(hear) for attention in attentions(module).values()]
+    hooks = [attention.register_forward_hook(append) for attention in attentions(module).values()]
     try:
         yield heard
     finally:

@@ -55,10 +55,10 @@ def pooling_of(path: Path) -> Pooling:
 
 def _modules(home: Path) -> dict[str, str]:
     """What is done to a text, in order: the kind of each module and where its settings are."""
-    listed = read_json(home / "modules.json")
-    if not isinstance(listed, list) or not all(isinstance(one, dict) and "type" in one for one in listed):
+    check_is_list = read_json(home / "modules.json")
+    if not isinstance(check_is_list, list) or not all(isinstance(one, dict) and "type" in one for one in check_is_list):
         raise UserError(f"{home / 'modules.json'}: should be a list of modules; restore the file.")
-    found = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in listed}
+    found = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in check_is_list}
     for kind in found:
         if kind not in ("Transformer", "Pooling", "Normalize"):
             raise UserError(

@@ -15,7 +15,7 @@ from regard.decode import check_penalty, check_size, collect, greedy, stream
 from regard.decode.sample import Noted
 from regard.errors import UserError
 from regard.recording import silenced
-from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, forced, grouped, listed, rounded, target_limit
+from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, check_is_list, forced, grouped, rounded, target_limit
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
 
@@ -87,7 +87,7 @@ def translate(
     With `align` each comes with the alignment of one forced pass. While the caller records the model, the tape gets one
     forced pass of all answers but those to blank lines, and nothing of the search.
     """
-    listed(lines)
+    check_is_list(lines)
     model.expect("translate", "translate")
     search = Search(beam, nbest, penalty, limit)
     sources = model.read(lines)

@@ -21,12 +21,12 @@ from regard.errors import UserError
 from regard.models import Gpt
 from regard.recording import silenced
 from regard.verbs.forced import rounded
+from regard.verbs.generation_options import GenerationOptions
 from regard.verbs.loaded import Loaded
-from regard.verbs.manner import Manner
 
 
 @dataclass(eq=False)
-class Telling:
+class Continuation:
     """One prompt, and what has been said after it so far."""
 
     index: int  # which prompt it is, from 0: its draws depend on it
@@ -36,7 +36,7 @@ class Telling:
     logps: list[float] = field(default_factory=list)  # of each token said, and of the end
     ended: str = ""  # why: "end" (the model said so), "limit" or "context"
 
-    def hear(self, tokens: Sequence[int], logps: Sequence[float], end: int | None, limit: int) -> None:
+    def append(self, tokens: Sequence[int], logps: Sequence[float], end: int | None, limit: int) -> None:
         """Some tokens more, up to the end or the limit."""
         for token, logp in zip(tokens, logps):
             if self.ended:
@@ -55,7 +55,7 @@ class Telling:
         return whole if turn == 0 or longest is None else whole[-max(1, longest // 2) :]
 
 
-def tellings(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Telling]:
+def continuations(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Continuation]:
     """The prompts, numbered from `first`, as the model reads them; one that it cannot read is refused by its number."""
     model.expect("generate", "language")
     tokenizer = model.target_tokenizer
@@ -67,26 +67,26 @@ def tellings(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Tell
                 f"prompt {index + 1}: empty, and this model has no mark to begin with; give it some text to go on from."
             )
         before = model.opening if kept or begin is None else [begin]
-        found.append(Telling(index, prompt if kept == tokens else tokenizer.decode(kept), before + kept))
+        found.append(Continuation(index, prompt if kept == tokens else tokenizer.decode(kept), before + kept))
     return found
 
 
 def batches(
-    model: Loaded, going: Sequence[Telling], manner: Manner, turn: int, budget: int
-) -> Iterator[tuple[list[Telling], int]]:
+    model: Loaded, going: Sequence[Continuation], options: GenerationOptions, turn: int, budget: int
+) -> Iterator[tuple[list[Continuation], int]]:
     """Prompts to be gone on with together, and how many tokens each may say before it meets its limit or the context.
 
     Transformer-XL knows no padding: there only prompts of one length share a batch.
     """
     exact = isinstance(model.module, Gpt) and model.module.config.positions == "xl"
 
-    def shape(one: Telling) -> tuple[int, int]:
-        length, left = len(one.text(turn, model.longest)), manner.limit - len(one.said)
+    def shape(one: Continuation) -> tuple[int, int]:
+        length, left = len(one.text(turn, model.longest)), options.limit - len(one.said)
         room = left if model.longest is None else model.longest - length + 1  # the last token said is not read
         return (length if exact else rounded(length)), min(left, room)
 
     for (length, limit), same in groupby(sorted(going, key=shape), key=shape):
-        rows, size = list(same), max(1, budget // (manner.beam * (length + limit)))
+        rows, size = list(same), max(1, budget // (options.beam * (length + limit)))
         yield from ((rows[at : at + size], limit) for at in range(0, len(rows), size))
 
 
@@ -108,7 +108,7 @@ def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tens
 
 
 def steps(
-    model: Loaded, batch: Sequence[Telling], manner: Manner, turn: int, limit: int
+    model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """One turn of a batch: at each step a token of every row and its log-probability, both (R,).
 
@@ -116,7 +116,7 @@ def steps(
     """
     end = model.target_tokenizer.special_tokens.eos
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
-    choose = manner.sampler([one.index for one in batch], turn, model.device) if manner.temperature else greedy
+    choose = options.sampler([one.index for one in batch], turn, model.device) if options.temperature else greedy
     pick = Noted(choose, torch.tensor(model.forbidden, dtype=torch.long, device=model.device))
     stop = -1 if end is None else end  # no token is -1
     said = stream(model.decoder, state, prompt, pick, limit, stop)

@@ -7,7 +7,7 @@ from regard.alignment import Link, links_from, merge
 from regard.data.batches import Pair
 from regard.errors import UserError, nearest
 from regard.metrics import perplexity
-from regard.verbs.forced import BATCH_TOKENS, Floats, forced, listed, spoken, told
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, fit_target, forced, token_logps
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
 
@@ -41,7 +41,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     pairs = _encoded(model, texts)
     record_forced(model, pairs, batch_tokens)
     answers = []
-    for (_, target), logps in zip(pairs, told(model, pairs, batch_tokens)):
+    for (_, target), logps in zip(pairs, token_logps(model, pairs, batch_tokens)):
         total = sum(map(float, logps), 0.0)  # in double precision, as whoever adds up what is shown
         pieces = model.target_tokenizer.pieces(model.target_tokenizer.special_tokens.wrap_target(target)[1:])
         answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces))))
@@ -89,7 +89,7 @@ def aligned(model: Loaded, pair: Pair, weights: Floats | None, unit: str = "auto
 
 def _encoded(model: Loaded, texts: Sequence[Text]) -> list[Pair]:
     """The ids of both sides; every text must have as many sides as the model."""
-    listed(texts)
+    check_is_list(texts)
     speaks = model.source_tokenizer is None
     for number, text in enumerate(texts, 1):
         if isinstance(text, str) != speaks:
@@ -100,5 +100,5 @@ def _encoded(model: Loaded, texts: Sequence[Text]) -> list[Pair]:
     sources, targets = zip(*texts) if texts else ((), ())
     said = model.target_tokenizer.encode_batch([text.strip() for text in targets])
     return list(
-        zip(model.read(sources), (spoken(model, tokens, f"text {number}") for number, tokens in enumerate(said, 1)))
+        zip(model.read(sources), (fit_target(model, tokens, f"text {number}") for number, tokens in enumerate(said, 1)))
     )

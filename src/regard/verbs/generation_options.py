@@ -15,7 +15,7 @@ LIMIT = 128  # tokens of an answer, where nobody says
 
 
 @dataclass(frozen=True)
-class Manner:
+class GenerationOptions:
     """Greedy where the temperature is 0, drawn where it is more, searched for where the beam is wider than one."""
 
     temperature: float = 0.0

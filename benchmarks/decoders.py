@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.models import Seq2SeqConfig
 from regard.objectives import TeacherForcing
-from regard.objectives.judged import Judged
+from regard.objectives.objective import LossModule
 from regard.recipes.plan import Plan
 from regard.training.loop import train
 
@@ -96,7 +96,7 @@ def ours(
 ) -> Callable[[], None]:
     config = Seq2SeqConfig(size["vocab"], size["vocab"], size["width"], size["width"], dropout=0.0)
     model = replace(config, decoder=decoder, score=score).build().to(device)
-    steps = train(Judged(model, TeacherForcing()), Same(batch), Plan(steps=10**9, capture=capture))
+    steps = train(LossModule(model, TeacherForcing()), Same(batch), Plan(steps=10**9, capture=capture))
     return lambda: (next(steps), None)[1]
 
 

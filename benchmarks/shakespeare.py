@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from regard.data.streams import encode_text, in_order, joined, window_of
-from regard.objectives import Judged
+from regard.objectives import LossModule
 from regard.recipes import find_recipe
 from regard.training.loop import train
 from regard.training.prepare import Prepared, prepare
@@ -46,11 +46,11 @@ def loss_of(model: nn.Module, batches: list[Any], logits: Any) -> float:
 
 
 def ours(prepared: Prepared) -> tuple[nn.Module, float]:
-    judged: Judged = prepared.build()
+    loss_module: LossModule = prepared.build()
     began = time.perf_counter()
-    for _ in train(judged, prepared.batches, prepared.recipe.plan):
+    for _ in train(loss_module, prepared.batches, prepared.recipe.plan):
         pass
-    return judged.model, time.perf_counter() - began
+    return loss_module.model, time.perf_counter() - began
 
 
 def nanogpt(path: str, prepared: Prepared) -> tuple[nn.Module, float]:

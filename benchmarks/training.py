@@ -29,7 +29,7 @@ from regard.data.special_tokens import SpecialTokens
 from regard.device import autocast
 from regard.models import SIZES, ModelConfig
 from regard.objectives import MaskedTokens, TeacherForcing
-from regard.objectives.judged import Judged, Objective
+from regard.objectives.objective import LossModule, Objective
 from regard.recipes.plan import Plan
 from regard.training.loop import train
 
@@ -89,9 +89,9 @@ class Same:
 def ours(work: Work, compile: bool, capture: bool) -> Iterator[float]:
     """One update each time it is asked; yields the loss now and then only, since reading it waits."""
     torch.manual_seed(1)
-    judged = Judged(work.config.build(), work.objective).to(DEVICE)
+    loss_module = LossModule(work.config.build(), work.objective).to(DEVICE)
     plan = Plan(steps=10**9, rate=1e-4, warmup=0, schedule="constant", compile=compile, capture=capture)
-    for step in train(judged, Same(work.batch.to(DEVICE)), plan):
+    for step in train(loss_module, Same(work.batch.to(DEVICE)), plan):
         yield step.n
 
 
@@ -150,9 +150,9 @@ def hf(work: Work, name: str, compile: bool) -> Iterator[float]:
             attention_probs_dropout_prob=0.0,
         )  # fmt: skip
         chosen = torch.rand(work.batch.tokens.shape, generator=torch.Generator().manual_seed(2)) < 0.15
-        judged = work.batch.tokens.masked_fill(~chosen, -100).to(DEVICE)
+        loss_module = work.batch.tokens.masked_fill(~chosen, -100).to(DEVICE)
         model = peer.BertForMaskedLM(settings)
-        return theirs(model, lambda run, given: run(given.tokens, labels=judged).loss, work, compile)
+        return theirs(model, lambda run, given: run(given.tokens, labels=loss_module).loss, work, compile)
     settings = peer.MarianConfig(
         vocab_size=config.target_vocab, d_model=config.width, encoder_layers=config.layers,
         decoder_layers=config.layers, encoder_attention_heads=config.heads, decoder_attention_heads=config.heads,

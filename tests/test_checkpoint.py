@@ -23,8 +23,8 @@ from regard.checkpoint import (
     append_line,
     load_tensors,
     mark,
-    marked,
     read_json,
+    read_pointer,
     replacing,
     resolve,
     save_step,
@@ -86,7 +86,7 @@ def test_best_comes_before_latest_unless_asked_otherwise(tmp_path: Path) -> None
     save(tmp_path, 1)
     mark(tmp_path, "best", 1)
     save(tmp_path, 2)
-    assert (marked(tmp_path, "best"), marked(tmp_path, "latest"), marked(tmp_path, "other")) == (
+    assert (read_pointer(tmp_path, "best"), read_pointer(tmp_path, "latest"), read_pointer(tmp_path, "other")) == (
         "000001",
         "000002",
         None,

@@ -150,7 +150,7 @@ def begun(model: Any, batch: Batch, capacity: int | None = None) -> Any:
     return model.start(batch.source, batch.source_real, rows=len(batch.tokens), capacity=capacity or LONGEST)
 
 
-def judged(model: Model, batch: Batch) -> Tensor:
+def loss_module(model: Model, batch: Batch) -> Tensor:
     """What of the logits is judged: those of real places, or of each text. (N, V)"""
     logits = model(batch)
     return logits if model.task == "classify" else logits[batch.real]
@@ -236,7 +236,7 @@ def padded(batch: Batch, left: int, right: int) -> Batch:
 def test_padding_changes_nothing(config: ModelConfig, left: int, right: int) -> None:
     model = built(config)
     batch = framed(model)
-    close(judged(model, padded(batch, left, right)), judged(model, batch))
+    close(loss_module(model, padded(batch, left, right)), loss_module(model, batch))
 
 
 @over(PROMPTED)
@@ -263,8 +263,8 @@ def test_padding_of_a_prompt_changes_nothing_that_follows(config: ModelConfig, l
 @over(CASES)
 def test_the_other_rows_of_a_batch_change_nothing(config: ModelConfig) -> None:
     model = built(config)
-    alone = [judged(model, framed(model, [pair])) for pair in PAIRS]
-    close(judged(model, framed(model)), torch.cat(alone))
+    alone = [loss_module(model, framed(model, [pair])) for pair in PAIRS]
+    close(loss_module(model, framed(model)), torch.cat(alone))
 
 
 def with_filler(batch: Batch) -> Batch:
@@ -497,7 +497,7 @@ def test_eight_examples_are_memorised(config: ModelConfig) -> None:
         batch = replace(batch, tokens=batch.tokens.masked_fill(hidden, config.mask))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(300):
-        loss = F.cross_entropy(judged(model, batch), targets)
+        loss = F.cross_entropy(loss_module(model, batch), targets)
         if loss < 0.05:
             break
         optimizer.zero_grad()

@@ -29,18 +29,18 @@ END = "<|endoftext|>"
 ENCODER = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 
 
-def gpt2(folder: Path, marked: bool = True) -> Any:
+def gpt2(folder: Path, read_pointer: bool = True) -> Any:
     """A GPT-2 that cuts text into bytes and pairs of them; without its mark it has nothing to begin or end with."""
     inner = tokenizers.Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    specials = [END] if marked else []
+    specials = [END] if read_pointer else []
     trainer = trainers.BpeTrainer(
         vocab_size=300, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
     )
     inner.train_from_iterator(LINES, trainer)
-    marks = {"bos_token": END, "eos_token": END} if marked else {}
+    marks = {"bos_token": END, "eos_token": END} if read_pointer else {}
     transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **marks).save_pretrained(folder)
     end = inner.token_to_id(END)
     config = transformers.GPT2Config(

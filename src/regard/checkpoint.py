@@ -51,18 +51,18 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
             _install(half, whole)
         finally:
             shutil.rmtree(steps / ".half", ignore_errors=True)
-        mark(run, "latest", step)
+        set_pointer(run, "latest", step)
         _prune(run, keep)
     return whole
 
 
-def mark(run: Path, name: str, step: int) -> None:
+def set_pointer(run: Path, name: str, step: int) -> None:
     """Let `run/name` (latest, best) name this step, in one move."""
     assert (run / "steps" / _name(step)).is_dir(), f"step {step} is not saved"
     write_text(run / name, _name(step) + "\n")
 
 
-def marked(run: Path, name: str) -> str | None:
+def read_pointer(run: Path, name: str) -> str | None:
     """The name of the step that `run/name` names, if that mark is set."""
     if not (run / name).is_file():
         return None
@@ -72,14 +72,14 @@ def marked(run: Path, name: str) -> str | None:
     return step
 
 
-def resolve(path: Path, marks: Sequence[str] = ("best", "latest")) -> Path:
+def resolve(path: Path, pointers: Sequence[str] = ("best", "latest")) -> Path:
     """The verified directory of a step, given itself or its run; of a run, the step with the first mark that is set."""
     whole = Path(os.path.abspath(path))  # what `.` and `000500` are called depends on where one stands
     steps, name = whole.parent, whole.name
     if steps.name != "steps" and not (whole / MANIFEST).is_file():
         if not path.is_dir():
             raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
-        named = next((step for step in (marked(path, mark) for mark in marks) if step), None)
+        named = next((step for step in (read_pointer(path, name) for name in pointers) if step), None)
         if named is None:
             raise UserError(f"{path}: holds no checkpoint; train into it first or name another run.")
         steps, name = whole / "steps", named
@@ -151,7 +151,7 @@ def _settle(steps: Path) -> None:
 def _prune(run: Path, keep: int) -> None:
     steps = run / "steps"
     names = sorted((path.name for path in steps.iterdir() if path.name.isdecimal()), key=int)
-    kept = {*names[-keep:], marked(run, "latest"), marked(run, "best")}
+    kept = {*names[-keep:], read_pointer(run, "latest"), read_pointer(run, "best")}
     (steps / ".half").mkdir(exist_ok=True)
     for name in set(names) - kept:
         os.rename(steps / name, steps / ".half" / name)  # a kill in mid-deletion must not leave a step with holes

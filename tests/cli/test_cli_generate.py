@@ -44,7 +44,7 @@ def test_json_has_tokens_and_logps_in_order(regard: Regard, public: Path) -> Non
 
 
 def test_the_end_of_the_context_is_told_or_passed(regard: Regard, tmp_path: Path) -> None:
-    gpt2(tmp_path, marked=False)  # it never ends a text
+    gpt2(tmp_path, read_pointer=False)  # it never ends a text
     how = ["the grey", "--limit", 60, "--temperature", 1]
     said = regard("generate", tmp_path, *how)
     assert said.err == "1 answer stopped at the model's context of 40 tokens; --long window goes on past it\n"

@@ -62,8 +62,8 @@ def test_gradients_reach_every_input_through_attention() -> None:
     length = 40
     inputs, answers = examples(length, 16, torch.Generator().manual_seed(0))
     assert inputs.shape == (16, length, SYMBOLS + 1)
-    marked = inputs[..., -1].argmax(dim=1)
-    assert (inputs[range(16), marked, :SYMBOLS].argmax(dim=1) == answers[:, 0]).all()
+    read_pointer = inputs[..., -1].argmax(dim=1)
+    assert (inputs[range(16), read_pointer, :SYMBOLS].argmax(dim=1) == answers[:, 0]).all()
     torch.manual_seed(0)
     plain, attentive = (reach(Recaller("lstm", attention), length, seed=1) for attention in (False, True))
     assert plain[0] > 0

@@ -9,9 +9,9 @@ from regard.explain.small import finished
 
 def test_the_marked_symbol_is_the_answer() -> None:
     inputs, answers = examples(9, 20, torch.Generator().manual_seed(0))
-    marked = inputs[..., SYMBOLS] == 1
-    assert (marked.sum(dim=1) == 1).all()
-    assert torch.equal(inputs[marked][:, :SYMBOLS].argmax(dim=1), answers[:, 0])
+    read_pointer = inputs[..., SYMBOLS] == 1
+    assert (read_pointer.sum(dim=1) == 1).all()
+    assert torch.equal(inputs[read_pointer][:, :SYMBOLS].argmax(dim=1), answers[:, 0])
 
 
 def test_attention_is_a_path_of_length_one() -> None:

@@ -68,7 +68,7 @@ def test_intervals() -> None:
     assert sum(p for p, holds in zip(chance, inside) if holds) > 0.93
 
 
-def judged(config: BertConfig | GptConfig | TransformerConfig, tokenizer: Tokenizer, seed: int = 0) -> It:
+def loss_module(config: BertConfig | GptConfig | TransformerConfig, tokenizer: Tokenizer, seed: int = 0) -> It:
     torch.manual_seed(seed)
     source = tokenizer if isinstance(config, TransformerConfig) else None
     return resolved(Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), tokenizer, source))
@@ -85,7 +85,7 @@ def test_random_heads_are_right_by_chance(family: str) -> None:
         "xl": lambda: GptConfig(**TINY, **vocab, positions="xl", norm_place="post", memory=4, memory_zeros=True),
         "transformer": lambda: TransformerConfig(**TINY, source_vocab=tokenizer.size, target_vocab=tokenizer.size),
     }[family]()
-    it = judged(config, tokenizer)
+    it = loss_module(config, tokenizer)
     assert (it.pairs, it.left_out) == (len(pairs()), 0)
     assert it.found is not None
     assert len(it.found.heads) == 4
@@ -137,11 +137,11 @@ def knowing(tokenizer: Tokenizer) -> Bert:
 
 def test_what_cannot_be_read_is_left_out_and_said() -> None:
     known = train_tokenizer("word", LINES[:60], 1000)
-    it = judged(GptConfig(**TINY, vocab=known.size), known)
+    it = loss_module(GptConfig(**TINY, vocab=known.size), known)
     assert it.found is not None
     assert it.left_out > 0 < it.pairs == len(pairs()) - it.left_out
     assert f"{it.left_out} pairs have words that it cannot read" in it.verdict()
-    short = judged(GptConfig(**{**TINY, "context": 8}, vocab=known.size), known)
+    short = loss_module(GptConfig(**{**TINY, "context": 8}, vocab=known.size), known)
     assert short.found is None
     assert short.pairs == 0
     assert "cannot be judged" in short.verdict()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from regard.errors import UserError
-from regard.layers.embedding import load_vectors, start_embedding
+from regard.layers.embedding import init_embedding, load_vectors
 
 GLOVE = "sea 1 2 3\nriver 4 5e-1 -6\nlake 7 8 9\n"
 
@@ -118,7 +118,7 @@ def test_an_embedding_starts_from_what_is_found(write: Callable[..., Path], dtyp
     embedding = nn.Embedding(5, 3, padding_idx=0, dtype=dtype)
     before = embedding.weight.detach().clone()
     path = write("<pad> 9 9 9\n" + GLOVE)
-    assert start_embedding(embedding, path, ["<pad>", "lake", "desert", "sea", "lake"]) == 3
+    assert init_embedding(embedding, path, ["<pad>", "lake", "desert", "sea", "lake"]) == 3
     assert embedding.weight[[1, 3, 4]].tolist() == [[7, 8, 9], [1, 2, 3], [7, 8, 9]]
     assert torch.equal(embedding.weight[[0, 2]], before[[0, 2]])
     assert embedding.weight.requires_grad
@@ -129,5 +129,5 @@ def test_a_file_of_strangers_is_refused(write: Callable[..., Path]) -> None:
     embedding = nn.Embedding(2, 3, padding_idx=0)
     before = embedding.weight.detach().clone()
     with pytest.raises(UserError, match=r"vectors\.txt: has none of the 2 pieces"):
-        start_embedding(embedding, write(GLOVE), ["sea", "desert"])  # the only one found is padding
+        init_embedding(embedding, write(GLOVE), ["sea", "desert"])  # the only one found is padding
     assert torch.equal(embedding.weight, before)

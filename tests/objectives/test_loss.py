@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from regard.data.batches import LanguageFrame, collate
 from regard.models import GptConfig, LstmnConfig, Seq2SeqConfig
-from regard.objectives.judged import LinearVoice
 from regard.objectives.loss import cross_entropy, token_loss
+from regard.objectives.objective import HasLinearReadout
 from regard.objectives.sequence import forced
 
 
@@ -87,8 +87,8 @@ def test_dropout_is_the_same_both_ways(batch):
 def test_every_speaker_says_what_its_logits_are_the_product_of(name):
     configs = {"seq2seq": Seq2SeqConfig(source_vocab=10, target_vocab=11), "lstmn": LstmnConfig(vocab=11)}
     model = configs[name].build().eval()
-    assert isinstance(model, LinearVoice)
-    assert not isinstance(ByReadout(model), LinearVoice)
+    assert isinstance(model, HasLinearReadout)
+    assert not isinstance(ByReadout(model), HasLinearReadout)
     features = torch.randn(2, 3, model.config.width)
     assert torch.equal(model.readout(features), F.linear(*model.product(features)))
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.objectives import Judged, MaskedTokens
+from regard.objectives import LossModule, MaskedTokens
 
 PAD, BEGIN, END, MASK, VOCAB = 0, 1, 2, 3, 40
 SPECIALS = (PAD, BEGIN, END, MASK)
@@ -179,6 +179,6 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
 def test_a_model_without_a_mask_is_refused_before_it_trains():
     model = Reader()
     model.config = replace(Settings(), mask=-1)
-    for ask in (lambda: Judged(model, MaskedTokens()), lambda: MaskedTokens()(model, made(LENGTHS, 32), 0)):
+    for ask in (lambda: LossModule(model, MaskedTokens()), lambda: MaskedTokens()(model, made(LENGTHS, 32), 0)):
         with pytest.raises(UserError, match=r"model\.mask=-1: .* give the id of a mask, or start from a model"):
             ask()

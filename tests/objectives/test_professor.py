@@ -6,76 +6,76 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.objectives import Judged, ProfessorForcing
+from regard.objectives import LossModule, ProfessorForcing
 from regard.objectives import professor as module
 from regard.objectives.sequence import forced
 
 
 @pytest.fixture
-def judged(model, monkeypatch):
+def loss_module(model, monkeypatch):
     monkeypatch.setattr(module, "CLUELESS", -1.0)  # the untrained judge teaches and learns whatever its accuracy
     monkeypatch.setattr(module, "SATED", 2.0)
     torch.manual_seed(0)
-    return Judged(model, ProfessorForcing(weight=0.5, width=8)).double()
+    return LossModule(model, ProfessorForcing(weight=0.5, width=8)).double()
 
 
 def _moved(module):
     return {name for name, weight in module.named_parameters() if weight.grad is not None and weight.grad.any()}
 
 
-def test_the_judges_loss_moves_the_judge_alone(judged, batch):
-    judged.objective(judged.model, batch, 0, judged.own)["judge"].backward()
-    assert not _moved(judged.model)
-    assert _moved(judged.own) == {name for name, _ in judged.own.named_parameters()}
+def test_the_judges_loss_moves_the_judge_alone(loss_module, batch):
+    loss_module.objective(loss_module.model, batch, 0, loss_module.own)["judge"].backward()
+    assert not _moved(loss_module.model)
+    assert _moved(loss_module.own) == {name for name, _ in loss_module.own.named_parameters()}
 
 
 @pytest.mark.parametrize("term", ["fool", "nll"])
-def test_the_models_losses_move_the_model_alone(judged, batch, term):
-    judged.objective(judged.model, batch, 0, judged.own)[term].backward()
-    assert not _moved(judged.own)
-    assert _moved(judged.model)
-    assert all(weight.requires_grad for weight in judged.own.parameters())
+def test_the_models_losses_move_the_model_alone(loss_module, batch, term):
+    loss_module.objective(loss_module.model, batch, 0, loss_module.own)[term].backward()
+    assert not _moved(loss_module.own)
+    assert _moved(loss_module.model)
+    assert all(weight.requires_grad for weight in loss_module.own.parameters())
 
 
-def test_filler_rows_add_nothing(judged, batch):
+def test_filler_rows_add_nothing(loss_module, batch):
     whole = torch.tensor([row >= 0 for row in batch.rows])
     kept = {name: getattr(batch, name)[whole] for name in ("tokens", "targets", "real", "source", "source_real")}
     short = dataclasses.replace(batch, **kept, rows=[row for row in batch.rows if row >= 0])
-    assert judged.objective.count(short) == judged.objective.count(batch)
+    assert loss_module.objective.count(short) == loss_module.objective.count(batch)
 
     def verdicts(batch):
-        return judged.own(forced(judged.model, batch), batch.real)
+        return loss_module.own(forced(loss_module.model, batch), batch.real)
 
     padded, exact = verdicts(batch), verdicts(short)
     torch.testing.assert_close(padded[whole], exact)
     assert torch.isfinite(padded).all()
 
 
-def test_the_judge_does_not_see_padding(judged):
+def test_the_judge_does_not_see_padding(loss_module):
     features = torch.randn(2, 6, 12, dtype=torch.float64)
     real = torch.tensor([[True] * 3 + [False] * 3, [True] * 6])
     other = features.clone()
     other[0, 3:] = 100.0
-    torch.testing.assert_close(judged.own(features, real), judged.own(other, real))
-    torch.testing.assert_close(judged.own(features[:1, :3], real[:1, :3]), judged.own(features, real)[:1])
+    torch.testing.assert_close(loss_module.own(features, real), loss_module.own(other, real))
+    torch.testing.assert_close(loss_module.own(features[:1, :3], real[:1, :3]), loss_module.own(features, real)[:1])
 
 
 def test_a_clueless_judge_teaches_nothing_and_a_sated_one_learns_nothing(model, batch, monkeypatch):
-    judged = Judged(model, ProfessorForcing(width=8)).double()
+    loss_module = LossModule(model, ProfessorForcing(width=8)).double()
     monkeypatch.setattr(module, "CLUELESS", 2.0)
     monkeypatch.setattr(module, "SATED", -1.0)
-    sums = judged.objective(model, batch, 0, judged.own)
+    sums = loss_module.objective(model, batch, 0, loss_module.own)
     assert sums["fool"] == 0
     assert sums["judge"] == 0
     assert sums["nll"] > 0
 
 
-def test_the_judge_learns_to_tell_them_apart(judged, batch):
-    optimizer = torch.optim.Adam(judged.own.parameters(), lr=1e-2)
+def test_the_judge_learns_to_tell_them_apart(loss_module, batch):
+    optimizer = torch.optim.Adam(loss_module.own.parameters(), lr=1e-2)
     losses = []
     for step in range(40):
         torch.manual_seed(step)
-        loss = judged.objective(judged.model, batch, step, judged.own)["judge"]
+        loss = loss_module.objective(loss_module.model, batch, step, loss_module.own)["judge"]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -10,7 +10,7 @@ from regard.data.batches import Batch, Batches, FillFrame, LabelFrame, LanguageF
 from regard.data.special_tokens import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig, TransformerConfig
 from regard.objectives import MaskedTokens, ProfessorForcing, TeacherForcing
-from regard.objectives.judged import Judged
+from regard.objectives.objective import LossModule
 
 MARKS = SpecialTokens(pad=0, bos=None, eos=None, mask=3, prefix=1, suffix=2)
 SMALL = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "dropout": 0.0}
@@ -88,14 +88,14 @@ def test_kernels_get_a_mask_only_for_padding(name, lengths, masked, monkeypatch)
 def test_the_loss_and_its_gradients_are_those_with_the_mask(name):
     config, objective, frame = CASES[name]
     torch.manual_seed(1)
-    judged = Judged(config.build(), objective).double()
+    loss_module = LossModule(config.build(), objective).double()
     batch = made(frame, [9, 9, 9])
     found = []
     for given in (batch, replace(batch, target_count=0, source_count=0)):
-        judged.zero_grad()
+        loss_module.zero_grad()
         torch.manual_seed(2)
-        sums = judged(given, 0)
+        sums = loss_module(given, 0)
         sums.sum().backward()
-        grads = [weight.grad.clone() for weight in judged.parameters() if weight.grad is not None]
+        grads = [weight.grad.clone() for weight in loss_module.parameters() if weight.grad is not None]
         found.append([sums.detach(), *grads])
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-10)

@@ -11,7 +11,7 @@ import torch
 from regard.data.batches import Batches, FillFrame, collate
 from regard.data.special_tokens import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig
-from regard.objectives import Judged, MaskedTokens, ProfessorForcing, TeacherForcing
+from regard.objectives import LossModule, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.training import Diverged, train
 from regard.training.capture import kind_of
@@ -33,17 +33,17 @@ class InTurn:
         return self.batches[step % len(self.batches)]
 
 
-def _judged(objective, dropout: float = 0.0) -> Judged:
+def _judged(objective, dropout: float = 0.0) -> LossModule:
     torch.manual_seed(1)
     config = Seq2SeqConfig(source_vocab=16, target_vocab=16, width=32, embed=16, dropout=dropout)
-    return Judged(config.build(), objective).cuda()
+    return LossModule(config.build(), objective).cuda()
 
 
 def _trained(objective, plan: Plan, dropout: float = 0.0) -> list[torch.Tensor]:
-    judged = _judged(objective, dropout)
-    for _ in train(judged, Batches(PAIRS, plan.batch_tokens, plan.seed), plan):
+    loss_module = _judged(objective, dropout)
+    for _ in train(loss_module, Batches(PAIRS, plan.batch_tokens, plan.seed), plan):
         pass
-    return [weight.detach() for weight in judged.parameters()]
+    return [weight.detach() for weight in loss_module.parameters()]
 
 
 def _texts(*lengths):
@@ -67,11 +67,11 @@ def test_a_recorded_mask_is_that_of_the_batch():
     for capture in (True, False):
         torch.manual_seed(1)
         config = BertConfig(width=32, heads=2, layers=2, inner=32, vocab=16, context=16, dropout=0.0, mask=3)
-        judged = Judged(config.build(), MaskedTokens(0.5, kept=0.0, random=0.0)).cuda()
+        loss_module = LossModule(config.build(), MaskedTokens(0.5, kept=0.0, random=0.0)).cuda()
         plan = dataclasses.replace(PLAN, capture=capture, optimizer="sgd")
-        for _ in train(judged, InTurn(_texts(12, 12), _texts(12, 4)), plan):
+        for _ in train(loss_module, InTurn(_texts(12, 12), _texts(12, 4)), plan):
             pass
-        weights.append([weight.detach() for weight in judged.parameters()])
+        weights.append([weight.detach() for weight in loss_module.parameters()])
     for one, other in zip(*weights, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
@@ -111,16 +111,16 @@ def test_going_on_is_never_having_stopped(objective, precision):
 @needs_gpu
 @pytest.mark.parametrize("capture", [True, False])
 def test_a_bad_gradient_is_never_taken(capture):
-    judged = _judged(TeacherForcing())
+    loss_module = _judged(TeacherForcing())
     plan = dataclasses.replace(PLAN, capture=capture)
-    steps = train(judged, Batches(PAIRS, plan.batch_tokens, plan.seed), plan)
+    steps = train(loss_module, Batches(PAIRS, plan.batch_tokens, plan.seed), plan)
     for _ in range(3):
         next(steps)
-    bias = judged.model.readout_.bias
+    bias = loss_module.model.readout_.bias
     with torch.no_grad():
         bias[4] = float("nan")
-    good = [weight.detach().clone() for weight in judged.parameters()]
+    good = [weight.detach().clone() for weight in loss_module.parameters()]
     with pytest.raises(Diverged, match="step 4"):
         list(steps)
-    for before, after in zip(good, judged.parameters(), strict=True):
+    for before, after in zip(good, loss_module.parameters(), strict=True):
         assert torch.equal(before.nan_to_num(), after.nan_to_num())

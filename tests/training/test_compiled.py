@@ -7,7 +7,7 @@ import torch
 
 from regard.data.batches import Batches, LanguageFrame
 from regard.models import GptConfig
-from regard.objectives import Judged, TeacherForcing
+from regard.objectives import LossModule, TeacherForcing
 from regard.recipes import Plan
 from regard.training import train
 from regard.training.compiled import compile_blocks, uncompiled
@@ -16,17 +16,17 @@ TEXTS = [([], [4 + (n + k) % 7 for k in range(3 + n % 4)]) for n in range(24)]
 PLAN = Plan(steps=4, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd")
 
 
-def _judged() -> Judged:
+def _judged() -> LossModule:
     torch.manual_seed(1)
     config = GptConfig(vocab=12, width=16, heads=2, layers=2, inner=32, context=16, dropout=0.0)
-    return Judged(config.build(), TeacherForcing())
+    return LossModule(config.build(), TeacherForcing())
 
 
 def test_every_block_is_compiled_in_place_and_nothing_is_renamed():
-    judged = _judged()
-    names = set(judged.state_dict())
-    assert compile_blocks(judged.model) == 2
-    assert set(judged.state_dict()) == names
+    loss_module = _judged()
+    names = set(loss_module.state_dict())
+    assert compile_blocks(loss_module.model) == 2
+    assert set(loss_module.state_dict()) == names
     assert compile_blocks(torch.nn.Linear(2, 2)) == 0
 
 
@@ -36,16 +36,16 @@ def test_at_rest_nothing_is_compiled(monkeypatch):
     def refuse(*_given):
         raise AssertionError("compiled")
 
-    judged = _judged()
+    loss_module = _judged()
     batch = Batches(TEXTS, budget=64, seed=1, frame=LanguageFrame()).batch(0)
-    expected = judged.model(batch)
+    expected = loss_module.model(batch)
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", refuse)
     torch._dynamo.reset()
-    compile_blocks(judged.model)
+    compile_blocks(loss_module.model)
     with uncompiled():
-        torch.testing.assert_close(judged.model(batch), expected)
+        torch.testing.assert_close(loss_module.model(batch), expected)
     with pytest.raises(Exception, match="compiled"):
-        judged.model(batch)
+        loss_module.model(batch)
     torch._dynamo.reset()
 
 
@@ -53,10 +53,10 @@ def test_at_rest_nothing_is_compiled(monkeypatch):
 def test_a_compiled_run_is_the_run():
     ends = []
     for compiled in (False, True):
-        judged = _judged()
+        loss_module = _judged()
         batches = Batches(TEXTS, budget=64, seed=1, frame=LanguageFrame())
-        list(train(judged, batches, dataclasses.replace(PLAN, compile=compiled)))
-        ends.append(judged.state_dict())
+        list(train(loss_module, batches, dataclasses.replace(PLAN, compile=compiled)))
+        ends.append(loss_module.state_dict())
     assert ends[0].keys() == ends[1].keys()
     for name in ends[0]:
         torch.testing.assert_close(ends[0][name], ends[1][name], rtol=1e-3, atol=1e-5)

@@ -86,7 +86,7 @@ def test_a_public_model_is_trained_on_and_resumed(
         assert config.mask == start.target_tokenizer.special_tokens.mask
         assert config.mask in config.specials
     assert config == start.module.config
-    for name, weight in whole.judged.model.state_dict().items():
+    for name, weight in whole.loss_module.model.state_dict().items():
         assert torch.equal(weight, start.module.state_dict()[name])
     list(whole)
     assert isinstance(stored_recipe(tmp_path / "whole").model, kind)

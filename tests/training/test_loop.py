@@ -9,7 +9,7 @@ from torch import nn
 from regard.data.batches import Batch, Batches
 from regard.errors import UserError
 from regard.models import Seq2SeqConfig
-from regard.objectives import Judged, ProfessorForcing, TeacherForcing
+from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.training import Diverged, train
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
@@ -19,17 +19,17 @@ PAIRS = [([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for
 PLAN = Plan(steps=3, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd", clip=0.0)
 
 
-def _judged(dropout=0.0, objective=None) -> Judged:
+def _judged(dropout=0.0, objective=None) -> LossModule:
     torch.manual_seed(1)
     config = Seq2SeqConfig(source_vocab=10, target_vocab=10, width=8, embed=4, dropout=dropout)
-    return Judged(config.build(), objective or TeacherForcing(smoothing=0.1))
+    return LossModule(config.build(), objective or TeacherForcing(smoothing=0.1))
 
 
-def _weights(judged: Judged) -> dict[str, torch.Tensor]:
-    return {name: weight.detach().clone() for name, weight in judged.named_parameters()}
+def _weights(loss_module: LossModule) -> dict[str, torch.Tensor]:
+    return {name: weight.detach().clone() for name, weight in loss_module.named_parameters()}
 
 
-def _same(a: Judged, b: Judged) -> bool:
+def _same(a: LossModule, b: LossModule) -> bool:
     return all(torch.equal(one, other) for one, other in zip(a.parameters(), b.parameters(), strict=True))
 
 
@@ -92,8 +92,8 @@ def test_going_on_from_a_step_is_never_having_stopped(optimizer, objective):
 def test_another_seed_is_another_run():
     batches = Batches(PAIRS, budget=64, seed=1)
     runs = [_judged(dropout=0.3) for _ in range(3)]
-    for judged, seed in zip(runs, (1, 1, 2), strict=True):
-        list(train(judged, batches, dataclasses.replace(PLAN, seed=seed)))
+    for loss_module, seed in zip(runs, (1, 1, 2), strict=True):
+        list(train(loss_module, batches, dataclasses.replace(PLAN, seed=seed)))
     assert _same(runs[0], runs[1])
     assert not _same(runs[0], runs[2])
 
@@ -127,9 +127,9 @@ class Burst:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_stops_before_the_update(bad):
     model = Bursting(bad)
-    judged = Judged(model, Burst())
+    loss_module = LossModule(model, Burst())
     plan = dataclasses.replace(PLAN, steps=10, rate=0.125, clip=1.0)
-    steps = train(judged, Batches(PAIRS, budget=64, seed=1), plan)
+    steps = train(loss_module, Batches(PAIRS, budget=64, seed=1), plan)
     next(steps), next(steps)
     good = model.weight.detach().clone()
     with pytest.raises(Diverged, match=r"step 3: .*plan.rate \(0.125\)"):
@@ -153,24 +153,24 @@ def test_the_flag_calls_an_update_off(optimizer):
 
 
 def test_clipping_bounds_the_update_and_reports_the_length_before_it():
-    judged = _judged()
-    before = _weights(judged)
+    loss_module = _judged()
+    before = _weights(loss_module)
     plan = dataclasses.replace(PLAN, steps=1, clip=1e-3, rate=1.0, decay=0.0)
-    (step,) = train(judged, Batches(PAIRS, budget=64, seed=1), plan)
-    moved = torch.cat([(_weights(judged)[name] - weight).flatten() for name, weight in before.items()])
+    (step,) = train(loss_module, Batches(PAIRS, budget=64, seed=1), plan)
+    moved = torch.cat([(_weights(loss_module)[name] - weight).flatten() for name, weight in before.items()])
     assert step.norm > 0.1
     assert float(moved.norm()) == pytest.approx(1e-3, rel=1e-2)
 
 
 def test_only_matrices_decay():
-    judged = _judged()
+    loss_module = _judged()
     plan = dataclasses.replace(PLAN, optimizer="adamw", decay=0.5)
-    decays, stays = build_optimizer(judged, plan).param_groups
+    decays, stays = build_optimizer(loss_module, plan).param_groups
     assert decays["weight_decay"] == 0.5
     assert {weight.dim() for weight in decays["params"]} == {2}
     assert stays["weight_decay"] == 0.0
     assert {weight.dim() for weight in stays["params"]} <= {0, 1}
-    assert len(decays["params"]) + len(stays["params"]) == len(list(judged.parameters()))
+    assert len(decays["params"]) + len(stays["params"]) == len(list(loss_module.parameters()))
 
 
 def test_the_rate_rises_and_falls_as_the_schedule_says():
@@ -200,7 +200,7 @@ def test_noam_is_the_papers_equation():
     steps = train(_judged(), Batches(PAIRS, budget=64, seed=1), dataclasses.replace(plan, steps=2))
     assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(2)]
     with pytest.raises(UserError, match=r"plan.schedule=noam: .* use inverse-sqrt"):
-        next(train(Judged(Bursting(1.0), Burst()), Batches(PAIRS, budget=64, seed=1), plan))
+        next(train(LossModule(Bursting(1.0), Burst()), Batches(PAIRS, budget=64, seed=1), plan))
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])

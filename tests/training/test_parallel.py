@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from regard.checkpoint import load_tensors, marked, resolve
+from regard.checkpoint import load_tensors, read_pointer, resolve
 from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.training.events import Evaluated, Finished
-from regard.training.parallel import ALONE, MESSAGE, Lost, Ranks, _messages, joined
+from regard.training.parallel import ALONE, MESSAGE, RankLost, Ranks, _messages, joined
 from regard.training.run import Run
 
 SPAWN = multiprocessing.get_context("forkserver")
@@ -42,11 +42,11 @@ def _run(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
         events = list(run)
     except KeyboardInterrupt:
         return ["interrupted"]
-    except Lost as error:
+    except RankLost as error:
         return [str(error), ranks.generate_stream()]
-    judged = sum(isinstance(event, Evaluated) for event in events)
-    weights = [weight.tolist() for weight in run.judged.parameters()]
-    return [read, judged, isinstance(events[-1], Finished), weights]
+    loss_module = sum(isinstance(event, Evaluated) for event in events)
+    weights = [weight.tolist() for weight in run.loss_module.parameters()]
+    return [read, loss_module, isinstance(events[-1], Finished), weights]
 
 
 def _pressed(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
@@ -154,10 +154,10 @@ def test_two_ranks_are_one_that_accumulates_twice_as_much(recipe, tmp_path, sett
     """An odd number of batches an epoch, and dropout: neither makes a difference."""
     two, one = (recipe(*settings, "plan.batch_tokens=200", f"plan.accumulate={count}") for count in (1, 2))
     ours, theirs = _both(_run, two, tmp_path / "two", "refuse")
-    (read, judged, done, weights), (also_read, never, also_done, also_weights) = ours, theirs
+    (read, loss_module, done, weights), (also_read, never, also_done, also_weights) = ours, theirs
     assert weights == also_weights  # to the last bit
     assert (read, also_read) == (list(range(0, 16, 2)), list(range(1, 16, 2)))
-    assert (judged, never, done, also_done) == (2, 0, True, True)
+    assert (loss_module, never, done, also_done) == (2, 0, True, True)
     run = Run(one, tmp_path / "one")
     assert len(run.prepared.batches) % 2 == 1
     list(run)
@@ -169,7 +169,7 @@ def test_two_ranks_are_one_that_accumulates_twice_as_much(recipe, tmp_path, sett
 
 def test_interrupted_anywhere_both_stop_at_one_step_and_any_number_of_ranks_goes_on(recipe, tmp_path):
     assert _both(_pressed, recipe(), tmp_path / "run", "refuse") == [["interrupted"], ["interrupted"]]
-    assert marked(tmp_path / "run", "latest") == "000005"
+    assert read_pointer(tmp_path / "run", "latest") == "000005"
     with pytest.raises(UserError, match=r"plan.accumulate=1 on 1 rank: .* 2 batches a step; .* plan.accumulate=2"):
         Run(recipe(), tmp_path / "run", "resume")
     with pytest.raises(UserError, match=r"plan.accumulate=1 on 3 ranks: .* a number of ranks that divides 2"):
@@ -181,7 +181,7 @@ def test_interrupted_anywhere_both_stop_at_one_step_and_any_number_of_ranks_goes
 
 def test_interrupted_while_the_first_rank_judges_both_stop(recipe, tmp_path):
     assert _both(_pressed_while_judging, recipe(), tmp_path / "run", "refuse") == [["interrupted"], ["interrupted"]]
-    assert marked(tmp_path / "run", "latest") == "000004"
+    assert read_pointer(tmp_path / "run", "latest") == "000004"
 
 
 def test_a_dead_rank_ends_the_job_with_one_message_and_the_run_goes_on(recipe, tmp_path):
@@ -193,7 +193,7 @@ def test_a_dead_rank_ends_the_job_with_one_message_and_the_run_goes_on(recipe, t
     assert "the run is whole at step 4; go on with --resume" in message
     assert resolve(out).name == "000004"
     assert [answer[2] for answer in _both(_run, recipe(), out, "resume")] == [True, True]
-    assert marked(out, "latest") == "000008"
+    assert read_pointer(out, "latest") == "000008"
 
 
 def test_a_rank_that_is_out_of_memory_says_so_and_the_other_is_silent(recipe, tmp_path):

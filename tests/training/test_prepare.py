@@ -142,9 +142,9 @@ def test_running_text_is_read_in_windows_without_marks(lines: str, tmp_path: Pat
         assert found.target_tokenizer.decode(row) in text
     assert found.target_tokenizer.special_tokens.bos is None
     events = list(run)
-    judged = run.evaluate().values
-    assert judged.keys() == {"loss", "perplexity"}
-    assert 0 < judged["loss"] < 6
+    loss_module = run.evaluate().values
+    assert loss_module.keys() == {"loss", "perplexity"}
+    assert 0 < loss_module["loss"] < 6
     assert events[-1].step == 4
     list(Run(None, tmp_path / "run", "resume"))
     (tmp_path / "lines.txt").write_text("another text\n" * 90)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regard.checkpoint import marked, resolve
+from regard.checkpoint import read_pointer, resolve
 from regard.recipes import Recipe
 
 KILLS = 5
@@ -51,9 +51,9 @@ def test_killed_at_any_moment_a_run_resumes_bit_equal(recipe, tmp_path):
         process.join(timeout=moments.uniform(0.0, 0.4) * whole)
         process.kill()
         process.join()
-        if marked(killed, "latest"):
+        if read_pointer(killed, "latest"):
             resolve(killed)  # loadable, whatever the moment
-            steps.add(marked(killed, "latest"))
+            steps.add(read_pointer(killed, "latest"))
     assert len(steps) > 1, "the kills did not fall into training"
     last = start(killed)
     last.join()
@@ -62,7 +62,7 @@ def test_killed_at_any_moment_a_run_resumes_bit_equal(recipe, tmp_path):
     for name in ("weights.safetensors", "training/optimizer.safetensors", "model.json", "source.json"):
         ours, theirs = (resolve(run, ("latest",)) / name for run in (killed, straight))
         assert ours.read_bytes() == theirs.read_bytes(), name
-    assert marked(killed, "best") == marked(straight, "best")
+    assert read_pointer(killed, "best") == read_pointer(straight, "best")
     assert _told(killed) == _told(straight)
 
 

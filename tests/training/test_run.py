@@ -11,7 +11,7 @@ from shutil import copytree
 import pytest
 import torch
 
-from regard.checkpoint import load_tensors, marked, resolve
+from regard.checkpoint import load_tensors, read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
 from regard.data.sources import Labelled, Lines, Pairs
@@ -25,7 +25,7 @@ from regard.training.events import Evaluated, Finished, Progress, Saved, Started
 from regard.training.folder import is_run
 from regard.training.prepare import Prepared
 from regard.training.run import Run
-from regard.training.saved import read_mark
+from regard.training.saved import read_state
 from regard.training.warm_start import warm_start_from
 from regard.verbs.loaded import load
 
@@ -55,11 +55,11 @@ def test_a_run_tells_what_happens_and_leaves_a_whole_directory(recipe, tmp_path)
     assert isinstance(finished, Finished)
     assert (finished.step, finished.reason) == (8, "steps")
 
-    judged = {event.step: event.values for event in events if isinstance(event, Evaluated)}
-    assert judged[8].keys() == {"loss", "exact"}
-    assert finished.best == min(values["loss"] for values in judged.values())
-    assert marked(out, "best") == f"{finished.best_step:06d}"
-    assert marked(out, "latest") == "000008"
+    loss_module = {event.step: event.values for event in events if isinstance(event, Evaluated)}
+    assert loss_module[8].keys() == {"loss", "exact"}
+    assert finished.best == min(values["loss"] for values in loss_module.values())
+    assert read_pointer(out, "best") == f"{finished.best_step:06d}"
+    assert read_pointer(out, "latest") == "000008"
     assert {path.name for path in (out / "steps").iterdir()} == {"000004", "000008"}  # plan.keep
     files = {str(path.relative_to(out / "steps/000008")) for path in (out / "steps/000008").rglob("*.*")}
     training = {"training/optimizer.safetensors", "training/state.json"}
@@ -99,8 +99,8 @@ def test_judging_and_saving_are_timed_apart_from_training(recipe, tmp_path, monk
     told = {line["step"]: line for line in _lines(out) if line["kind"] == "valid"}
     assert (told[4]["seconds"], told[4]["training"]) == (104.0, 4.0)
     assert (told[8]["seconds"], told[8]["training"]) == (104.0 + 10.0 + 1000.0 + 4.0 + 100.0, 8.0)
-    mark = read_mark(out / "steps/000008")
-    assert mark.seconds - mark.judging == 8.0
+    mark = read_state(out / "steps/000008")
+    assert mark.seconds - mark.evaluating == 8.0
 
 
 def test_the_same_recipe_makes_the_same_run(recipe, tmp_path):
@@ -118,11 +118,11 @@ def test_an_existing_run_is_kept_unless_told_otherwise(recipe, tmp_path):
         Run(recipe(), out)
     with pytest.raises(UserError, match=r"data.train=.*nowhere|nowhere"):
         Run(recipe("data.train=nowhere.tsv"), out, "overwrite")
-    assert marked(out, "latest") == "000004"  # a recipe that fails has replaced nothing
+    assert read_pointer(out, "latest") == "000004"  # a recipe that fails has replaced nothing
     run = Run(recipe("plan.steps=2"), out, "overwrite")
-    assert marked(out, "latest") == "000004"
+    assert read_pointer(out, "latest") == "000004"
     list(run)
-    assert marked(out, "latest") == "000002"
+    assert read_pointer(out, "latest") == "000002"
     assert {line["step"] for line in _lines(out)} == {2}
 
 
@@ -282,11 +282,11 @@ def test_an_interrupt_saves_and_the_run_goes_on_bit_equal(recipe, tmp_path, monk
         _Pressed(patch, n=4)
         with pytest.raises(KeyboardInterrupt):
             list(Run(recipe(), out))
-    assert marked(out, "latest") == "000005"  # the step that was under way was finished first
+    assert read_pointer(out, "latest") == "000005"  # the step that was under way was finished first
     assert signal.getsignal(signal.SIGINT) is before
     list(Run(recipe(), out, "resume"))
     assert _equal(_weights(out, 8), _weights(tmp_path / "straight", 8))
-    assert marked(out, "best") == marked(tmp_path / "straight", "best")
+    assert read_pointer(out, "best") == read_pointer(tmp_path / "straight", "best")
 
 
 def test_sigterm_saves_as_ctrl_c_does(recipe, tmp_path, monkeypatch):
@@ -295,7 +295,7 @@ def test_sigterm_saves_as_ctrl_c_does(recipe, tmp_path, monkeypatch):
         _Pressed(patch, n=2, number=signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             list(Run(recipe(), tmp_path / "run"))
-    assert marked(tmp_path / "run", "latest") == "000003"
+    assert read_pointer(tmp_path / "run", "latest") == "000003"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -332,11 +332,11 @@ def test_a_run_from_before_there_were_ranks_is_resumed(recipe, tmp_path):
     state = out / "steps/000004/training/state.json"
     stored = json.loads(state.read_text())
     assert stored.pop("batches") == 2
-    assert stored.pop("judging") > 0
+    assert stored.pop("evaluating") > 0
     state.write_text(json.dumps(stored))
-    assert read_mark(out / "steps/000004").batches == 0
+    assert read_state(out / "steps/000004").batches == 0
     (out / "steps/000004/manifest.json").write_text('{"files": {}}')
-    assert Run(None, out, "resume").mark.batches == 2
+    assert Run(None, out, "resume").state.batches == 2
     with pytest.raises(UserError, match=r"plan.accumulate=1 on 1 rank: .* resume with plan.accumulate=2"):
         Run(recipe("plan.steps=4"), out, "resume")
 
@@ -348,7 +348,7 @@ def test_an_abandoned_run_saves_too(recipe, tmp_path):
         if isinstance(event, Progress) and event.step == 3:
             break
     events.close()
-    assert marked(out, "latest") == "000003"
+    assert read_pointer(out, "latest") == "000003"
 
 
 def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, monkeypatch):
@@ -357,7 +357,7 @@ def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, mon
         patch.setattr(Run, "evaluate", lambda run: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             list(Run(recipe(), out))
-    assert marked(out, "latest") == "000004"
+    assert read_pointer(out, "latest") == "000004"
     events = list(Run(recipe(), out, "resume"))
     assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
 
@@ -365,19 +365,19 @@ def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, mon
 @pytest.mark.parametrize("call", ["append_line", "save", "mark"])
 def test_an_interrupt_after_judging_waits_until_it_is_written(recipe, tmp_path, monkeypatch, call):
     home, out = sys.modules["regard.training.run"], tmp_path / "run"
-    real, evaluate, judged = getattr(home, call), Run.evaluate, []
+    real, evaluate, loss_module = getattr(home, call), Run.evaluate, []
 
     def pressed(*given):
-        if judged:
+        if loss_module:
             signal.raise_signal(signal.SIGINT)
         return real(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "evaluate", lambda run: (evaluate(run), judged.append(True))[0])
+        patch.setattr(Run, "evaluate", lambda run: (evaluate(run), loss_module.append(True))[0])
         patch.setattr(home, call, pressed)
         with pytest.raises(KeyboardInterrupt):
             list(Run(recipe(), out))
-    assert marked(out, "latest") == marked(out, "best") == "000004"
+    assert read_pointer(out, "latest") == read_pointer(out, "best") == "000004"
     list(Run(recipe(), out, "resume"))
     assert [line["step"] for line in _lines(out) if line["kind"] == "valid"] == [4, 8]
 
@@ -390,7 +390,7 @@ def test_an_interrupt_before_a_run_is_replaced_leaves_it_alone(recipe, tmp_path,
         patch.setattr(sys.modules["regard.training.run"], "clear", lambda _: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             list(Run(recipe("model.width=24"), out, "overwrite"))
-    assert marked(out, "latest") == "000004"
+    assert read_pointer(out, "latest") == "000004"
     assert _equal(_weights(out, 4), before)
 
 
@@ -403,7 +403,7 @@ def test_early_stopping_waits_as_long_as_its_patience(recipe, tmp_path, monkeypa
     settings = ("plan.steps=20", "plan.evaluate=2", "plan.patience=2")
     *_, finished = Run(recipe(*settings), out)
     assert (finished.step, finished.reason, finished.best_step, finished.best) == (8, "patience", 4, 2.0)
-    assert marked(out, "best") == "000004"
+    assert read_pointer(out, "best") == "000004"
     assert (out / "steps/000004").is_dir()  # kept, though older than plan.keep
     assert [type(event) for event in Run(None, out, "resume")] == [Started, Finished]
 
@@ -447,7 +447,7 @@ def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
 def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_path):
     list(Run(recipe("plan.steps=2"), tmp_path / "first"))
     run = Run(recipe("plan.rate=1e-5", "model.width=24"), tmp_path / "second", init=warm_start_from(tmp_path / "first"))
-    assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2))
+    assert _equal(dict(run.loss_module.model.state_dict()), _weights(tmp_path / "first", 2))
     assert run.recipe.model == load(tmp_path / "first").module.config  # its settings too, whatever the recipe has
 
 
@@ -466,7 +466,7 @@ def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(re
             with pytest.raises(SystemExit):
                 list(Run(recipe(), out, init=warm_start_from(tmp_path / "first")))
         run = Run(None, out, "resume") if is_run(out) else Run(recipe(), out, init=warm_start_from(tmp_path / "first"))
-        assert _equal(dict(run.judged.model.state_dict()), _weights(tmp_path / "first", 2)), call
+        assert _equal(dict(run.loss_module.model.state_dict()), _weights(tmp_path / "first", 2)), call
         assert isinstance(list(run)[-1], Finished)
 
 
@@ -491,7 +491,7 @@ def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, 
     tokenizer = run.prepared.source_tokenizer
     pieces = tokenizer.pieces(range(tokenizer.size))
     assert named.keys() <= set(pieces)
-    for piece, row in zip(pieces, run.judged.model.source_embedding.weight):
+    for piece, row in zip(pieces, run.loss_module.model.source_embedding.weight):
         word = named.get(piece)
         if word:
             assert (row == words.index(word) + 1).all(), piece
@@ -503,7 +503,7 @@ def test_word_vectors_start_the_source_embedding(recipe, tmp_path):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("".join(f"{letter} {' '.join(['0.5'] * 8)}\n" for letter in "abc"))
     run = Run(recipe(f"model.embedding={vectors}"), tmp_path / "run")
-    rows = (run.judged.model.source_embedding.weight == 0.5).all(dim=1)
+    rows = (run.loss_module.model.source_embedding.weight == 0.5).all(dim=1)
     assert int(rows.sum()) == 3
 
 

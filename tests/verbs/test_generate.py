@@ -271,7 +271,7 @@ def test_a_prompt_past_the_context(ours: Callable[..., Loaded]) -> None:
 def test_an_empty_prompt(tmp_path: Path, ours: Callable[..., Loaded], model: Loaded) -> None:
     end = model.target_tokenizer.special_tokens.eos
     assert generate(model, [""], limit=5)[0].tokens == by_definition(model, [end], 5)
-    gpt2(tmp_path, marked=False)
+    gpt2(tmp_path, read_pointer=False)
     with pytest.raises(UserError, match="prompt 2: empty, and this model has no mark to begin with"):
         generate(load(tmp_path, device="cpu"), ["a", ""])
     with pytest.raises(UserError, match="no mark to begin with"):
@@ -279,7 +279,7 @@ def test_an_empty_prompt(tmp_path: Path, ours: Callable[..., Loaded], model: Loa
 
 
 def test_a_model_without_an_end_mark_goes_on_to_the_limit(tmp_path: Path, ours: Callable[..., Loaded]) -> None:
-    gpt2(tmp_path, marked=False)
+    gpt2(tmp_path, read_pointer=False)
     for model in (load(tmp_path, device="cpu"), ours("xl", running=True)):
         (one,) = generate(model, ["the"], limit=11, temperature=1.0)
         assert (len(one.tokens), len(one.logps), one.ended) == (11, 11, "limit")

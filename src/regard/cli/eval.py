@@ -141,7 +141,7 @@ def _by_length(model: "Loaded", examples: "Sequence[Example]") -> "dict[str, lis
 def _exposure(model: "Loaded", examples: "Sequence[Example]", batch_tokens: int) -> "Exposure":
     from regard.data.batches import collate
     from regard.objectives import exposure
-    from regard.objectives.judged import Speaker
+    from regard.objectives.objective import CausalModel
     from regard.training.evaluate import encoded
     from regard.verbs.forced import frame_of, grouped
 
@@ -152,7 +152,7 @@ def _exposure(model: "Loaded", examples: "Sequence[Example]", batch_tokens: int)
     groups = grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens)
     batches = (collate([pairs[row] for row in rows], frame).to(model.device) for rows in groups)
     with model.autocast():
-        return exposure(cast(Speaker, model.module), batches)
+        return exposure(cast(CausalModel, model.module), batches)
 
 
 def _table(heading: str, scores: "Scores") -> Group:

@@ -171,7 +171,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
         except KeyboardInterrupt:
             if run.saved < 0:
                 raise
-            told = f"\nstopped and saved at step {run.mark.step}; go on with: {job.again}"
+            told = f"\nstopped and saved at step {run.state.step}; go on with: {job.again}"
             console.print(told, highlight=False, markup=False, soft_wrap=True)
             raise typer.Exit(INTERRUPTED) from None
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.decode.cuda_graph import step_runner
-from regard.decode.state import NEVER, PAD, Decoder, Late, S
+from regard.decode.state import NEVER, PAD, Decoder, DelayedFlag, S
 from regard.errors import UserError
 from regard.kernels.ranking import likeliest
 
@@ -81,7 +81,7 @@ def beam(
     carry: Carried[S] = prompt.repeat_interleave(size), live, pool, torch.ones((), device=prompt.device), state
     going: list[Ranked] = []  # by step, (B, size): the beginnings in the beam
     ended: list[Ranked] = []  # by step, (B, size): the sentences that are over, NEVER in the other places
-    late = Late(prompt.device)
+    late = DelayedFlag(prompt.device)
 
     for _ in range(limit):
         carry, (onward, done, over) = take(carry)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.decode.cuda_graph import step_runner
-from regard.decode.state import NEVER, PAD, Advancing, Decoder, Late, S
+from regard.decode.state import NEVER, PAD, Advancing, Decoder, DelayedFlag, S
 from regard.errors import UserError
 from regard.kernels.ranking import likeliest
 
@@ -113,7 +113,7 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
 
     take = steps.captured(("stream", stop), say) if whole else say
     carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), steps.ready(state, limit)
-    late = Late(tokens.device)
+    late = DelayedFlag(tokens.device)
     for _ in range(limit):
         carry, ended = take(carry)
         over = late(ended)

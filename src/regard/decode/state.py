@@ -49,7 +49,7 @@ class Advancing(Protocol[S_advancing]):
         ...
 
 
-class Late:
+class DelayedFlag:
     """Asks "is everything done?" after each step without making the GPU wait for the answer.
 
     The CPU runs ahead of the GPU: while one step is computed the next is already being queued. Reading a flag at once

@@ -100,10 +100,10 @@ def gradients(length: int = 40, steps: int = 300, seed: int = 1) -> Experiment[l
 def examples(length: int, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Rows of random symbols, (B, T, symbols + 1), one marked at a random place; the marked symbol of each, (B, 1)."""
     symbols = torch.randint(SYMBOLS, (rows, length), generator=generator)
-    marked = torch.randint(length, (rows, 1), generator=generator)
-    marks = torch.zeros(rows, length).scatter(1, marked, 1.0)
+    read_pointer = torch.randint(length, (rows, 1), generator=generator)
+    marks = torch.zeros(rows, length).scatter(1, read_pointer, 1.0)
     inputs = torch.cat([F.one_hot(symbols, SYMBOLS).float(), marks[..., None]], dim=-1)
-    return inputs, symbols.gather(1, marked)
+    return inputs, symbols.gather(1, read_pointer)
 
 
 def reach(network: nn.Module, length: int, seed: int) -> list[float]:

@@ -94,8 +94,8 @@ def pairs() -> list[Pair]:
 
 def _pair(line: str) -> Pair:
     start, *ends = line.split(" | ")
-    marked = start.split()
-    first, second = (at for at, word in enumerate(marked) if word.startswith("*"))
-    begun = [word.strip("*") for word in marked]
+    read_pointer = start.split()
+    first, second = (at for at, word in enumerate(read_pointer) if word.startswith("*"))
+    begun = [word.strip("*") for word in read_pointer]
     versions = [Version((*begun, *end.split()), (first, second), right) for right, end in enumerate(ends)]
     return versions[0], versions[1]

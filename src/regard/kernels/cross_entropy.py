@@ -119,7 +119,7 @@ def _walk(x: Tensor, head: _Head, targets: Tensor, smoothing: float, gradients: 
 
 
 # (logits (n, V or more), targets (n,), V, smoothing, whether logits become their gradient) → the loss of each row, (n,)
-Judge = Callable[[Tensor, Tensor, int, float, bool], Tensor]
+Discriminator = Callable[[Tensor, Tensor, int, float, bool], Tensor]
 
 
 def judge(logits: Tensor, targets: Tensor, vocab: int, smoothing: float, slopes: bool) -> Tensor:
@@ -148,7 +148,7 @@ def chunk(count: int, weight: Tensor) -> int:
     return max(math.ceil(count / pieces / step) * step, 1)
 
 
-def _judge(weight: Tensor) -> Judge:
+def _judge(weight: Tensor) -> Discriminator:
     """The Triton program where it can run; it is imported here, so that this module can be imported anywhere."""
     able = weight.is_cuda and torch.version.hip is None and weight.dtype != torch.float64
     if not able or importlib.util.find_spec("triton") is None:

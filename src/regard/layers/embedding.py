@@ -39,7 +39,7 @@ def load_vectors(path: str | Path, words: Sequence[str], width: int) -> tuple[Te
     return vectors, found
 
 
-def start_embedding(embedding: nn.Embedding, path: str | Path, pieces: Sequence[str]) -> int:
+def init_embedding(embedding: nn.Embedding, path: str | Path, pieces: Sequence[str]) -> int:
     """Copies the vectors of the pieces that a file has into their rows of an embedding; how many there were.
 
     The other rows stay as they are, and so does that of padding.

@@ -23,8 +23,8 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
+from regard.layers.init import init_weights
 from regard.layers.product import Product
-from regard.layers.start import start_weights
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
 from regard.layers.transformer import ACTIVATIONS, Shape, Stack
 
@@ -114,7 +114,7 @@ class Bert(nn.Module):
         self.replaced = ReplacedHead(config) if "replaced" in config.outputs else None
         self.pooled = nn.Linear(config.width, config.width) if "pooled" in config.outputs else None
         self.next = nn.Linear(config.width, 2) if "next" in config.outputs else None
-        start_weights(self, 0.02)
+        init_weights(self, 0.02)
 
     def features(
         self,

@@ -24,10 +24,10 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
+from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
 from regard.layers.segment_memory import SegmentMemory
-from regard.layers.start import start_weights
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
 from regard.scores import Score, XLRelative
@@ -116,7 +116,7 @@ class Gpt(nn.Module):
             self.readout_ = AdaptiveSoftmax(config.clusters, config.tied, config.projections)
         elif not config.tied:
             self.readout_ = nn.Linear(config.width, config.vocab, bias=False)
-        start_weights(self, 0.02)
+        init_weights(self, 0.02)
         if config.shared_biases:
             _share_biases(self.stack)
 

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from regard.attention import Memory
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
+from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
-from regard.layers.start import start_weights
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
@@ -100,7 +100,7 @@ class Transformer(nn.Module):
         if config.shared in ("sides", "none"):
             self.readout_ = nn.Linear(config.width, config.target_vocab, bias=False)
         self.readout_bias = nn.Parameter(torch.zeros(config.target_vocab)) if config.readout_bias else None
-        start_weights(self)
+        init_weights(self)
         # Logits of order one, whatever scale stands before them: T5's embeddings start with deviation 1.
         nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_scale)
 

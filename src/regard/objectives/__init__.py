@@ -2,15 +2,15 @@
 
 from regard.objectives.classify import Labelling
 from regard.objectives.exposure import Exposure, exposure
-from regard.objectives.judged import Judged, Objective
 from regard.objectives.masked import MaskedTokens
+from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.sequence import TeacherForcing
 
 __all__ = [
     "Exposure",
-    "Judged",
     "Labelling",
+    "LossModule",
     "MaskedTokens",
     "Objective",
     "ProfessorForcing",

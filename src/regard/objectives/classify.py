@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from regard.attention import Look
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.objectives.judged import Sums, nothing
-from regard.objectives.loss import cross_entropy, judged_targets
+from regard.objectives.loss import cross_entropy, ignore_padding
+from regard.objectives.objective import Sums, nothing
 from regard.objectives.sequence import check_smoothing
 
 
-class Looking(Protocol):
+class AttentionClassifier(Protocol):
     """A classifier that shows where it looked: several hops over the text, and the logits of what they gathered."""
 
     def look(self, batch: Batch) -> Look:
@@ -47,12 +47,12 @@ class Labelling:
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.target_count, "overlap": batch.target_count}
 
-    def __call__(self, model: Looking, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(self, model: AttentionClassifier, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         look = model.look(batch)
         there = batch.real.any(dim=1)  # (B,) False for filler rows
         shared = look.weights @ look.weights.mT  # (B, hops, hops)
         overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
         return {
-            "nll": cross_entropy(model.classify(look.context), judged_targets(batch.targets, there), self.smoothing),
+            "nll": cross_entropy(model.classify(look.context), ignore_padding(batch.targets, there), self.smoothing),
             "overlap": overlap.masked_fill(~there, 0.0).sum(),
         }

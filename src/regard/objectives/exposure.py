@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
-from regard.objectives.judged import Speaker
+from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced, mixed
 
 
@@ -24,7 +24,7 @@ class Exposure:
 
 
 @torch.no_grad()
-def exposure(model: Speaker, batches: Iterable[Batch]) -> Exposure:
+def exposure(model: CausalModel, batches: Iterable[Batch]) -> Exposure:
     """Judge a model twice at every position, once teacher-forced and once free-running; the model in evaluation mode.
 
     Free-running, the model goes on after its own best guess, and what it says is compared place by place.

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.objectives.judged import Sums, Voice
 from regard.objectives.loss import token_loss
+from regard.objectives.objective import HasReadout, Sums
 from regard.objectives.sequence import check_part, check_smoothing
 
 ROUNDING = 1e-9  # what a product of a length and a part may have too much, in float64, and must not round up by
 FRAME = 2  # begin and end stand around every text and are never hidden
 
 
-class Filler(Voice, Protocol):
+class BidirectionalModel(HasReadout, Protocol):
     """A model that reads a text from both sides."""
 
     config: Any  # config.mask: the id that hides a token; config.specials: ids never hidden; config.vocab
@@ -61,7 +61,7 @@ class MaskedTokens:
                 "give a sum of at most 1, such as 0.2."
             )
 
-    def modules(self, model: Filler) -> nn.Module | None:
+    def modules(self, model: BidirectionalModel) -> nn.Module | None:
         mask_of(model)
         return None
 
@@ -69,7 +69,7 @@ class MaskedTokens:
         """From the lengths of the rows alone: one with special tokens *in* its text may have fewer than it counts."""
         return {"nll": int(self.wanted(batch.real).sum())}
 
-    def __call__(self, model: Filler, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(self, model: BidirectionalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         hidden = self.choose(batch.tokens, batch.real, model.config.specials)
         tokens = self.hide(batch.tokens, hidden, mask_of(model), model.config.vocab)
         features = model.features(tokens, batch.visible)  # (B, T, W)
@@ -107,7 +107,7 @@ class MaskedTokens:
         return tokens.scatter(1, hidden.at, shown)
 
 
-def mask_of(model: Filler) -> int:
+def mask_of(model: BidirectionalModel) -> int:
     """The id that hides a token."""
     mask: int = model.config.mask
     if mask < 0:

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.decode import Sampler
 from regard.errors import UserError
-from regard.objectives.judged import Speaker, Sums, begin
 from regard.objectives.loss import token_loss
+from regard.objectives.objective import CausalModel, Sums, begin
 from regard.objectives.sequence import check_smoothing, forced
 
 # Lamb et al. 2016: a judge this good learns no more, and one this bad has nothing to teach.
@@ -45,15 +45,15 @@ class ProfessorForcing:
     def weights(self) -> dict[str, float]:
         return {"nll": 1.0, "fool": self.weight, "judge": 1.0}
 
-    def modules(self, model: Speaker) -> nn.Module:
-        return Judge(model.config.width, self.width)
+    def modules(self, model: CausalModel) -> nn.Module:
+        return Discriminator(model.config.width, self.width)
 
     def count(self, batch: Batch) -> dict[str, int]:
         rows = sum(row >= 0 for row in batch.rows)
         return {"nll": batch.target_count, "fool": rows, "judge": 2 * rows}
 
-    def __call__(self, model: Speaker, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
-        assert isinstance(own, Judge)
+    def __call__(self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+        assert isinstance(own, Discriminator)
         told = forced(model, batch)  # (B, T, W)
         alone, said_real = _left_alone(model, batch, self.end)
         there = batch.real.any(dim=1)  # (B,) False for filler rows
@@ -71,7 +71,7 @@ class ProfessorForcing:
         }
 
 
-class Judge(nn.Module):
+class Discriminator(nn.Module):
     """Was this model told the truth? A GRU in each direction over its features, and a small network on their mean."""
 
     def __init__(self, features: int, width: int) -> None:
@@ -105,7 +105,7 @@ def frozen(module: nn.Module) -> Iterator[None]:
             weight.requires_grad_(True)
 
 
-def _left_alone(model: Speaker, batch: Batch, end: int) -> tuple[Tensor, Tensor]:
+def _left_alone(model: CausalModel, batch: Batch, end: int) -> tuple[Tensor, Tensor]:
     """Features (B, T, W) of a model that reads what it says, drawn at random, and where it had not ended yet (B, T)."""
     tokens, state = batch.tokens[:, :1], begin(model, batch)
     going = batch.real.any(dim=1, keepdim=True)  # (B, 1)

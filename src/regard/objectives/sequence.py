@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.objectives.judged import Speaker, Sums, begin, nothing
 from regard.objectives.loss import token_loss
+from regard.objectives.objective import CausalModel, Sums, begin, nothing
 
 Decay = Literal["constant", "linear", "inverse-sigmoid"]
 
@@ -49,7 +49,7 @@ class TeacherForcing:
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.target_count}
 
-    def __call__(self, model: Speaker, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         ratio = self.ratio_at(step)
         features = forced(model, batch) if ratio == 1.0 else mixed(model, batch, ratio)
         return {"nll": token_loss(model, features, batch.targets, batch.real, self.smoothing)}
@@ -70,13 +70,13 @@ class TeacherForcing:
         return left * self.ratio + (1 - left) * self.floor  # at first `ratio` to the last bit: 1 is one call
 
 
-def forced(model: Speaker, batch: Batch) -> Tensor:
+def forced(model: CausalModel, batch: Batch) -> Tensor:
     """The features (B, T, W) of a model that reads the truth, in one call."""
     features, _ = model.advance(batch.tokens, begin(model, batch))
     return features
 
 
-def mixed(model: Speaker, batch: Batch, ratio: float) -> Tensor:
+def mixed(model: CausalModel, batch: Batch, ratio: float) -> Tensor:
     """The features (B, T, W) of a model that reads each token as it is with chance `ratio`, else as it said it.
 
     What it says is its best guess, and no gradient flows through the choice. The first token is always the truth.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.checkpoint import load_tensors, read_json
 from regard.errors import UserError, nearest
-from regard.layers.start import Undrawn
+from regard.layers.init import SkipInit
 from regard.models import Model, ModelConfig
 from regard.pretrained.names import Line, to_ours, told
 from regard.pretrained.public import Given, Public
@@ -49,7 +49,7 @@ def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = Fal
     config = _read_config(public, Given(path / "config.json", settings), frozenset(tensors))
     lines = public.lines(config)
     ours = to_ours(lines, tensors, path)
-    with Undrawn():
+    with SkipInit():
         model = config.build()
     _check_shapes(model, ours, lines, path)
     model.load_state_dict(ours)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.layers.start import Undrawn
+from regard.layers.init import SkipInit
 from regard.models import Transformer, TransformerConfig
 
 # Parts by the side on which they touch the states: what they read stands in their columns, what they write in rows.
@@ -78,7 +78,7 @@ def _filled(matrix: Tensor, rows: int) -> Tensor:
 
 
 def _built(config: TransformerConfig, weights: dict[str, Tensor]) -> Transformer:
-    with Undrawn():
+    with SkipInit():
         model = config.build()
     model.load_state_dict(weights)
     return model.eval()

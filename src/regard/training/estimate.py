@@ -57,23 +57,23 @@ def estimate(recipe: Recipe, init: WarmStart | None = None) -> Estimate:
 
 
 def _measured(prepared: Prepared) -> Estimate:
-    judged, plan = prepared.build(), prepared.recipe.plan
-    optimizer = build_optimizer(judged, plan)
+    loss_module, plan = prepared.build(), prepared.recipe.plan
+    optimizer = build_optimizer(loss_module, plan)
     plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
-    with counted(judged) as kept:
-        list(train(judged, Chosen(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
-    timed = [step.seconds for step in train(judged, prepared.batches, replace(plain, steps=ORDINARY), optimizer)]
+    with counted(loss_module) as kept:
+        list(train(loss_module, Chosen(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
+    timed = [step.seconds for step in train(loss_module, prepared.batches, replace(plain, steps=ORDINARY), optimizer)]
     per_step = statistics.mean(timed[1:]) * plan.accumulate
 
-    weights = _bytes(list(judged.parameters()))
-    state = _bytes(list(optimizer_state(optimizer, judged).values()))
+    weights = _bytes(list(loss_module.parameters()))
+    state = _bytes(list(optimizer_state(optimizer, loss_module).values()))
     peak = weights * 2 + state + kept.bytes  # gradients are as large as the weights
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
     return Estimate(
-        parameters=sum(weight.numel() for weight in judged.model.parameters()),
+        parameters=sum(weight.numel() for weight in loss_module.model.parameters()),
         shapes=prepared.batches.shapes,
         epoch=len(prepared.batches),
         examples=len(prepared.corpus.train) - prepared.batches.dropped,

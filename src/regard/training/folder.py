@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.checkpoint import marked, truncate_after, write_json
+from regard.checkpoint import read_pointer, truncate_after, write_json
 from regard.config import to_json
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
@@ -39,7 +39,7 @@ def check_folder(out: Path, existing: Existing) -> None:
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
         raise UserError(f"{out}: holds no run to resume; leave --resume out to start one.")
-    if existing == "resume" and marked(out, "latest") is None:
+    if existing == "resume" and read_pointer(out, "latest") is None:
         raise UserError(f"{out}: the run has no saved step to go on from; start it again with --overwrite.")
 
 

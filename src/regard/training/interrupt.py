@@ -9,7 +9,7 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the second is how schedulers and torchrun ask
 
 
-class Shield:
+class SignalGuard:
     """While installed, an interrupt waits for the end of a `with shield.closed()` block; elsewhere it acts at once.
 
     One of several ranks is `patient`: an interrupt is only noted in `asked`, for all ranks to stop together, except in

@@ -12,10 +12,10 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from regard.data.batches import Batch
-from regard.decode.state import Late
+from regard.decode.state import DelayedFlag
 from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
-from regard.objectives.judged import Judged, Objective
+from regard.objectives.objective import LossModule, Objective
 from regard.recipes.plan import Plan
 from regard.training.capture import Graphs
 from regard.training.compiled import compile_blocks
@@ -61,7 +61,7 @@ class Step:
 
 
 def train(
-    judged: Judged,
+    loss_module: LossModule,
     batches: Source,
     plan: Plan,
     optimizer: Optimizer | None = None,
@@ -75,23 +75,23 @@ def train(
     `ranks`, which start from the same weights, each reads its share of the batches, and all come to the same weights.
     """
     if plan.compile:
-        compile_blocks(judged.model)
-    like, width = next(judged.parameters()), _width(judged, plan)
-    optimizer = optimizer or build_optimizer(judged, plan)
-    captured = plan.capture and like.is_cuda and judged.objective.capturable
-    work = _work(judged, plan, captured)
-    weights = like.new_tensor(list(judged.objective.weights.values()))  # (terms,)
-    late, step = Late(like.device), None
-    judged.train()
+        compile_blocks(loss_module.model)
+    like, width = next(loss_module.parameters()), _width(loss_module, plan)
+    optimizer = optimizer or build_optimizer(loss_module, plan)
+    captured = plan.capture and like.is_cuda and loss_module.objective.capturable
+    work = _work(loss_module, plan, captured)
+    weights = like.new_tensor(list(loss_module.objective.weights.values()))  # (terms,)
+    late, step = DelayedFlag(like.device), None
+    loss_module.train()
     for n in range(start, plan.steps):
         began = time.perf_counter()
         numbers = ranks.numbers(n, plan.accumulate)
         micro = [batches.batch(number) for number in numbers]
-        *counts, tokens = ranks.sum(_counts(judged.objective, micro))
+        *counts, tokens = ranks.sum(_counts(loss_module.objective, micro))
         share = 1 / like.new_tensor(counts).clamp(min=1)  # (terms,) what each summand counts
         sums = torch.stack([work(batch, n, number, weights * share) for batch, number in zip(micro, numbers)]).sum(0)
         if ranks.several:
-            ranks.add([sums, *_gradients(judged)])
+            ranks.add([sums, *_gradients(loss_module)])
         before = step
         step = Step(
             n=n + 1,
@@ -99,8 +99,8 @@ def train(
             tokens=int(tokens),
             means=sums * share,
             total=(weights * sums * share).sum(),
-            length=_clip(judged, plan.clip),
-            names=tuple(judged.objective.weights),
+            length=_clip(loss_module, plan.clip),
+            names=tuple(loss_module.objective.weights),
         )
         bad = ~(step.total + step.length).isfinite()
         if late(bad):  # a GPU's answer is that of the step before, whose update was called off on the device
@@ -133,34 +133,34 @@ def _counts(objective: Objective, micro: list[Batch]) -> list[int]:
     return [*terms, sum(batch.target_count for batch in micro)]
 
 
-def _gradients(judged: Judged) -> list[Tensor]:
+def _gradients(loss_module: LossModule) -> list[Tensor]:
     """The gradient of every weight, zero where no batch of this rank has made any: another rank's may have."""
-    weights = [weight for weight in judged.parameters() if weight.requires_grad]
+    weights = [weight for weight in loss_module.parameters() if weight.requires_grad]
     for weight in weights:
         weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
     return [weight.grad for weight in weights if weight.grad is not None]
 
 
-def _width(judged: Judged, plan: Plan) -> int:
+def _width(loss_module: LossModule, plan: Plan) -> int:
     """The width of the model, for the one schedule that depends on it."""
-    width: int | None = getattr(getattr(judged.model, "config", None), "width", None)
+    width: int | None = getattr(getattr(loss_module.model, "config", None), "width", None)
     if width is None and plan.schedule == "noam":
         raise UserError("plan.schedule=noam: the model has no config.width to go by; use inverse-sqrt.")
     return width or 1
 
 
-def _work(judged: Judged, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:
+def _work(loss_module: LossModule, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:
     """Forward and backward of one batch, given its step, its number and the factor of each term: the terms' sums."""
-    device = next(judged.parameters()).device
+    device = next(loss_module.parameters()).device
     precision = choose_precision(plan.precision, device)
 
     def run(batch: Batch, step: int, factors: Tensor) -> Tensor:
         with autocast(precision, device):
-            sums: Tensor = judged(batch, step)
+            sums: Tensor = loss_module(batch, step)
         (sums * factors).sum().backward()
         return sums.detach()
 
-    graphs = Graphs(run, list(judged.parameters())) if captured else None
+    graphs = Graphs(run, list(loss_module.parameters())) if captured else None
 
     def work(batch: Batch, step: int, number: int, factors: Tensor) -> Tensor:
         batch = batch.to(device)
@@ -171,11 +171,11 @@ def _work(judged: Judged, plan: Plan, captured: bool) -> Callable[[Batch, int, i
     return work
 
 
-def _clip(judged: Judged, longest: float) -> Tensor:
+def _clip(loss_module: LossModule, longest: float) -> Tensor:
     """Shorten the gradients of the model, and apart from them those of the objective's own modules.
 
     Returns the length that the model's had. It is not finite where any of them is not.
     """
-    modules = [judged.model] if judged.own is None else [judged.model, judged.own]
+    modules = [loss_module.model] if loss_module.own is None else [loss_module.model, loss_module.own]
     lengths = [clip_grad_norm_(module.parameters(), longest or math.inf, foreach=True) for module in modules]
     return lengths[0] + sum(0 * other for other in lengths[1:])

@@ -28,7 +28,7 @@ LONG = timedelta(hours=12)  # how long the first rank may take to judge, while t
 MESSAGE = 2**23  # numbers that are sent together, or a single tensor that has more
 
 
-class Lost(UserError):  # noqa: N818  it says what happened
+class RankLost(UserError):  # noqa: N818  it says what happened
     """Another rank has died or does not answer; the weights are those of the last whole step."""
 
 
@@ -173,4 +173,4 @@ def _heard() -> Iterator[None]:
         yield
     except RuntimeError as error:
         silent = "timed out" in str(error).lower()
-        raise Lost(f"another process of this job {'does not answer' if silent else 'has died'}") from error
+        raise RankLost(f"another process of this job {'does not answer' if silent else 'has died'}") from error

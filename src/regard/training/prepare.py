@@ -17,9 +17,9 @@ from regard.data.streams import Running, Windows, encode_text, joined, unmarked,
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.device import choose_device
 from regard.errors import UserError
-from regard.layers.embedding import start_embedding
+from regard.layers.embedding import init_embedding
 from regard.models import BertConfig, ModelConfig, Seq2Seq
-from regard.objectives import Judged, ProfessorForcing
+from regard.objectives import LossModule, ProfessorForcing
 from regard.recipes import Recipe
 from regard.stored import read_tokenizers
 from regard.training.warm_start import WarmStart
@@ -41,18 +41,18 @@ class Prepared:
     device: torch.device
     digest: str  # of the training examples, to know them again
 
-    def build(self) -> Judged:
+    def build(self) -> LossModule:
         """The model and its objective, on the device, with the first weights that the seed says."""
         if self.recipe.plan.threads:
             torch.set_num_threads(self.recipe.plan.threads)
         torch.manual_seed(self.recipe.plan.seed)
-        return Judged(self.config.build(), self.recipe.objective).to(self.device)
+        return LossModule(self.config.build(), self.recipe.objective).to(self.device)
 
-    def start_vectors(self, judged: Judged) -> None:
+    def init_embeddings(self, loss_module: LossModule) -> None:
         """Give the source embedding the word vectors that `model.embedding` names, if it names any."""
-        if isinstance(judged.model, Seq2Seq) and (path := judged.model.config.embedding):
+        if isinstance(loss_module.model, Seq2Seq) and (path := loss_module.model.config.embedding):
             assert self.source_tokenizer is not None
-            start_embedding(judged.model.source_embedding, path, _words(self.source_tokenizer))
+            init_embedding(loss_module.model.source_embedding, path, _words(self.source_tokenizer))
 
 
 def prepare(recipe: Recipe, folder: Path | None = None, given: WarmStart | None = None) -> Prepared:

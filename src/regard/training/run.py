@@ -14,7 +14,7 @@ from typing import cast
 
 import torch
 
-from regard.checkpoint import append_line, mark, marked, resolve
+from regard.checkpoint import append_line, read_pointer, resolve, set_pointer
 from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
@@ -32,14 +32,14 @@ from regard.training.folder import (
     make_folder,
     open_run,
 )
-from regard.training.interrupt import Shield
-from regard.training.judging import at_rest, check_judging, judge, judged
+from regard.training.interrupt import SignalGuard
 from regard.training.loop import Step, require_finite, train
 from regard.training.memory import within_memory
 from regard.training.optim import build_optimizer
-from regard.training.parallel import ALONE, Lost, Ranks
+from regard.training.parallel import ALONE, RankLost, Ranks
 from regard.training.prepare import prepare
-from regard.training.saved import Mark, restore, save
+from regard.training.saved import RunState, restore, save
+from regard.training.selection import check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.warm_start import WarmStart
 from regard.verbs.loaded import Loaded
 
@@ -76,39 +76,39 @@ class Run:
 
         self.prepared = prepare(_placed(recipe, ranks), before, init)
         self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the given one's, to be resumed
-        check_judging(recipe, self.prepared.corpus)
+        check_evaluation(recipe, self.prepared.corpus)
         with within_memory(recipe.plan, self.prepared.device):
-            self.judged = self.prepared.build()
-            self.optimizer = build_optimizer(self.judged, recipe.plan)
-            self.mark = self._restored(before) if before else self._initial_state(init)
-        self.saved = self.mark.step if before else -1  # the last step on the disk; -1: none
-        if not ranks.agree(int(self.mark.data[:12], 16) + self.mark.step):  # and nobody writes before all have looked
+            self.loss_module = self.prepared.build()
+            self.optimizer = build_optimizer(self.loss_module, recipe.plan)
+            self.state = self._restored(before) if before else self._initial_state(init)
+        self.saved = self.state.step if before else -1  # the last step on the disk; -1: none
+        if not ranks.agree(int(self.state.data[:12], 16) + self.state.step):  # and nobody writes before all have looked
             raise UserError(
                 f"{out}: the ranks do not read the same data and run; put both where all machines see them."
             )
-        ranks.copy(self.judged.parameters())
+        ranks.copy(self.loss_module.parameters())
 
-    def _restored(self, before: Path) -> Mark:
+    def _restored(self, before: Path) -> RunState:
         """Where the run stood at its last saved step, which it goes on from."""
-        mark = restore(before, self.judged, self.optimizer)
-        batches = mark.batches or stored_recipe(self.out).plan.accumulate
+        state = restore(before, self.loss_module, self.optimizer)
+        batches = state.batches or stored_recipe(self.out).plan.accumulate
         check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, batches)
-        if mark.data != self.prepared.digest:
+        if state.data != self.prepared.digest:
             changed = "the training data is not what the run was started with"
             raise UserError(f"{self.out}: {changed}; restore it to resume.")
-        return replace(mark, batches=batches)
+        return replace(state, batches=batches)
 
-    def _initial_state(self, given: WarmStart | None) -> Mark:
+    def _initial_state(self, given: WarmStart | None) -> RunState:
         """The start of a run, with its own weights or those of a model that is given."""
         if given:
-            self.judged.model.load_state_dict(given.weights())
+            self.loss_module.model.load_state_dict(given.weights())
         else:
-            self.prepared.start_vectors(self.judged)
-        return Mark(data=self.prepared.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
+            self.prepared.init_embeddings(self.loss_module)
+        return RunState(data=self.prepared.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
 
     def __iter__(self) -> Iterator[Event]:
         """Train to the end. Interrupted, abandoned or out of memory, it saves the step it has come to."""
-        shield = Shield(patient=self.ranks.several)
+        shield = SignalGuard(patient=self.ranks.several)
         with within_memory(self.recipe.plan, self.prepared.device), shield.installed():
             try:
                 first = self._open()
@@ -116,15 +116,15 @@ class Run:
                 yield from first
                 yield from self._train(shield)
             except (KeyboardInterrupt, GeneratorExit, torch.OutOfMemoryError) as stop:
-                if 0 <= self.saved < self.mark.step:  # before the first is saved, the directory may be another run's
+                if 0 <= self.saved < self.state.step:  # before the first is saved, the directory may be another run's
                     self._save()
                 if isinstance(stop, KeyboardInterrupt) and self.ranks.first:
-                    with suppress(Lost):  # whoever is gone need not be told
+                    with suppress(RankLost):  # whoever is gone need not be told
                         self.ranks.from_first(self._word(stop=True))
                 raise
-            except Lost as error:
+            except RankLost as error:
                 whole = f"the run is whole at step {self.saved}; go on with --resume"
-                raise Lost(f"{self.out}: {error}; {whole}.") from error
+                raise RankLost(f"{self.out}: {error}; {whole}.") from error
 
     def _open(self) -> list[Event]:
         """Make the directory a run. Its first weights come before its recipe: no run is ever without any."""
@@ -135,18 +135,18 @@ class Run:
             clear(self._folder)
         make_folder(self._folder)
         first: list[Event] = [self._save()] if fresh else []
-        open_run(self._folder, self.recipe, self.mark.step)
-        best = self.mark.best_step
-        if best is not None and marked(self._folder, "best") != f"{best:06d}":
-            mark(self._folder, "best", best)  # a kill came between saving it and marking it
+        open_run(self._folder, self.recipe, self.state.step)
+        best = self.state.best_step
+        if best is not None and read_pointer(self._folder, "best") != f"{best:06d}":
+            set_pointer(self._folder, "best", best)  # a kill came between saving it and marking it
         return first
 
-    def _train(self, shield: Shield) -> Iterator[Event]:
+    def _train(self, shield: SignalGuard) -> Iterator[Event]:
         plan = self.recipe.plan
-        self._began = time.perf_counter() - self.mark.seconds
-        if self.mark.judged < self.mark.step and self._due():
-            yield from self._look_up(shield)
-        steps = train(self.judged, self.prepared.batches, plan, self.optimizer, self.mark.step, self.ranks)
+        self._began = time.perf_counter() - self.state.seconds
+        if self.state.evaluated < self.state.step and self._due():
+            yield from self._evaluate(shield)
+        steps = train(self.loss_module, self.prepared.batches, plan, self.optimizer, self.state.step, self.ranks)
         since: list[Step] = []  # the last report
         began = time.perf_counter()
         while self._over() is None:
@@ -154,7 +154,7 @@ class Run:
                 step = next(steps)
                 # All ranks stop at the same step, by the first one's clock.
                 stop, seconds = self.ranks.sum([shield.asked, self._elapsed * self.ranks.first])
-                self.mark = replace(self.mark, step=step.n, seconds=seconds)
+                self.state = replace(self.state, step=step.n, seconds=seconds)
             if stop:
                 self._stop()
             since.append(step)
@@ -163,9 +163,9 @@ class Run:
                 since, began = [], time.perf_counter()
             if self._due():
                 require_finite(step, plan)
-                yield from self._look_up(shield)
+                yield from self._evaluate(shield)
                 began = time.perf_counter()
-        reason, it = self._over(), self.mark
+        reason, it = self._over(), self.state
         assert reason is not None
         yield Finished(it.step, reason, it.best_step, it.best, it.seconds)
 
@@ -177,28 +177,28 @@ class Run:
 
     def _word(self, stop: bool = False) -> list[float]:
         """What the first rank tells the others: whether to stop, and what of its mark decides when the run is over."""
-        return [stop, self.mark.waited, self.mark.seconds]
+        return [stop, self.state.waited, self.state.seconds]
 
     def _hear(self) -> None:
         """Wait for the first rank to judge and save, and take its word."""
         stop, waited, seconds = self.ranks.from_first(self._word())
-        self.mark = replace(self.mark, judged=self.mark.step, waited=int(waited), seconds=seconds)
-        self.saved = self.mark.step
+        self.state = replace(self.state, evaluated=self.state.step, waited=int(waited), seconds=seconds)
+        self.saved = self.state.step
         if stop:
             raise KeyboardInterrupt
 
     def _due(self) -> bool:
         """Whether the step that was reached is one to judge and save."""
-        return self.mark.step % self.recipe.plan.evaluate == 0 or self._over() is not None
+        return self.state.step % self.recipe.plan.evaluate == 0 or self._over() is not None
 
     def _over(self) -> str | None:
         """Why there is nothing more to do, if there is not."""
         plan = self.recipe.plan
-        if self.mark.step >= plan.steps:
+        if self.state.step >= plan.steps:
             return "steps"
-        if plan.minutes is not None and self.mark.seconds >= 60 * plan.minutes:
+        if plan.minutes is not None and self.state.seconds >= 60 * plan.minutes:
             return "minutes"
-        if plan.patience and self.mark.waited >= plan.patience:
+        if plan.patience and self.state.waited >= plan.patience:
             return "patience"
         return None
 
@@ -209,62 +209,62 @@ class Run:
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
-    def _look_up(self, shield: Shield) -> Iterator[Event]:
+    def _evaluate(self, shield: SignalGuard) -> Iterator[Event]:
         """Judge the step, note whether it is the best, and save it; the first rank does, the others wait."""
         if not self.ranks.first:
             self._hear()
             return
-        training = self._elapsed - self.mark.judging
+        training = self._elapsed - self.state.evaluating
         with shield.open():
             scores = self.evaluate()
         with shield.closed():  # a step that counts as judged must have its line
             seconds = self._elapsed
-            it = judged(self.mark, self.recipe.plan.select, scores)
-            self.mark = it = replace(it, seconds=seconds, judging=seconds - training)
+            it = select_best(self.state, self.recipe.plan.select, scores)
+            self.state = it = replace(it, seconds=seconds, evaluating=seconds - training)
             best, clock = it.best_step == it.step, {"seconds": round(seconds, 3), "training": round(training, 3)}
             told = {"step": it.step, "kind": "valid", **scores.values, **clock, "notes": scores.notes}
             append_line(self._folder / "metrics.jsonl", told)
             saved = self._save()
             if best:
-                mark(self._folder, "best", it.step)
+                set_pointer(self._folder, "best", it.step)
             self.ranks.from_first(self._word())
         yield Evaluated(it.step, scores.values, scores.notes, best)
         yield saved
-        self.mark = replace(it, judging=self._elapsed - training)
+        self.state = replace(it, evaluating=self._elapsed - training)
 
     def evaluate(self) -> Scores:
         """The measures of the step that was reached, on the validation examples."""
         it, recipe = self.prepared, self.recipe
         model = Loaded(
             path=self.out,
-            step=self.mark.step,
+            step=self.state.step,
             recipe=recipe,
-            module=cast(Model, self.judged.model),
+            module=cast(Model, self.loss_module.model),
             vocabulary=it.target_tokenizer,
             source_tokenizer=it.source_tokenizer,
             device=it.device,
             precision=choose_precision(recipe.plan.precision, it.device),
             long="truncate",
         )
-        with at_rest(self.judged, recipe.plan.compile):
-            return judge(model, it.corpus.valid, recipe)
+        with evaluation_mode(self.loss_module, recipe.plan.compile):
+            return evaluate_step(model, it.corpus.valid, recipe)
 
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def _save(self) -> Saved:
-        path = self._folder / "steps" / f"{self.mark.step:06d}"
+        path = self._folder / "steps" / f"{self.state.step:06d}"
         if self.ranks.first:
-            path = save(self._folder, self.mark, self.prepared, self.judged, self.optimizer)
-        self.saved = self.mark.step
-        return Saved(self.mark.step, path)
+            path = save(self._folder, self.state, self.prepared, self.loss_module, self.optimizer)
+        self.saved = self.state.step
+        return Saved(self.state.step, path)
 
     def _started(self) -> Started:
         it, plan = self.prepared, self.recipe.plan
         return Started(
             path=self.out,
-            step=self.mark.step,
+            step=self.state.step,
             steps=plan.steps,
-            parameters=sum(weight.numel() for weight in self.judged.model.parameters()),
+            parameters=sum(weight.numel() for weight in self.loss_module.model.parameters()),
             device=str(it.device),
             precision=choose_precision(plan.precision, it.device),
             examples=len(it.corpus.train) - it.batches.dropped,
@@ -287,7 +287,7 @@ class Run:
             rate=last.rate,
             norm=last.norm,
             tokens_per_second=sum(step.tokens for step in since) / (time.perf_counter() - began),
-            seconds=self.mark.seconds,
+            seconds=self.state.seconds,
         )
         if self.ranks.first:
             append_line(self._folder / "metrics.jsonl", progress.line)

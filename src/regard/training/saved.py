@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from regard.checkpoint import Content, load_tensors, read_json, save_step, save_tensors
 from regard.config import to_json
 from regard.errors import UserError
-from regard.objectives import Judged
+from regard.objectives import LossModule
 from regard.recipes import KINDS
 from regard.stored import load_weights
 from regard.training.optim import optimizer_state, restore_optimizer
@@ -17,54 +17,54 @@ from regard.training.prepare import Prepared
 
 
 @dataclass(frozen=True)
-class Mark:
+class RunState:
     """How far a run has come."""
 
     step: int = 0  # updates made
-    judged: int = 0  # the last step that was evaluated
+    evaluated: int = 0  # the last step that was evaluated
     best: float | None = None  # the best value of the measure that selects
     best_loss: float | None = None  # of that step
     best_step: int | None = None
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0  # of training, judging and saving included
-    judging: float = 0.0  # of those, spent on judging and saving; not known of runs from before they were timed
+    evaluating: float = 0.0  # of those, spent on judging and saving; not known of runs from before they were timed
     data: str = ""  # the digest of the training examples
     batches: int = 0  # that make one step, on all ranks together; 0: plan.accumulate, before there were ranks
 
 
-def save(run: Path, mark: Mark, prepared: Prepared, judged: Judged, optimizer: Optimizer) -> Path:
+def save(run: Path, state: RunState, prepared: Prepared, loss_module: LossModule, optimizer: Optimizer) -> Path:
     """Write the step that the run has come to."""
     files: dict[str, Content] = {
         "model.json": to_json(prepared.config, KINDS),
-        "weights.safetensors": _writer(judged.model.state_dict()),
+        "weights.safetensors": _writer(loss_module.model.state_dict()),
         "target.json": prepared.target_tokenizer.save,
-        "training/optimizer.safetensors": _writer(optimizer_state(optimizer, judged)),
-        "training/state.json": asdict(mark),
+        "training/optimizer.safetensors": _writer(optimizer_state(optimizer, loss_module)),
+        "training/state.json": asdict(state),
     }
     if prepared.source_tokenizer is not None:
         files["source.json"] = prepared.source_tokenizer.save
-    if judged.own is not None:
-        files["training/objective.safetensors"] = _writer(judged.own.state_dict())
-    return save_step(run, mark.step, files, prepared.recipe.plan.keep)
+    if loss_module.own is not None:
+        files["training/objective.safetensors"] = _writer(loss_module.own.state_dict())
+    return save_step(run, state.step, files, prepared.recipe.plan.keep)
 
 
-def restore(folder: Path, judged: Judged, optimizer: Optimizer) -> Mark:
+def restore(folder: Path, loss_module: LossModule, optimizer: Optimizer) -> RunState:
     """Put everything back as `save` found it."""
-    load_weights(judged.model, folder / "weights.safetensors")
-    if judged.own is not None:
-        load_weights(judged.own, folder / "training/objective.safetensors")
-    restore_optimizer(optimizer, judged, load_tensors(folder / "training/optimizer.safetensors"))
-    return read_mark(folder)
+    load_weights(loss_module.model, folder / "weights.safetensors")
+    if loss_module.own is not None:
+        load_weights(loss_module.own, folder / "training/objective.safetensors")
+    restore_optimizer(optimizer, loss_module, load_tensors(folder / "training/optimizer.safetensors"))
+    return read_state(folder)
 
 
-def read_mark(folder: Path) -> Mark:
+def read_state(folder: Path) -> RunState:
     """How far the run had come when this step was saved."""
     path = folder / "training/state.json"
     state = read_json(path)
-    names = {field.name for field in fields(Mark)}
-    if not isinstance(state, dict) or state.keys() | {"batches", "judging"} != names:
+    names = {field.name for field in fields(RunState)}
+    if not isinstance(state, dict) or state.keys() | {"batches", "evaluating"} != names:
         raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
-    return Mark(**state)
+    return RunState(**state)
 
 
 def _writer(tensors: dict[str, Tensor]) -> Content:

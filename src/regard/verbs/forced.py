@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from regard.data.batches import Batch, Frame, LanguageFrame, Pair, collate, frame_for
 from regard.errors import UserError
 from regard.models import Transformer
-from regard.objectives.judged import Speaker
+from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
 from regard.recording import record, silenced
 from regard.verbs.loaded import Loaded
@@ -110,7 +110,7 @@ def _force(model: Loaded, pairs: Sequence[Pair], name: str | None) -> Iterator[F
     batch = collate(pairs, frame).to(model.device)
     path = () if name is None else (path_of(name),)
     with silenced(model.module), record(model.module, path) as tape, model.autocast():
-        logps = _logps(cast(Speaker, model.module), batch)
+        logps = _logps(cast(CausalModel, model.module), batch)
     looked = None if name is None else _mean(tape[name])
     first = 0 if model.source_tokenizer is None else model.source_tokenizer.special_tokens.prefix is not None
     for row, pair in enumerate(pairs):
@@ -120,7 +120,7 @@ def _force(model: Loaded, pairs: Sequence[Pair], name: str | None) -> Iterator[F
         yield Forced(logps[row, :length], weights)
 
 
-def _logps(module: Speaker, batch: Batch) -> Floats:
+def _logps(module: CausalModel, batch: Batch) -> Floats:
     """Of every target (B, T). The logits of one row at a time: those of all would be the largest thing in memory."""
     features = features_of(module, batch)  # (B, T, W)
     rows = [

@@ -20,7 +20,7 @@ from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
 from regard.decode import CapturedDecoder, OneDnnDecoder, onednn_usable
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
-from regard.layers.start import Undrawn
+from regard.layers.init import SkipInit
 from regard.models import Bert, Model
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import found as found_at
@@ -234,7 +234,7 @@ def _trained(path: Path) -> Loaded:
             f"{path}: a step outside its run, which holds the recipe; name the run, or a step in its steps/."
         )
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
-    with Undrawn():
+    with SkipInit():
         module = from_json(read_json(folder / "model.json"), KINDS).build()
     load_weights(module, folder / "weights.safetensors")
     (source, target), recipe = read_tokenizers(folder), stored_recipe(run)

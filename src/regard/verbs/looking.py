@@ -14,7 +14,7 @@ from regard.decode.state import NEVER
 from regard.errors import UserError, nearest
 from regard.models import Bert, Gpt, Structured, Transformer
 from regard.models.seq2seq import RecurrentState
-from regard.objectives.judged import Speaker
+from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, record, silenced
 from regard.render.parts import Floats, Frame, Layer
 from regard.render.view import AttentionView
@@ -139,7 +139,7 @@ def _reading(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Att
 @torch.no_grad()
 def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> AttentionView:
     """The model is made to say the target of a pair: a Transformer at once, others token by token."""
-    module, told = cast(Speaker, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
+    module, told = cast(CausalModel, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
     if len(told) < 2:
         raise UserError(f"{title!r}: one token, and the model knows no begin to say it after; give a longer text.")
     source = torch.tensor([model.source_tokenizer.wrap_input(pair[0]) if model.source_tokenizer else []])

@@ -13,7 +13,7 @@ from regard.attention import MultiHead
 from regard.layers.transformer import Stack
 
 
-def start_weights(model: nn.Module, deviation: float | None = None) -> None:
+def init_weights(model: nn.Module, deviation: float | None = None) -> None:
     """First weights: matrices and embeddings normal, biases zero; norms stay as they are.
 
     The deviation is the one given, or, for matrices, that of Glorot & Bengio 2010 (eq. 12). What a block adds of its
@@ -38,7 +38,7 @@ def start_weights(model: nn.Module, deviation: float | None = None) -> None:
                     last.weight.data.div_(math.sqrt(2 * len(layers)))
 
 
-class Undrawn(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """Inside, nothing is drawn at random: ``with Undrawn(): config.build()`` is for a model whose weights will be read.
 
     Drawing them takes longer than reading them. What is set to a number, or worked out, is set all the same.

@@ -12,11 +12,11 @@ from regard.errors import UserError
 from regard.recipes import MEASURES, Recipe
 from regard.training.compiled import uncompiled
 from regard.training.evaluate import LIKELIHOODS, Scores, evaluate
-from regard.training.saved import Mark
+from regard.training.saved import RunState
 from regard.verbs.loaded import Loaded
 
 
-def check_judging(recipe: Recipe, corpus: Corpus) -> None:
+def check_evaluation(recipe: Recipe, corpus: Corpus) -> None:
     """Refuse what would leave no way to judge a step, before anything is trained."""
     plan = recipe.plan
     if not corpus.valid:
@@ -26,7 +26,7 @@ def check_judging(recipe: Recipe, corpus: Corpus) -> None:
 
 
 @contextmanager
-def at_rest(module: nn.Module, compiled: bool) -> Iterator[None]:
+def evaluation_mode(module: nn.Module, compiled: bool) -> Iterator[None]:
     """Inside, the module has no dropout and runs as ordinary code; afterwards it trains on."""
     module.eval()
     with ExitStack() as stack:
@@ -36,7 +36,7 @@ def at_rest(module: nn.Module, compiled: bool) -> Iterator[None]:
         yield
 
 
-def judge(model: Loaded, valid: Sequence[Example], recipe: Recipe) -> Scores:
+def evaluate_step(model: Loaded, valid: Sequence[Example], recipe: Recipe) -> Scores:
     """The likelihood of all validation examples, and what takes decoding of `plan.samples` of them."""
     plan = recipe.plan
     cheap = {"loss", *recipe.metrics} & LIKELIHOODS
@@ -47,12 +47,12 @@ def judge(model: Loaded, valid: Sequence[Example], recipe: Recipe) -> Scores:
     return scores | evaluate(model, some, dear, batch_tokens=plan.batch_tokens) if dear and some else scores
 
 
-def judged(mark: Mark, measure: str, scores: Scores) -> Mark:
+def select_best(state: RunState, measure: str, scores: Scores) -> RunState:
     """The mark of a run whose step was judged: `best_step` is that step if it is the best so far."""
     value, loss = scores.values.get(measure), scores.values["loss"]
-    if value is None or not _better(measure, (value, loss), (mark.best, mark.best_loss)):
-        return replace(mark, judged=mark.step, waited=mark.waited + 1)
-    return replace(mark, judged=mark.step, best=value, best_loss=loss, best_step=mark.step, waited=0)
+    if value is None or not _better(measure, (value, loss), (state.best, state.best_loss)):
+        return replace(state, evaluated=state.step, waited=state.waited + 1)
+    return replace(state, evaluated=state.step, best=value, best_loss=loss, best_step=state.step, waited=0)
 
 
 def _better(measure: str, now: tuple[float, float], before: tuple[float | None, float | None]) -> bool:

@@ -13,7 +13,7 @@ from regard.layers.product import Product
 Sums = dict[str, Tensor]  # a term of the loss → its sum over a batch, not yet divided by how many there are
 
 
-class Voice(Protocol):
+class HasReadout(Protocol):
     """What turns features into logits."""
 
     def readout(self, features: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ class Voice(Protocol):
 
 
 @runtime_checkable
-class LinearVoice(Voice, Protocol):
+class HasLinearReadout(HasReadout, Protocol):
     """A voice whose last act is one matrix product, ``readout(features) == F.linear(*product(features))``, or one for
     every cluster of its vocabulary."""
 
@@ -31,7 +31,7 @@ class LinearVoice(Voice, Protocol):
         ...
 
 
-class Speaker(Voice, Protocol):
+class CausalModel(HasReadout, Protocol):
     """A model that says tokens: teacher forcing and stepping are the same method, `advance`."""
 
     config: Any  # config.width is that of the features
@@ -81,7 +81,7 @@ class Objective(Protocol):
         ...
 
 
-class Judged(nn.Module):
+class LossModule(nn.Module):
     """A model, its objective and what the objective learns: the unit that is trained, never the unit that is saved."""
 
     def __init__(self, model: nn.Module, objective: Objective) -> None:
@@ -100,7 +100,7 @@ def nothing(model: Any) -> None:
     """The modules of an objective that has nothing to learn."""
 
 
-def begin(model: Speaker, batch: Batch) -> Any:
+def begin(model: CausalModel, batch: Batch) -> Any:
     """The state from which a model reads a batch's tokens."""
     rows, length = batch.tokens.shape
     return model.start(batch.source, batch.source_visible, rows=rows, capacity=length)

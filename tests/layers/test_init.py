@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.layers.start import Undrawn
+from regard.layers.init import SkipInit
 from regard.models import BertConfig, GptConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.pretrained.folder import read_model, read_settings
 from regard.pretrained.sinusoids import in_halves
@@ -48,7 +48,7 @@ def test_what_a_block_adds_starts_smaller_by_the_depth_of_its_own_stack(depth: i
 def test_a_model_that_was_not_drawn_is_whole_when_its_weights_are_read(config: ModelConfig) -> None:
     drawn = config.build()
     before = torch.get_rng_state()
-    with Undrawn():
+    with SkipInit():
         model = config.build()
     assert torch.equal(torch.get_rng_state(), before)
     for name, weight in drawn.named_parameters():
@@ -62,7 +62,7 @@ def test_a_model_that_was_not_drawn_is_whole_when_its_weights_are_read(config: M
 
 
 def test_after_it_weights_are_drawn_again() -> None:
-    with Undrawn():
+    with SkipInit():
         CONFIGS["gpt"].build()
     torch.manual_seed(1)
     first = CONFIGS["gpt"].build()

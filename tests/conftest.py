@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.checkpoint import mark, save_step, save_tensors, write_json
+from regard.checkpoint import save_step, save_tensors, set_pointer, write_json
 from regard.config import to_json
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.data.tokenizers import Tokenizer, train_tokenizer
@@ -40,7 +40,7 @@ def save_run(run: Path, recipe: Recipe, config: ModelConfig, source: Tokenizer |
     run.mkdir(parents=True)
     write_json(run / "recipe.json", to_json(recipe, KINDS))
     save_step(run, 7, files, keep=1)
-    mark(run, "best", 7)
+    set_pointer(run, "best", 7)
     return run
 
 

@@ -22,7 +22,7 @@ from regard import checkpoint
 from regard.checkpoint import (
     append_line,
     load_tensors,
-    mark,
+    set_pointer,
     read_json,
     read_pointer,
     replacing,
@@ -84,7 +84,7 @@ def test_a_saved_step_is_found_and_nothing_else_is_there(tmp_path: Path) -> None
 
 def test_best_comes_before_latest_unless_asked_otherwise(tmp_path: Path) -> None:
     save(tmp_path, 1)
-    mark(tmp_path, "best", 1)
+    set_pointer(tmp_path, "best", 1)
     save(tmp_path, 2)
     assert (read_pointer(tmp_path, "best"), read_pointer(tmp_path, "latest"), read_pointer(tmp_path, "other")) == (
         "000001",
@@ -99,7 +99,7 @@ def test_old_steps_go_but_never_a_marked_one(tmp_path: Path) -> None:
     for step in (1, 2, 3, 10, 1_000_000, 1_000_001):
         save(tmp_path, step, keep=2)
         if step == 2:
-            mark(tmp_path, "best", 2)
+            set_pointer(tmp_path, "best", 2)
     assert step_names(tmp_path) == ["000002", "1000000", "1000001"]
     save(tmp_path, 5, keep=1)  # a run taken up again from an earlier step: what it saves is the latest
     assert step_names(tmp_path) == ["000002", "000005", "1000001"]
@@ -231,7 +231,7 @@ def save_for_ever(run: Path, first: int) -> None:
     for step in range(first, first + 1_000_000):
         save_step(run, step, plain(step, 1), keep=2)
         save_step(run, step, plain(step, 2), keep=2)  # again: the step it replaces is the latest
-        mark(run, "best", step - step % 3 or step)
+        set_pointer(run, "best", step - step % 3 or step)
 
 
 @fork

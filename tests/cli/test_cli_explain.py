@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regard.checkpoint import mark, save_step, save_tensors, write_json
+from regard.checkpoint import save_step, save_tensors, set_pointer, write_json
 from regard.cli.topics import TOPICS
 from regard.config import to_json
 from regard.data.sources import Lines, Pairs
@@ -131,7 +131,7 @@ def saved(name: str, lines: Sequence[str] = LINES) -> Path:
     run.mkdir(parents=True)
     write_json(run / "recipe.json", to_json(recipe, KINDS))
     save_step(run, 7, files, keep=1)
-    mark(run, "best", 7)
+    set_pointer(run, "best", 7)
     return run
 
 

@@ -186,7 +186,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Tensor], bool
     def late(device: torch.device) -> Callable[[Tensor], bool]:
         return lambda flag: asked.append(flag) or answer(flag)  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr(importlib.import_module("regard.decode.beam_search"), "Late", late)
+    monkeypatch.setattr(importlib.import_module("regard.decode.beam_search"), "DelayedFlag", late)
     return asked
 
 

@@ -14,7 +14,7 @@ import torch
 from references import CASES, Case, build
 
 import regard
-from regard.checkpoint import load_tensors, mark, save_step, save_tensors, write_json
+from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer, write_json
 from regard.config import to_json
 from regard.data.public import read_tokenizers
 from regard.data.sources import Lines, Pairs
@@ -78,7 +78,7 @@ def run_of(run: Path, config: ModelConfig, source: Tokenizer | None, target: Tok
     run.mkdir()
     write_json(run / "recipe.json", to_json(recipe, KINDS))
     add_step(run, 7, config, source, target)
-    mark(run, "best", 7)
+    set_pointer(run, "best", 7)
     return regard.load(run, device="cpu")
 
 

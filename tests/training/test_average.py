@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.average import average
-from regard.checkpoint import load_tensors, mark, save_step, save_tensors
+from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer
 from regard.errors import UserError
 from regard.training.run import Run
 
@@ -31,7 +31,7 @@ def test_neither_the_first_weights_nor_a_stale_best_step_are_averaged(recipe, tm
     list(Run(recipe("plan.steps=4", "plan.keep=3"), out))  # steps 0 and 4 are there
     with pytest.raises(UserError, match=r"holds 1 of its newest steps \(plan.keep=3\), not 2"):
         average(out, 2)
-    mark(out, "best", 4)
+    set_pointer(out, "best", 4)
     for step in (10, 20, 30):
         values = {"weight": torch.full((2,), float(step)), "count": torch.tensor(step)}
         save_step(out, step, {"weights.safetensors": lambda path, it=values: save_tensors(path, it)}, keep=3)

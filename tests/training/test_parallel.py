@@ -43,7 +43,7 @@ def _run(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
     except KeyboardInterrupt:
         return ["interrupted"]
     except RankLost as error:
-        return [str(error), ranks.generate_stream()]
+        return [str(error), ranks.claim_output()]
     loss_module = sum(isinstance(event, Evaluated) for event in events)
     weights = [weight.tolist() for weight in run.loss_module.parameters()]
     return [read, loss_module, isinstance(events[-1], Finished), weights]
@@ -77,7 +77,7 @@ def _full(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
     try:
         return _run(ranks, recipe, out, existing)
     except UserError as error:
-        return [str(error), ranks.generate_stream()]
+        return [str(error), ranks.claim_output()]
 
 
 def _at_step_5(ranks: Ranks, act: Callable[[], None]) -> None:
@@ -97,7 +97,7 @@ def _messages_of_all_kinds(ranks: Ranks) -> list[Any]:
     copied = torch.tensor([float(ranks.rank), 7.0 - ranks.rank])
     ranks.copy([copied])
     same = [ranks.agree(2**40), ranks.agree(ranks.rank)]
-    voices = ranks.sum([ranks.generate_stream()])
+    voices = ranks.sum([ranks.claim_output()])
     told = ranks.from_first([ranks.rank + 5.0])
     return [[tensor.tolist() for tensor in tensors], copied.tolist(), same, voices, told]
 
@@ -218,7 +218,7 @@ def test_one_alone_speaks_to_nobody(monkeypatch):
         assert ranks is ALONE
     assert ranks.sum([1.0, 2.0]) == [1.0, 2.0]
     assert ranks.agree(5)
-    assert ranks.generate_stream()
+    assert ranks.claim_output()
     assert list(ranks.numbers(3, accumulate=2)) == [6, 7]
     assert ranks.place("cuda:1") == "cuda:1"
 

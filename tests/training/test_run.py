@@ -362,8 +362,8 @@ def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, mon
     assert [event.step for event in events if isinstance(event, Evaluated)] == [4, 8]
 
 
-@pytest.mark.parametrize("call", ["append_line", "save", "mark"])
-def test_an_interrupt_after_judging_waits_until_it_is_written(recipe, tmp_path, monkeypatch, call):
+@pytest.mark.parametrize("call", ["append_line", "save", "set_pointer"])
+def test_an_interrupt_after_evaluating_waits_until_it_is_written(recipe, tmp_path, monkeypatch, call):
     home, out = sys.modules["regard.training.run"], tmp_path / "run"
     real, evaluate, loss_module = getattr(home, call), Run.evaluate, []
 

@@ -95,10 +95,10 @@ def _one_voice(ranks: "Ranks") -> Iterator[None]:
     try:
         yield
     except typer.Exit:  # it has said what there is to say
-        ranks.speak()
+        ranks.claim_output()
         raise
     except Exception:
-        if not ranks.speak():
+        if not ranks.claim_output():
             raise typer.Exit(MISTAKE) from None
         raise
 

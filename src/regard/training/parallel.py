@@ -121,7 +121,7 @@ class Ranks:
             parts = flat.split([tensor.numel() for tensor in group])
             torch._foreach_copy_(group, [part.view_as(tensor) for part, tensor in zip(parts, group)])
 
-    def speak(self) -> bool:
+    def claim_output(self) -> bool:
         """Whether this rank is the first that asks: of several that fail together, one tells why."""
         try:
             return not self.several or bool(self.store.add("regard/told", 1) == 1)

@@ -1,0 +1,565 @@
+"""Pinned numbers: what tiny runs of every recipe learn, say and look at. A change that should change nothing is held
+to them.
+
+    python tests/goldens.py --check [NAME …]        what differs from tests/goldens/NAME.json
+    python tests/goldens.py --write [NAME …]        pin what the code does now
+    python tests/goldens.py --exact OUT.json        every value to the last bit, of this code on this machine
+    python tests/goldens.py --compare A.json B.json    what differs between two of those
+    … --device cuda                                 the same on a GPU, pinned in tests/goldens/cuda/
+
+All texts are made up here, by a seeded generator, in the formats of the public sets. Modules go by their order, not by
+their names, so that renaming them changes no pinned value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard import Run, align, classify, embed, fill, generate, load, look, record, score, translate
+from regard.config import override
+from regard.recipes import KINDS, RECIPES, find_recipe
+from regard.train.origin import begun, origin_of
+
+# -- the package: with the imports above, all that knows its names ----------------------------------------------------
+
+FOLDERS = ("REGARD_DATA", "REGARD_CACHE")  # what the environment calls the folders of public data
+
+
+def train(recipe: Any, out: Path, existing: str = "refuse", init: Any = None, stop: int | None = None) -> list[Any]:
+    """The events of a run, to its end or until a step is reported."""
+    events, found = iter(Run(recipe, out, existing, init)), []  # type: ignore[arg-type]
+    for event in events:
+        found.append(event)
+        if stop is not None and type(event).__name__ == "Progress" and event.step == stop:
+            events.close()  # type: ignore[attr-defined]
+    return found
+
+
+def recipe_of(name: str, settings: Sequence[str]) -> Any:
+    return override(find_recipe(name), settings, KINDS)
+
+
+def continuing(name: str, settings: Sequence[str], run: Path) -> tuple[Any, Any]:
+    """The recipe for a model that exists, and that model."""
+    return begun(find_recipe(name), settings, origin_of(run), run)
+
+
+# -- what is run ------------------------------------------------------------------------------------------------------
+
+HERE = Path(__file__).parent / "goldens"
+
+PLAN = (
+    "plan.steps=24 plan.log=1 plan.evaluate=24 plan.batch_tokens=192 plan.rate=4e-2 plan.warmup=4 plan.samples=8 "
+    "plan.threads=1 plan.precision=float32"
+)
+TEN = "plan.steps=10 plan.evaluate=10"  # for what is slow
+RECURRENT = "model.width=16 model.embed=8"
+# Adam divides by the size of gradients: with its usual epsilon, those of nearly nothing would make noise matter.
+STACK = "model.width=16 model.heads=2 model.layers=2 model.inner=32 plan.epsilon=1e-3 plan.rate=2e-2"
+NOAM = f"data.vocab=90 {STACK} plan.rate=0.3"
+PAIRS = "data.train=pairs.tsv data.valid=valid.tsv data.vocab=80"
+LINES = "data.train=lines.txt data.vocab=80"
+BOOK = "data=book data.train=book.txt"
+GPT = f"model=gpt {STACK} model.context=48"
+XL = f"{BOOK} {GPT} data.window=24 model.positions=xl"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: a recipe, its settings, and the texts that its verbs are tried on."""
+
+    recipe: str
+    settings: str
+    texts: str  # of TEXTS
+    after: str | None = None  # the settings of a second run that starts from the first one
+    stop: int | None = None  # stopped after this step, and resumed
+
+
+def _recurrent(settings: str = "", **more: Any) -> Case:
+    return Case("translate", f"{PAIRS} {RECURRENT} {settings}", "captions", **more)
+
+
+def _transformer(settings: str = "", **more: Any) -> Case:
+    return Case("translate", f"{PAIRS} model=transformer {STACK} model.context=64 {settings}", "captions", **more)
+
+
+def _writer(settings: str, **more: Any) -> Case:
+    return Case("text", f"{LINES} {settings}", "lines", **more)
+
+
+CASES: dict[str, Case] = {
+    # Every recipe, in small.
+    "dates": Case("dates", f"data.train=300 data.valid=20 data.test=5 data.languages=en,de {RECURRENT}", "dates"),
+    "sounds": Case("sounds", RECURRENT, "words"),
+    "translate": _recurrent(),
+    "multi30k": Case("multi30k", f"data.vocab=90 {STACK}", "captions"),
+    "multi30k-de-en": Case("multi30k-de-en", f"data.vocab=80 {RECURRENT}", "german"),
+    "wmt14": Case("wmt14", NOAM, "captions"),
+    "wmt14-big": Case("wmt14-big", NOAM, "captions"),
+    "greek": Case("greek", f"data.vocab=80 {RECURRENT}", "greek"),
+    "text": _writer(RECURRENT),
+    "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
+    "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
+    "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
+    "labels": Case("labels", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
+    # Recurrent translators: where the context enters, cells, scores, windows.
+    "once": _recurrent("model.decoder=once model.cell=lstm model.layers=2"),
+    "every": _recurrent("model.decoder=every model.cell=rnn"),
+    "bahdanau-layers": _recurrent("model.decoder=bahdanau model.score=general model.layers=2 model.cell=lstm"),
+    "luong-local": _recurrent("model.decoder=luong model.score=dot model.window=local-p model.radius=2"),
+    "luong-feeding": _recurrent("model.decoder=luong-feeding model.score=cosine model.layers=2"),
+    "luong-location": _recurrent(
+        "model.decoder=luong-feeding model.score=location model.window=local-m model.radius=3"
+    ),
+    # Objectives and plans.
+    "scheduled": _recurrent("objective.ratio=0.9 objective.schedule=linear objective.over=40"),
+    "scheduled-gpt": _writer(f"{GPT} {TEN} objective.ratio=0.7 objective.schedule=inverse-sigmoid objective.over=12"),
+    "professor": _recurrent(f"{TEN} objective=professor objective.width=12 objective.smoothing=0.1"),
+    "professor-text": _writer(f"{RECURRENT} {TEN} objective=professor objective.width=12"),
+    "accumulate": _recurrent("plan.accumulate=2 plan.batch_tokens=128 plan.optimizer=sgd plan.rate=0.5"),
+    "resumed": _recurrent(f"{TEN} model.dropout=0.2", stop=5),
+    "continued": _writer(f"{RECURRENT} {TEN}", after=f"{TEN} data.train=other.txt model.dropout=0.0"),
+    "continued-transformer": _transformer(
+        TEN, after="plan.epsilon=1e-3 plan.rate=2e-2 data.train=valid.tsv data.valid=pairs.tsv"
+    ),
+    # Language models.
+    "text-gpt": _writer(GPT),
+    "text-gpt-words": _writer(f"{GPT} data.tokens=word model.windows=0,3 model.positions=relative"),
+    "book": Case("text", f"{BOOK} {RECURRENT} data.window=24 data.tokens=char", "running"),
+    "book-bytes": Case("text", f"{BOOK} {GPT} data.tokens=byte-bpe data.vocab=290 model.context=24", "running"),
+    "book-xl": Case(
+        "text", f"{XL} model.norm_place=post model.memory=8 model.clamp=20 model.shared_biases=true", "running"
+    ),
+    "xl-adaptive": Case(
+        "text",
+        f"{XL} data.tokens=bpe data.vocab=80 model.softmax=adaptive model.cutoffs=20,40 model.divide=2 "
+        "model.projections=1,2",
+        "running",
+    ),
+    # Transformers by their settings.
+    "transformer": _transformer(),
+    "transformer-joint": _transformer("data.joint=true model.shared=all"),
+    "transformer-t5": _transformer(
+        "model.positions=t5 model.furthest=20 model.buckets=8 model.norm=rms model.gated=true model.shared=none "
+        "model.decoder_layers=1 plan.rate=1e-2"
+    ),
+    "transformer-post": _transformer(
+        f"{TEN} model.norm_place=post model.groups=1 model.score=additive objective.ratio=0.8"
+    ),
+    "masked-words": Case(
+        "masked",
+        f"{LINES} {STACK} data.tokens=word model.context=32 model.norm_place=pre model.embed=8 objective.smoothing=0.1",
+        "masks",
+    ),
+}
+
+
+def measured(name: str, folder: Path, device: str = "cpu") -> dict[str, Any]:
+    """Everything that is pinned of a case, which is run in an empty folder: whole numbers, floats and texts."""
+    case, plan = CASES[name], f"{PLAN} plan.device={device}"
+    with _among_texts(folder):
+        recipe, out = recipe_of(case.recipe, f"{plan} {case.settings}".split()), folder / "run"
+        found = _learnt(train(recipe, out))
+        if case.stop is not None:
+            out = folder / "stopped"
+            halves = [*train(recipe, out, stop=case.stop), *train(None, out, "resume")]
+            assert _learnt(halves) == found, "stopped and resumed, a run is another"
+        if case.after is not None:
+            second, init = continuing(case.recipe, f"{plan} {case.after}".split(), out)
+            out = folder / "after"
+            found = {"before": found, **_learnt(train(second, out, init=init))}
+        model = load(out, device=device)
+        return found | VERBS[TEXTS[case.texts].task](model, TEXTS[case.texts])
+
+
+def _learnt(events: Sequence[Any]) -> dict[str, Any]:
+    """What a run tells while it trains, but for what the clock says."""
+    by_kind: dict[str, list[Any]] = {}
+    for event in events:
+        by_kind.setdefault(type(event).__name__, []).append(event)
+    start, steps = by_kind["Started"][0], by_kind["Progress"]
+    return {
+        "start": [start.parameters, start.examples, start.dropped, start.shapes, start.epoch],
+        "losses": [step.loss for step in steps[:10]],
+        "terms": {
+            term: [step.terms[term] for step in steps[:10]] for term in steps[0].terms if len(steps[0].terms) > 1
+        },
+        "rates": [step.rate for step in steps[:10]],
+        "norms": [float(step.norm) for step in steps[:10]],
+        "last": steps[-1].loss,
+        "valid": by_kind["Evaluated"][-1].values,
+    }
+
+
+# -- what the verbs say -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What verbs are given: some texts, and for translators a translation of each."""
+
+    task: str
+    given: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+
+
+def _of_translator(model: Any, texts: Texts) -> dict[str, Any]:
+    pairs = list(zip(texts.given, texts.targets))
+    with record(model.module) as tape:
+        score(model, pairs[:1])
+    return {
+        "greedy": [_translation(one) for one in translate(model, texts.given, limit=12)],
+        "beam": [_translation(one) for one in translate(model, texts.given, beam=3, limit=12)],
+        "score": _scores(model, pairs),
+        "align": [one.links for one in align(model, pairs[:3])] if len(tape) else [],
+        "embed": _vectors(model, texts),
+        "record": _taped(tape),
+        "look": _looked(look(model, texts.given[1], texts.targets[1])),
+    }
+
+
+def _of_writer(model: Any, texts: Texts) -> dict[str, Any]:
+    with record(model.module) as tape:
+        score(model, texts.given[:1])
+    drawn = generate(model, texts.given, temperature=0.8, top_k=20, top_p=0.95, seed=3, limit=10)
+    return {
+        "greedy": [_written(one) for one in generate(model, texts.given, limit=10)],
+        "beam": [_written(one) for one in generate(model, texts.given, beam=3, limit=8)],
+        "sample": [_written(one) for one in drawn],
+        "score": _scores(model, texts.given),
+        "embed": _vectors(model, texts),
+        "record": _taped(tape),
+        "look": _looked(look(model, texts.given[1])),
+    }
+
+
+def _of_filler(model: Any, texts: Texts) -> dict[str, Any]:
+    with record(model.module) as tape:
+        fill(model, texts.given[:1])
+    found = fill(model, texts.given, top=3)
+    return {
+        "fill": [[one.text, [[guess.probability for guess in mask] for mask in one.masks]] for one in found],
+        "best": [[mask[0].token for mask in one.masks] for one in found],
+        "embed": _vectors(model, texts),
+        "record": _taped(tape),
+        "look": _looked(look(model, texts.given[1])),
+    }
+
+
+def _of_classifier(model: Any, texts: Texts) -> dict[str, Any]:
+    with record(model.module) as tape:
+        classify(model, texts.given[:1])
+    found = classify(model, texts.given)
+    return {
+        "classify": [[one.label, dict(sorted(one.labels.items()))] for one in found],
+        "embed": _vectors(model, texts),
+        "record": _taped(tape),
+        "look": _looked(look(model, texts.given[1])),
+    }
+
+
+VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
+    "translate": _of_translator,
+    "language": _of_writer,
+    "fill": _of_filler,
+    "classify": _of_classifier,
+}
+
+
+def _translation(one: Any) -> list[Any]:
+    return [one.text, one.tokens, one.ended, one.score]
+
+
+def _written(one: Any) -> list[Any]:
+    return [one.text, one.tokens, one.ended, float(one.logps.sum())]
+
+
+def _scores(model: Any, texts: Sequence[Any]) -> list[Any]:
+    """The log-probability of each text, and of every piece of the first."""
+    found = score(model, texts)
+    return [[one.total for one in found], found[0].logps.tolist(), found[0].pieces]
+
+
+def _vectors(model: Any, texts: Texts) -> list[list[float]]:
+    """The first numbers of the vectors of two texts."""
+    return embed(model, texts.given[:2]).vectors[:, :4].tolist()
+
+
+def _taped(tape: Any) -> list[Any]:
+    """Of every module that looked, in order: the shape of its weights, and the last row of each head."""
+    tables = [tape[name] for name in tape]
+    return [[list(table.shape), table[0, ..., -1, :].tolist()] for table in tables]
+
+
+def _looked(seen: Any) -> list[Any]:
+    """Of every layer of a picture: its part, what it is captioned with, and some rows of its first head."""
+    return [
+        [layer.part, list(layer.rows or seen.rows), list(layer.columns or seen.columns), layer.weights[0, :5].tolist()]
+        for layer in seen.layers
+    ]
+
+
+# -- made-up texts ----------------------------------------------------------------------------------------------------
+
+ENGLISH = ("the", "a", "small", "old", "red", "dog", "man", "house", "bird", "sees", "likes", "finds")
+GERMAN = ("der", "ein", "kleine", "alte", "rote", "Hund", "Mann", "Haus", "Vogel", "sieht", "mag", "findet")
+GREEK = ("ὁ", "τις", "μικρὸς", "παλαιὸς", "ἐρυθρὸς", "κύων", "ἀνὴρ", "οἶκος", "ὄρνις", "ὁρᾷ", "φιλεῖ", "εὑρίσκει")
+LETTERS, SOUNDS = "abdeiklmnorst", ("AE1", "B", "D", "EH1", "IY0", "K", "L", "M", "N", "OW1", "R", "S", "T")
+
+CAPTIONS = (
+    "the dog sees a house .",
+    "a small man likes the bird .",
+    "the old dog finds the red house .",
+    "a bird sees the man .",
+    "the man finds a small red bird .",
+)
+
+
+def _in(language: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
+    """English sentences, word for word in another language."""
+    words = dict(zip(ENGLISH, language))
+    return tuple(" ".join(words.get(word, word) for word in line.split()) for line in lines)
+
+
+TEXTS: dict[str, Texts] = {
+    "captions": Texts("translate", CAPTIONS, _in(GERMAN, CAPTIONS)),
+    "german": Texts("translate", _in(GERMAN, CAPTIONS), CAPTIONS),
+    "greek": Texts("translate", _in(GREEK, CAPTIONS), CAPTIONS),
+    "dates": Texts(
+        "translate",
+        ("March 3, 2021", "3. Mai 1984", "Dec 24, 1999", "17. Juli 2030", "Friday, June 7, 1968"),
+        ("2021-03-03", "1984-05-03", "1999-12-24", "2030-07-17", "1968-06-07"),
+    ),
+    "words": Texts(
+        "translate", ("bad", "late", "monk", "radio", "tin"), ("B AE D", "L EH T", "M OW N K", "R AE D", "T IY N")
+    ),
+    "lines": Texts("language", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
+    "running": Texts("language", ("the dog", "a small man", "the", "a bird sees\n", "the man likes the")),
+    "masks": Texts(
+        "fill",
+        tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),
+    ),
+    "opinions": Texts(
+        "classify", ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man")
+    ),
+}
+
+
+class Chance:
+    """Choices that a seed repeats for good: `random()` is what Python promises not to change."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+
+    def below(self, count: int) -> int:
+        return int(self._rng.random() * count)
+
+    def of(self, choices: Sequence[str]) -> str:
+        return choices[self.below(len(choices))]
+
+
+def _sentence(chance: Chance) -> str:
+    """Someone does something to something, in English."""
+
+    def thing() -> list[str]:
+        middle = [chance.of(ENGLISH[2:5])] if chance.below(2) else []
+        return [chance.of(ENGLISH[:2]), *middle, chance.of(ENGLISH[5:9])]
+
+    return " ".join([*thing(), chance.of(ENGLISH[9:]), *thing(), "."])
+
+
+def _sentences(seed: int, count: int) -> list[str]:
+    chance = Chance(seed)
+    return [_sentence(chance) for _ in range(count)]
+
+
+def _tabbed(columns: Sequence[Sequence[str]]) -> str:
+    return "".join("\t".join(row) + "\n" for row in zip(*columns))
+
+
+def _opinions(seed: int, count: int) -> str:
+    chance, rows = Chance(seed), []
+    for _ in range(count):
+        label = chance.of(("good", "bad", "neither"))
+        words = {"good": ("good", "fine"), "bad": ("bad", "sad"), "neither": ("red", "old")}[label]
+        rows.append((label, f"{chance.of(ENGLISH[:2])} {chance.of(ENGLISH[5:9])} is {chance.of(words)}"))
+    return _tabbed(list(zip(*rows)))
+
+
+def _dictionary(seed: int, count: int) -> str:
+    """Words and how they are spoken: a sound for every letter."""
+    chance = Chance(seed)
+    words = ["".join(chance.of(LETTERS) for _ in range(2 + chance.below(4))) for _ in range(count)]
+    return "".join(f"{word} {' '.join(SOUNDS[LETTERS.index(c)] for c in word)}\n" for word in dict.fromkeys(words))
+
+
+def _verses(seed: int, count: int) -> str:
+    english = _sentences(seed, count)
+    links = [" ".join(f"{at}-{at}" for at in range(len(line.split()))) for line in english]
+    return _tabbed([[f"{number:08d}" for number in range(count)], _in(GREEK, english), english, links])
+
+
+def _made() -> dict[str, str]:
+    """Every file that a case reads, by its path; what ends in .gz is to be packed."""
+    files = {
+        "pairs.tsv": _tabbed([english := _sentences(1, 120), _in(GERMAN, english)]),
+        "valid.tsv": _tabbed([english := _sentences(2, 16), _in(GERMAN, english)]),
+        "lines.txt": "\n".join(_sentences(3, 160)),
+        "other.txt": "\n".join(_sentences(4, 80)),
+        "book.txt": "\n".join(_sentences(5, 120)),
+        "labels.tsv": _opinions(6, 200),
+        "tinyshakespeare/input.txt": "\n".join(_sentences(7, 120)),
+        "cmudict/cmudict.dict": _dictionary(8, 300),
+        "align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz": _verses(9, 200),
+    }
+    for folder, parts, end in (
+        ("multi30k", ("train", "val", "test_2016_flickr"), ".gz"),
+        ("wmt14", ("train", "newstest2013", "newstest2014"), ""),
+    ):
+        for part, seed, count in zip(parts, (11, 12, 13), (120, 16, 4)):
+            english = _sentences(seed, count)
+            for language, lines in (("en", english), ("de", _in(GERMAN, english))):
+                files[f"{folder}/{part}.{language}{end}"] = "\n".join(lines) + "\n"
+    return files
+
+
+@contextmanager
+def _among_texts(folder: Path) -> Iterator[None]:
+    """Inside, the made-up files are here and are all the data there is."""
+    for name, text in _made().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    before, here = {name: os.environ.get(name) for name in FOLDERS}, Path.cwd()
+    os.environ.update(dict.fromkeys(FOLDERS, str(folder)))
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(here)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+# -- pinned and compared ----------------------------------------------------------------------------------------------
+
+SHARP = ("losses", "terms", "rates", "valid")  # held to these tolerances, all else to the looser ones
+TOLERANCE, LOOSE = (2e-4, 2e-5), (2e-4, 1e-3)  # relative, absolute
+PLACES = ("record", "look", "embed", "fill", "classify")  # weights and probabilities: decimals instead of digits
+
+
+def pinned_at(name: str, device: str = "cpu") -> Path:
+    """Where the pinned values of a case are."""
+    return (HERE if device == "cpu" else HERE / device) / f"{name}.json"
+
+
+def pinned(name: str, device: str = "cpu") -> Any:
+    return json.loads(pinned_at(name, device).read_text(encoding="utf-8"))
+
+
+def shortened(value: Any, place: tuple[str, ...] = ()) -> Any:
+    """The values as they are pinned: seven digits, or five decimals where they are weights."""
+    if isinstance(value, float):
+        return round(value, 5) if set(place) & set(PLACES) else float(f"{value:.7g}")
+    return _within(value, shortened, place)
+
+
+def exact(value: Any, place: tuple[str, ...] = ()) -> Any:
+    """The values to the last bit."""
+    return value.hex() if isinstance(value, float) else _within(value, exact, place)
+
+
+def _within(value: Any, change: Callable[..., Any], place: tuple[str, ...]) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): change(one, (*place, str(name))) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [change(one, place) for one in value]
+    assert value is None or isinstance(value, int | str), f"{place}: {value!r} is nothing to pin"
+    return value
+
+
+def differences(was: Any, now: Any, place: tuple[str, ...] = ()) -> list[str]:
+    """Where two results differ by more than machines do, in words."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        odd = [f"{_path(place)}: {name} is in one of them only" for name in sorted(was.keys() ^ now.keys())]
+        return odd + [line for name in was if name in now for line in differences(was[name], now[name], (*place, name))]
+    if isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        both = enumerate(zip(was, now))
+        return [line for at, (one, other) in both for line in differences(one, other, (*place, str(at)))]
+    if isinstance(was, float) and isinstance(now, float):
+        relative, absolute = TOLERANCE if set(place) & set(SHARP) else LOOSE
+        same = abs(was - now) <= absolute + relative * abs(was)
+    else:
+        same = was == now and type(was) is type(now)
+    return [] if same else [f"{_path(place)}: was {was!r}, is {now!r}"]
+
+
+def _path(place: tuple[str, ...]) -> str:
+    return ".".join(place) or "all"
+
+
+def _find(names: Sequence[str], device: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The cases of these names, or all, each run in a folder of its own."""
+    torch.set_num_threads(1)
+    for name in names or CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            yield name, measured(name, Path(folder), device)
+
+
+def main() -> int:
+    """Write, check, dump or compare; the number of differences decides the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    todo = parser.add_mutually_exclusive_group(required=True)
+    todo.add_argument("--write", action="store_true")
+    todo.add_argument("--check", action="store_true")
+    todo.add_argument("--exact", type=Path, metavar="OUT.json")
+    todo.add_argument("--compare", type=Path, nargs=2, metavar=("A.json", "B.json"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    given = parser.parse_args()
+    if unknown := set(given.names) - CASES.keys():
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+
+    lines: list[str] = []
+    if given.compare:
+        lines = differences(*(json.loads(path.read_text(encoding="utf-8")) for path in given.compare))
+    elif given.exact:
+        values = {name: exact(found) for name, found in _find(given.names, given.device)}
+        given.exact.write_text(json.dumps(values, ensure_ascii=False, indent=0), encoding="utf-8")
+    else:
+        for name, found in _find(given.names, given.device):
+            path = pinned_at(name, given.device)
+            if given.write:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(_told(shortened(found)), encoding="utf-8")
+            elif path.is_file():
+                lines += differences(pinned(name, given.device), shortened(found), (name,))
+            else:
+                lines.append(f"{name}: nothing is pinned in {path}")
+    print(*lines, sep="\n", end="\n" if lines else "")
+    return min(len(lines), 1)
+
+
+def _told(found: Mapping[str, Any]) -> str:
+    """JSON with a line for each part."""
+    parts = [f"{json.dumps(name)}: {json.dumps(one, ensure_ascii=False)}" for name, one in found.items()]
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+assert CASES.keys() >= RECIPES.keys(), "a recipe without a case"
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""What tiny runs of every recipe learn, say and look at is what it was: see `goldens.py`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from goldens import CASES, differences, measured, pinned, pinned_at, shortened
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_is_what_it_was(name: str, device: str, tmp_path: Path) -> None:
+    if device != "cpu" and not pinned_at(name, device).is_file():
+        pytest.skip(f"nothing is pinned for {device}")
+    found = differences(pinned(name, device), shortened(measured(name, tmp_path, device)))
+    assert not found, "\n".join([f"{len(found)} values differ:", *found[:20]])

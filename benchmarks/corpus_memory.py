@@ -36,7 +36,7 @@ import numpy as np
 
 from regard.config import override
 from regard.recipes import KINDS, Recipe, find_recipe
-from regard.train.prepare import prepare
+from regard.training.prepare import prepare
 
 SEED = 7
 SHORTEST, LONGEST = 15, 45  # tokens of a side: 30 on average

@@ -31,7 +31,7 @@ import torch
 from regard import Run, align, classify, embed, fill, generate, load, look, record, score, translate
 from regard.config import override
 from regard.recipes import KINDS, RECIPES, find_recipe
-from regard.train.origin import begun, origin_of
+from regard.training.warm_start import warm_start_from, warm_started
 
 # -- the package: with the imports above, all that knows its names ----------------------------------------------------
 
@@ -54,7 +54,7 @@ def recipe_of(name: str, settings: Sequence[str]) -> Any:
 
 def continuing(name: str, settings: Sequence[str], run: Path) -> tuple[Any, Any]:
     """The recipe for a model that exists, and that model."""
-    return begun(find_recipe(name), settings, origin_of(run), run)
+    return warm_started(find_recipe(name), settings, warm_start_from(run), run)
 
 
 # -- what is run ------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ ORDER = (
     "decode",
     "models",
     "objectives",
+    "tasks",
     "explain",
     "recipes",
     "pretrained",

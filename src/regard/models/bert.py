@@ -16,6 +16,7 @@ replaced  whether a token was put there by another model                  Clark 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,10 @@ OUTPUTS = ("masked", "pooled", "next", "replaced")
 @dataclass(frozen=True)
 class BertConfig(Shape):
     """A Transformer that reads a text in both directions."""
+
+    causal: ClassVar[bool] = False
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("masked",)
 
     norm_place: str = "post"  # pre: before each part, and after the last block; post: after each sum
     epsilon: float = 1e-12  # added to variances

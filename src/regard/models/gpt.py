@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -38,6 +39,10 @@ SOFTMAXES = ("plain", "adaptive")
 @dataclass(frozen=True)
 class GptConfig(Shape):
     """A Transformer that says what comes next."""
+
+    causal: ClassVar[bool] = True
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("next",)
 
     vocab: int = 0  # 0: taken from the tokenizer
     tied: bool = True  # the readout is the token embedding

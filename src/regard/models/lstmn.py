@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,10 @@ from regard.scores import UNFIT_FOR_ITSELF, build_score, check_score
 @dataclass(frozen=True)
 class LstmnConfig:
     """A language model whose memory is a tape of all its states instead of one vector."""
+
+    causal: ClassVar[bool] = True
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("next",)
 
     vocab: int = 0  # 0: taken from the tokenizer
     width: int = 256  # of the states

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,10 @@ from regard.scores import UNFIT_FOR_A_SOURCE, WINDOWS, Score, build_score, check
 @dataclass(frozen=True)
 class Seq2SeqConfig:
     """A recurrent encoder–decoder."""
+
+    causal: ClassVar[bool] = True
+    reads_source: ClassVar[bool] = True
+    predicts: ClassVar[tuple[str, ...]] = ("target",)
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,10 @@ from regard.scores import Dot
 @dataclass(frozen=True)
 class StructuredConfig:
     """A classifier of texts: bidirectional recurrent states, pooled by several learned looks."""
+
+    causal: ClassVar[bool] = False
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("class",)
 
     vocab: int = 0  # 0: taken from the tokenizer
     labels: int = 0  # 0: taken from the data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,10 @@ SHARED = ("all", "sides", "target", "none")
 @dataclass(frozen=True)
 class TransformerConfig(Shape):
     """A Transformer that reads a source and says a target."""
+
+    causal: ClassVar[bool] = True
+    reads_source: ClassVar[bool] = True
+    predicts: ClassVar[tuple[str, ...]] = ("target",)
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer

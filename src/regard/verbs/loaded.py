@@ -26,6 +26,7 @@ from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import found as found_at
 from regard.recipes import KINDS, Recipe
 from regard.stored import load_weights, read_tokenizers, stored_recipe
+from regard.tasks import Task, task_of
 from regard.verbs.numbers import checked, features, logits
 from regard.verbs.pooling import transformer_in
 
@@ -55,6 +56,11 @@ class Loaded:
     public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint
     precision: str = "float32"
     long: str = "error"  # what becomes of a text past the model's limit: error, truncate or window (its end is kept)
+
+    @property
+    def task(self) -> Task:
+        """What the model was trained to do."""
+        return task_of(self.module.config)
 
     @property
     def target_tokenizer(self) -> Tokenizer:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from regard import scores
     from regard.alignment import aer, pharaoh
     from regard.attention import Attention, Look, Memory, MultiHead, attend, weights
-    from regard.data.example import Corpus, Example
+    from regard.data.example import Corpus, LabelledText, Pair, Text
     from regard.data.tokenizers import Tokenizer, train_tokenizer
     from regard.decode import Hypotheses, Sampler, beam, greedy, stream
     from regard.errors import UserError
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 MODULES = {
     "regard.alignment": ("aer", "pharaoh"),
     "regard.attention": ("Attention", "Look", "Memory", "MultiHead", "attend", "weights"),
-    "regard.data.example": ("Corpus", "Example"),
+    "regard.data.example": ("Corpus", "LabelledText", "Pair", "Text"),
     "regard.data.tokenizers": ("Tokenizer", "train_tokenizer"),
     "regard.decode": ("Hypotheses", "Sampler", "beam", "greedy", "stream"),
     "regard.errors": ("UserError",),
@@ -86,15 +86,16 @@ __all__ = [
     "Corpus",
     "Cosine",
     "Dot",
-    "Example",
     "General",
     "Hypotheses",
+    "LabelledText",
     "Loaded",
     "Location",
     "Look",
     "Mask",
     "Memory",
     "MultiHead",
+    "Pair",
     "Plan",
     "Recipe",
     "Relative",
@@ -103,6 +104,7 @@ __all__ = [
     "ScaledDot",
     "Score",
     "Tape",
+    "Text",
     "Tokenizer",
     "UserError",
     "XLRelative",

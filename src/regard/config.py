@@ -1,8 +1,10 @@
 """Trees of frozen dataclasses: changed by dotted settings, written to JSON and read back, shown to people.
 
-A tree's leaves are numbers, text, choices and tuples of them; a field annotated with dataclasses is a node. A node's
-class is named in one literal table, `kinds`, which is all that is needed to write `model=lstmn` or to read JSON back.
-The table may also name nodes that are filled in already, such as published sizes: `model=gpt2` starts from that one.
+A tree's leaves are numbers, text, choices and tuples of them; a field annotated with dataclasses is a node. The class
+of a node is named in one of several literal tables, `kinds`, which is all that is needed to write `model=lstmn` or to
+read JSON back. A table may also name nodes that are filled in already, such as published sizes: `model=gpt2` starts
+from that one. A field annotated ``Annotated[..., Table("model")]`` takes whatever the table "model" has, so that a
+user's own tables can add to ours.
 """
 
 import ast
@@ -21,7 +23,15 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 from regard.errors import UserError, nearest
 
 C = TypeVar("C")
-Kinds = Mapping[str, Any]  # a name → a class, or an instance to start from
+Kinds = Mapping[str, Mapping[str, Any]]  # a table's name → a name → a class, or an instance to start from
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table of kinds that an annotated field takes its nodes from."""
+
+    name: str
+
 
 SPELLINGS: dict[type, dict[str, bool | None]] = {
     bool: {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False},
@@ -54,19 +64,19 @@ def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
 
 def to_json(config: Any, kinds: Kinds) -> dict[str, Any]:
     """The tree as plain JSON objects, each tagged with its kind."""
-    names = [name for name, kind in kinds.items() if kind is type(config)]
+    names = [name for table in kinds.values() for name, kind in table.items() if kind is type(config)]
     assert names, f"{type(config).__name__} has no name in the table of kinds"
     values = {field.name: _plain(getattr(config, field.name), kinds) for field in _fields(type(config))}
     assert "kind" not in values, f"{type(config).__name__}.kind would hide the tag"
     return {"kind": names[0], **values}
 
 
-def from_json(obj: Any, kinds: Kinds) -> Any:
-    """The tree that `to_json` wrote: nothing unknown, everything of its type.
+def from_json(obj: Any, kinds: Kinds, table: str | None = None) -> Any:
+    """The tree that `to_json` wrote: nothing unknown, everything of its type; its root is a kind of the table.
 
     A field that is missing has its default, so that a setting which came later does not make older files unreadable.
     """
-    return _node_from_json(obj, tuple(_classes(kinds).values()), kinds, "")
+    return _node_from_json(obj, _classes(kinds, table), kinds, "")
 
 
 def written(value: Any) -> str:
@@ -228,13 +238,12 @@ def _plain(value: Any, kinds: Kinds) -> Any:
     return value
 
 
-def _node_from_json(obj: Any, allowed: Sequence[type], kinds: Kinds, place: str) -> Any:
-    known = [name for name, kind in _classes(kinds).items() if kind in allowed]
+def _node_from_json(obj: Any, known: Mapping[str, type], kinds: Kinds, place: str) -> Any:
     tag = obj.get("kind") if isinstance(obj, dict) else None
     if tag not in known:
         near = nearest(str(tag), known)
         raise UserError(f"{_join(place, 'kind')}: expected the name of a kind, found {tag!r}.{near}")
-    kind = kinds[tag]
+    kind = known[tag]
     names = [field.name for field in _fields(kind)]
     for name in obj:
         if name not in (*names, "kind"):
@@ -251,8 +260,9 @@ def _node_from_json(obj: Any, allowed: Sequence[type], kinds: Kinds, place: str)
 
 
 def _value_from_json(obj: Any, hint: Any, kinds: Kinds, place: str) -> Any:
-    if isinstance(obj, dict) and _nodes(hint):
-        return _node_from_json(obj, _nodes(hint), kinds, place)
+    if isinstance(obj, dict) and (_table(hint) or _nodes(hint)):
+        allowed = {name: kind for name, kind in _named(kinds, hint).items() if isinstance(kind, type)}
+        return _node_from_json(obj, allowed, kinds, place)
     for option in _options(hint):
         if get_origin(option) is Literal and any(obj == one and type(obj) is type(one) for one in get_args(option)):
             return obj
@@ -300,18 +310,28 @@ def _own_comments(kind: type[Any]) -> dict[str, str]:
 
 @cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind, include_extras=True)
 
 
-def _classes(kinds: Kinds) -> dict[str, type]:
-    """The kinds without the instances."""
-    return {name: kind for name, kind in kinds.items() if isinstance(kind, type)}
+def _classes(kinds: Kinds, table: str | None) -> dict[str, type]:
+    """The classes of one table, or of all."""
+    tables = kinds.values() if table is None else [kinds[table]]
+    return {name: kind for each in tables for name, kind in each.items() if isinstance(kind, type)}
+
+
+def _table(hint: Any) -> str | None:
+    """The name of the table that an annotation names, if it names one."""
+    found = [extra.name for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Table)]
+    return found[0] if found else None
 
 
 def _named(kinds: Kinds, hint: Any) -> dict[str, Any]:
     """Every name that may be written where the annotation allows a node."""
+    if table := _table(hint):
+        return dict(kinds[table])
     nodes = _nodes(hint)
-    return {name: kind for name, kind in kinds.items() if kind in nodes or type(kind) in nodes}
+    named = {name: kind for table in kinds.values() for name, kind in table.items()}
+    return {name: kind for name, kind in named.items() if kind in nodes or type(kind) in nodes}
 
 
 def _fields(kind: Any) -> list[Field[Any]]:
@@ -319,7 +339,9 @@ def _fields(kind: Any) -> list[Field[Any]]:
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    """The members of a union; any other annotation is its own only one."""
+    """The members of a union; any other annotation is its own only one. A table's nodes are not among them."""
+    if _table(hint):
+        return ()
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
@@ -335,6 +357,8 @@ def _items(hint: Any, length: int) -> tuple[Any, ...]:
 
 def _expected(hint: Any) -> str:
     """What a person may write there."""
+    if table := _table(hint):
+        return f"a kind of {table}"
     options = _options(hint)
     if len(options) > 1:
         return " or ".join(_expected(option) for option in options)

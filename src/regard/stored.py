@@ -1,51 +1,66 @@
-"""What a run has on disk, read back: its recipe, and the tokenizers and weights of a step."""
+"""What a run has on disk, read back: its recipe, and the fields and weights of a step."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from regard.checkpoint import load_tensors, read_json
-from regard.config import from_json
-from regard.data.public import unpacked
-from regard.data.tokenizers import Tokenizer
+from regard.config import Kinds, from_json, to_json
+from regard.data.fields import Field
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
+from regard.tasks import Task
+
+FORMAT = 2  # of the files of a run; runs of another format are refused
 
 
-def stored_recipe(run: Path) -> Recipe:
+def recipe_json(recipe: Recipe, kinds: Kinds) -> dict[str, Any]:
+    """What recipe.json holds."""
+    return {"format": FORMAT, **to_json(recipe, kinds)}
+
+
+def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
     """The recipe that a run was started with."""
-    recipe = from_json(read_json(run / "recipe.json"), KINDS)
+    path = run / "recipe.json"
+    content = read_json(path)
+    written = content.pop("format", 1) if isinstance(content, dict) else 1
+    if written != FORMAT:
+        raise UserError(
+            f"{path}: a run of format {written}, and this version reads format {FORMAT}; train it again, or use the "
+            "version of regard that made it."
+        )
+    recipe = from_json(content, kinds)
     if not isinstance(recipe, Recipe):
-        raise UserError(f"{run / 'recipe.json'}: not a recipe; restore the file or start another run.")
+        raise UserError(f"{path}: not a recipe; restore the file or start another run.")
     return recipe
 
 
-def read_tokenizers(folder: Path) -> tuple[Tokenizer | None, Tokenizer]:
-    """The tokenizers of a saved step: of what is read, if anything is, and of what is said."""
-    source = folder / "source.json"
-    return read_tokenizer(source) if source.exists() else None, read_tokenizer(folder / "target.json")
+def read_fields(folder: Path, task: Task) -> dict[str, Field]:
+    """The fields of a saved step, each as its task reads it."""
+    return {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
 
 
-def read_tokenizer(path: Path) -> Tokenizer:
-    """What `Tokenizer.save` wrote: one of ours, or a public one with the files it came from."""
-    content = read_json(path)
-    return unpacked(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
+def field_path(folder: Path, name: str) -> Path:
+    """Where a step keeps a field."""
+    return folder / "fields" / f"{name}.json"
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
     """Fill a module with the weights of a file, which must be all of its own and no others."""
     tensors = load_tensors(path)
-    expected = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    expected: Mapping[str, torch.Size] = {name: tensor.shape for name, tensor in module.state_dict().items()}
     found = {name: tensor.shape for name, tensor in tensors.items()}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             raise UserError(
-                f"{path}: {name} is {_told(found.get(name))}, but the model's is {_told(expected.get(name))}; "
+                f"{path}: {name} is {_shape(found.get(name))}, but the model's is {_shape(expected.get(name))}; "
                 "give the model the settings of the run that the weights are from."
             )
     module.load_state_dict(tensors)
 
 
-def _told(shape: torch.Size | None) -> str:
+def _shape(shape: torch.Size | None) -> str:
     return "absent" if shape is None else "×".join(map(str, shape)) or "one number"

@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cache
 from itertools import chain, product
-from typing import Literal
+from typing import ClassVar, Literal
 
-from regard.data.example import Corpus, Example, Tokens
+from regard.data.example import Corpus, Pair, Tokens
 from regard.errors import UserError
 
 Style = Literal["short", "medium", "long", "full"]  # the four formats that the CLDR has for a date
@@ -49,6 +49,8 @@ TARGET = {YEAR: range(0, 4), MONTH: range(5, 7), DAY: range(8, 10)}
 @dataclass(frozen=True)
 class Dates:
     """Which dates to write, and how many."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
     languages: tuple[str, ...] = LANGUAGES  # Babel's names of locales
     first_year: int = 1950  # the years are at most a hundred, so that '50 to '49 are one year each
@@ -113,13 +115,13 @@ class Form:
             self, parts=tuple((field, {n: text.lower() for n, text in texts.items()}) for field, texts in self.parts)
         )
 
-    def example(self, day: date) -> Example:
+    def example(self, day: date) -> Pair:
         """The date, tag included, the ISO date it means, and the links between their characters."""
         source, spans = self.tag, {}
         for field, text in self.write(day):
             spans[field] = (len(source), len(source) + len(text))
             source += text
-        return Example(source, day.isoformat(), links=_links(spans[YEAR], spans[MONTH], spans[DAY]), unit="char")
+        return Pair(source, day.isoformat(), links=_links(spans[YEAR], spans[MONTH], spans[DAY]), unit="char")
 
 
 @cache
@@ -196,10 +198,10 @@ def _readings(form: Form) -> set[tuple[str, str]]:
     return found
 
 
-def _draw(part: str, count: int, days: list[date], forms: list[Form], rng: random.Random) -> list[Example]:
+def _draw(part: str, count: int, days: list[date], forms: list[Form], rng: random.Random) -> list[Pair]:
     """So many different strings, each a random day in a random form."""
     small = [form.lower() for form in forms]
-    drawn: dict[str, Example] = {}  # by string; parts cannot share one, because a string means one day
+    drawn: dict[str, Pair] = {}  # by string; parts cannot share one, because a string means one day
     for _ in range(100 * count):
         if len(drawn) == count:
             break

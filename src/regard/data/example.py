@@ -1,36 +1,51 @@
-"""What every corpus is made of: an example, and three sequences of them."""
+"""What every corpus is made of: examples, and three sequences of them.
+
+An example is a frozen dataclass with an attribute for each column. A task names the columns that it needs
+(`Task.fields`), and a corpus gives examples that have them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 Unit = Literal["char", "word"]
-Tokens = Literal["char", "word", "bpe", "byte-bpe"]  # what a text may be cut into
+Tokens = Literal["char", "word", "bpe", "byte-bpe"]  # what a text may be split into
 
 
 @dataclass(frozen=True)
-class Example:
-    """One thing to learn from: what is read, what is to be said, and what is known about both."""
+class Pair:
+    """A source and its target, for translation and its relatives."""
 
     source: str
-    target: str = ""
-    # Gold alignment: (source unit, target unit), 0-based. None means nobody has aligned this example; the empty set
-    # means nothing corresponds.
+    target: str
+    # Gold alignment: (source unit, target unit), 0-based. None: the pair is not aligned. An empty set: it is, and
+    # nothing corresponds.
     links: frozenset[tuple[int, int]] | None = None
     unit: Unit = "word"  # what the links join
-    # Further accepted targets, such as other pronunciations of the same word.
-    others: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # further accepted targets, such as other pronunciations of the same word
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text alone, for language models and masked language models."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """A text and its class."""
+
+    text: str
+    label: str
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The three parts of a data set; a part that was not given is empty.
+    """The three parts of a data set; a part that is not given is empty."""
 
-    Of running text the examples are stretches of it, in order: joined they are the text.
-    """
-
-    train: Sequence[Example] = field(default_factory=list)  # may stay on the disk until it is asked for
-    valid: list[Example] = field(default_factory=list)
-    test: list[Example] = field(default_factory=list)
+    train: Sequence[Any] = field(default_factory=list)  # may stay on disk until it is used
+    valid: Sequence[Any] = field(default_factory=list)
+    test: Sequence[Any] = field(default_factory=list)

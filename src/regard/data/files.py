@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.data.example import Example
+from regard.data.example import Pair
 from regard.errors import UserError
 
 
@@ -40,26 +40,26 @@ def read_lines(path: str | Path) -> list[str]:
     return [line.removesuffix("\r") for line in read_text(path).removesuffix("\n").split("\n")]
 
 
-def read_pairs(path: str | Path) -> list[Example]:
+def read_pairs(path: str | Path) -> list[Pair]:
     """Pairs of source and target, stripped: a tab between them on each line, or two parallel files "src.txt,tgt.txt".
 
     Of a line with tabs the first two columns count; blank lines are skipped. Parallel files give one pair per line.
     """
     names = str(path).split(",")
     if len(names) == 1 or Path(path).expanduser().exists():  # a name may have a comma in it
-        return [Example(source, target) for _, (source, target, *_) in read_columns(path, "source", "target")]
+        return [Pair(source, target) for _, (source, target, *_) in read_columns(path, "source", "target")]
     if len(names) != 2:
         raise UserError(f"{path}: {len(names)} files; give one file with tabs, or two parallel ones: src.txt,tgt.txt")
     return read_parallel(names[0].strip(), names[1].strip())
 
 
-def read_parallel(source_path: str | Path, target_path: str | Path) -> list[Example]:
+def read_parallel(source_path: str | Path, target_path: str | Path) -> list[Pair]:
     """The pairs of two files that correspond line for line, stripped."""
     sources, targets = read_lines(source_path), read_lines(target_path)
     if len(sources) != len(targets):
         counts = f"{source_path} has {len(sources)} lines, {target_path} has {len(targets)}"
         raise UserError(f"{counts}; parallel files must correspond line for line.")
-    return [Example(source.strip(), target.strip()) for source, target in zip(sources, targets)]
+    return [Pair(source.strip(), target.strip()) for source, target in zip(sources, targets)]
 
 
 def read_columns(path: str | Path, *names: str) -> list[tuple[int, list[str]]]:

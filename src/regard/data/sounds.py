@@ -13,8 +13,9 @@ import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
-from regard.data.example import Corpus, Example, Tokens
+from regard.data.example import Corpus, Pair, Tokens
 from regard.data.files import data_folder
 from regard.errors import UserError
 
@@ -26,21 +27,23 @@ STRESS = re.compile(r"\d")  # vowels end in 0, 1 or 2: none, primary, secondary
 class Sounds:
     """Letters to phonemes; about a twentieth of the words each for valid and test."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("translate",)
+
     stress: bool = False  # keep the stress digits of vowels? The usual error rates are without them
     source_tokens: Tokens = "char"  # what a source is cut into
     target_tokens: Tokens = "word"  # a phoneme is a word of the target: "K AE T"
 
     def load(self) -> Corpus:
         """Train on every pronunciation; judge valid and test by one example a word, any pronunciation accepted."""
-        train, valid, test = list[Example](), list[Example](), list[Example]()
+        train, valid, test = list[Pair](), list[Pair](), list[Pair]()
         for word, spoken in read_dictionary(find_dictionary(), self.stress).items():
             match int(hashlib.sha256(word.encode()).hexdigest(), 16) % 20:
                 case 0:
-                    test.append(Example(word, spoken[0], others=spoken[1:]))
+                    test.append(Pair(word, spoken[0], others=spoken[1:]))
                 case 1:
-                    valid.append(Example(word, spoken[0], others=spoken[1:]))
+                    valid.append(Pair(word, spoken[0], others=spoken[1:]))
                 case _:
-                    train.extend(Example(word, each) for each in spoken)
+                    train.extend(Pair(word, each) for each in spoken)
         return Corpus(train, valid, test)
 
 

@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Any, ClassVar
 
 from regard.data.download import CURE
-from regard.data.example import Corpus, Example, Tokens
+from regard.data.example import Corpus, LabelledText, Pair, Text, Tokens
 from regard.data.files import find_data, read_columns, read_lines, read_pairs, read_parallel
 from regard.data.large import open_parallel
 from regard.errors import UserError
@@ -24,6 +25,8 @@ HELD_OUT_MOST = 2000
 @dataclass(frozen=True)
 class Pairs:
     """A person's own pairs: files of source<TAB>target, or two parallel files "src.txt,tgt.txt"; .gz and .xz too."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
     train: str = ""  # the pairs to learn from
     valid: str = ""  # the pairs to choose the best step by; where empty, 2 % of the training pairs are held out
@@ -41,6 +44,8 @@ class Pairs:
 class Lines:
     """A person's own text for a language model: one example a line, as it stands."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("language", "masked")
+
     train: str = ""  # the text to learn from
     valid: str = ""  # the text to choose the best step by; where empty, 2 % of the training lines are held out
     test: str = ""  # the text to report on; may stay empty
@@ -55,6 +60,8 @@ class Lines:
 class Labelled:
     """A person's own texts with a class each: files of label<TAB>text."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("classify",)
+
     train: str = ""  # the texts to learn from
     valid: str = ""  # the texts to choose the best step by; where empty, 2 % of the training texts are held out
     test: str = ""  # the texts to report on; may stay empty
@@ -68,6 +75,8 @@ class Labelled:
 @dataclass(frozen=True)
 class Multi30k:
     """Captions of pictures in several languages (Elliott et al. 2016), in $REGARD_DATA/multi30k."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
     source: str = "de"  # the language that is read: de, en or fr
     target: str = "en"  # the language that is said
@@ -96,6 +105,8 @@ class Wmt14:
     is not to be held against that of plain text.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = ("translate",)
+
     source: str = "en"  # the language that is read: en or de
     target: str = "de"  # the language that is said
     source_tokens: Tokens = "bpe"  # what a source is cut into
@@ -121,13 +132,15 @@ class GreekEnglish:
     A verse in twenty is for validation and one for the test, by the hash of its number.
     """
 
+    tasks: ClassVar[tuple[str, ...]] = ("translate",)
+
     source_tokens: Tokens = "bpe"  # what a source is cut into
     target_tokens: Tokens = "bpe"  # the same for targets
     vocab: int = 8000  # the most tokens on either side
 
     def load(self) -> Corpus:
         path = find_data("align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz")
-        train, valid, test = list[Example](), list[Example](), list[Example]()
+        train, valid, test = list[Pair](), list[Pair](), list[Pair]()
         for number, (name, source, target, links, *_) in read_columns(path, "id", "source", "target", "links"):
             try:
                 pairs = (link.split("-") for link in links.split())
@@ -135,13 +148,13 @@ class GreekEnglish:
             except ValueError as error:
                 raise UserError(f'{path}, line {number}: links must read "0-0 1-2 …", found {links[:40]!r}') from error
             part = {0: valid, 1: test}.get(_hash(name) % 20, train)
-            part.append(Example(source, target, links=gold))
+            part.append(Pair(source, target, links=gold))
         return Corpus(train, valid, test)
 
 
-def hold_out(examples: list[Example]) -> tuple[list[Example], list[Example]]:
+def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
     """Split off a validation set of 2 %, at most 2,000 and at least one; equal texts never straddle the split."""
-    groups: defaultdict[str, list[Example]] = defaultdict(list)
+    groups: defaultdict[str, list[Any]] = defaultdict(list)
     for example in examples:
         groups[_text(example)].append(example)
     room = min(max(round(HELD_OUT * len(examples)), 1), HELD_OUT_MOST)
@@ -156,7 +169,7 @@ def hold_out(examples: list[Example]) -> tuple[list[Example], list[Example]]:
     return kept, [example for example in examples if _text(example) in held]
 
 
-def _load(train: str, valid: str, test: str, read: Callable[[str], list[Example]]) -> Corpus:
+def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]]) -> Corpus:
     """The corpus of three settings that name files; where there is no validation set, one is made."""
     if not train:
         raise UserError("data.train is not set; say what to learn from with data.train=FILE")
@@ -172,22 +185,23 @@ def _load(train: str, valid: str, test: str, read: Callable[[str], list[Example]
     return Corpus(**parts)
 
 
-def _read_pairs(path: str) -> list[Example]:
+def _read_pairs(path: str) -> list[Pair]:
     return [example for example in read_pairs(path) if example.source and example.target]
 
 
-def _read_text(path: str) -> list[Example]:
-    return [Example("", line) for line in read_lines(path) if line.strip()]
+def _read_text(path: str) -> list[Text]:
+    return [Text(line) for line in read_lines(path) if line.strip()]
 
 
-def _read_labelled(path: str) -> list[Example]:
+def _read_labelled(path: str) -> list[LabelledText]:
     rows = read_columns(path, "label", "text")
-    return [Example(text, label) for _, (label, text, *_) in rows if label and text]
+    return [LabelledText(text, label) for _, (label, text, *_) in rows if label and text]
 
 
-def _text(example: Example) -> str:
-    """What tells one example from another: what is read, or what is said where nothing is read."""
-    return example.source or example.target
+def _text(example: Any) -> str:
+    """The input of an example: equal inputs stay together when some examples are held out."""
+    text: str = example.source if isinstance(example, Pair) else example.text
+    return text
 
 
 def _hash(text: str) -> int:

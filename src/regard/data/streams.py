@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from regard.data.batches import Batch
+from regard.data.batches import IGNORED, Batch
 from regard.data.download import CURE
-from regard.data.example import Corpus, Example, Tokens
+from regard.data.example import Corpus, Text, Tokens
+from regard.data.fields import TextField
 from regard.data.files import find_data, read_text
-from regard.data.large import Compact, compact
-from regard.data.shapes import FILLER, Ids
+from regard.data.flat import Lengths, Values, digest, id_type
+from regard.data.shapes import FILLER
 from regard.data.tokenizers import PAD, Tokenizer
 from regard.errors import UserError
 
@@ -30,6 +32,8 @@ LONGEST = 2000  # characters of a stretch where no line ends
 @dataclass(frozen=True)
 class Book:
     """A person's own running text: one file, read from its first character to its last, lines and all."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("running",)
 
     train: str = ""  # the text to learn from
     valid: str = ""  # the text to choose the best step by; where empty, the last tenth of the training text
@@ -79,23 +83,31 @@ def unmarked(tokenizer: Tokenizer) -> Tokenizer:
     return replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, bos=None, eos=None))
 
 
-def joined(examples: Iterable[Example]) -> str:
+def joined(examples: Iterable[Text]) -> str:
     """The text that the stretches of a corpus make up."""
-    return "".join(example.target for example in examples)
+    return "".join(example.text for example in examples)
 
 
-def encode_text(tokenizer: Tokenizer, text: str) -> Compact:
+def encode_text(tokenizer: Tokenizer, text: str) -> Values:
     """A whole text as one array of ids."""
     if tokenizer.kind != "char":
-        return compact(tokenizer.encode(text), tokenizer.size)
+        return np.asarray(tokenizer.encode(text), id_type(tokenizer.size))
     # Each different character is looked up once, instead of a million times.
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     different, places = np.unique(points, return_inverse=True)
     ids = [ids[0] for ids in tokenizer.encode_batch([chr(point) for point in different.tolist()])]
-    return compact(ids, tokenizer.size)[places]
+    return np.asarray(ids, id_type(tokenizer.size))[places]
 
 
 encode_again = lru_cache(maxsize=2)(encode_text)  # for texts that one comes back to, as validation does
+
+
+@dataclass(frozen=True, eq=False)
+class RunningText(TextField):
+    """A running text: nothing stands before it or after it, so its tokenizer has no bos and no eos."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokenizer", unmarked(self.tokenizer))
 
 
 class Windows:
@@ -107,7 +119,7 @@ class Windows:
 
     dropped = 0  # every token is in some window
 
-    def __init__(self, text: Compact, window: int, budget: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(self, text: Values, window: int, budget: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
         assert 0 <= rank < ranks
         _check(text, window, budget)
         self._text, self._window, self._rows = text, window, budget // window
@@ -118,18 +130,23 @@ class Windows:
         return max(1, round(len(self._text) / (self._rows * self._window * self._ranks)))
 
     @property
-    def shapes(self) -> list[tuple[int, int, int]]:
-        """The only (rows, Ts, Tt) there is."""
-        return [(self._rows, 0, self._window)]
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The only shape (rows, width) there is."""
+        return [(self._rows, self._window)]
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text's tokens: a run is resumed only with the same ones."""
+        return digest(self._text)
 
     def batch(self, step: int) -> Batch:
-        """The windows of a step, which may be any."""
+        """The windows of any step."""
         rng = np.random.default_rng((self._seed, step * self._ranks + self._rank))
         starts = rng.integers(len(self._text) - self._window, size=self._rows)
         return _read(self._text, starts, np.full(self._rows, self._window), self._window)
 
 
-def in_order(text: Compact, window: int, budget: int) -> Iterator[Batch]:
+def in_order(text: Values, window: int, budget: int) -> Iterator[Batch]:
     """Batches of a text for judging: windows side by side, so that every token but the first is a target once.
 
     The last window is padded, and the last batch filled up with empty rows: still one shape.
@@ -142,22 +159,25 @@ def in_order(text: Compact, window: int, budget: int) -> Iterator[Batch]:
         yield _read(text, chunk, np.minimum(targets - chunk, window), window)
 
 
-def _read(text: Compact, starts: Ids, lengths: Ids, window: int) -> Batch:
+def _read(text: Values, starts: Lengths, lengths: Lengths, window: int) -> Batch:
     """Windows of a text: what is read, and as the targets the same one place further on."""
     places = starts[:, None] + np.arange(window + 1)  # (B, T + 1)
     real = np.arange(window) < lengths[:, None]  # (B, T)
     ids = text[np.minimum(places, len(text) - 1)].astype(np.int64)
     rows = np.where(lengths > 0, np.arange(len(starts)), FILLER)
+    count = int(lengths.sum())
     return Batch(
-        tokens=torch.from_numpy(np.where(real, ids[:, :-1], PAD)),
-        targets=torch.from_numpy(np.where(real, ids[:, 1:], PAD)),
-        real=torch.from_numpy(real),
+        fields={
+            "tokens": torch.from_numpy(np.where(real, ids[:, :-1], PAD)),
+            "targets": torch.from_numpy(np.where(real, ids[:, 1:], IGNORED)),
+        },
+        real={"tokens": torch.from_numpy(real)},
+        counts={"tokens": count, "targets": count},
         rows=rows.tolist(),
-        target_count=int(lengths.sum()),
     )
 
 
-def _check(text: Compact, window: int, budget: int) -> None:
+def _check(text: Values, window: int, budget: int) -> None:
     if budget < window:
         raise UserError(f"plan.batch_tokens={budget}: less than one window of {window} tokens; give that or more.")
     if len(text) <= window:
@@ -172,7 +192,7 @@ def _halves(text: str) -> tuple[str, str]:
 
 
 def _corpus(train: str, valid: str, test: str) -> Corpus:
-    return Corpus(*([Example("", one) for one in stretches(text)] for text in (train, valid, test)))
+    return Corpus(*([Text(one) for one in stretches(text)] for text in (train, valid, test)))
 
 
 def stretches(text: str) -> Iterator[str]:

@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-IGNORED = -100  # a target that nobody is judged by
+from regard.data.batches import IGNORED
+
 CHUNK = {"cpu": 2**26, "cuda": 2**28}  # bytes of logits that exist at once
 STEP = 128  # positions of a chunk come in multiples of this: whole tiles of a product
 EDGE = 64  # columns to which a GPU's logits are padded: a vocabulary of 50257 would keep products off the fast kernels

@@ -157,4 +157,4 @@ class Bert(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, T, V) of every place, given all of the text."""
-        return self.readout(self.features(batch.tokens, batch.real))
+        return self.readout(self.features(batch["tokens"], batch.real["tokens"]))

@@ -173,8 +173,8 @@ class Gpt(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, T, V) of every position, given the tokens before it."""
-        rows, length = batch.tokens.shape
-        features, _ = self.advance(batch.tokens, self.start(rows=rows, capacity=length))
+        rows, length = batch["tokens"].shape
+        features, _ = self.advance(batch["tokens"], self.start(rows=rows, capacity=length))
         return self.readout(features)
 
 

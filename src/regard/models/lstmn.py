@@ -132,8 +132,8 @@ class Lstmn(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, T, V) of every position, given the tokens before it."""
-        rows, length = batch.tokens.shape
-        features, _ = self.advance(batch.tokens, self.start(rows=rows, capacity=length))
+        rows, length = batch["tokens"].shape
+        features, _ = self.advance(batch["tokens"], self.start(rows=rows, capacity=length))
         return self.readout(features)
 
     def _drop(self, x: Tensor) -> Tensor:

@@ -261,8 +261,7 @@ class Seq2Seq(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, T, V) of every target position, given the targets before it."""
-        assert batch.source is not None
-        features, _ = self.advance(batch.tokens, self.start(batch.source, batch.source_real))
+        features, _ = self.advance(batch["tokens"], self.start(batch["source"], batch.real["source"]))
         return self.readout(features)
 
     def _drop(self, x: Tensor) -> Tensor:

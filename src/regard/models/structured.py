@@ -84,8 +84,8 @@ class Structured(nn.Module):
         return states
 
     def _reading(self, batch: Batch) -> tuple[Tensor, Memory]:
-        states = self.states(batch.tokens, batch.real)
-        memory = Memory(torch.tanh(self.key(states)), states, batch.real)
+        states = self.states(batch["tokens"], batch.real["tokens"])
+        memory = Memory(torch.tanh(self.key(states)), states, batch.real["tokens"])
         return self.hops.expand(len(states), -1, -1), memory
 
     def _drop(self, x: Tensor) -> Tensor:

@@ -161,7 +161,6 @@ class Transformer(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, T, V) of every target position, given the targets before it."""
-        assert batch.source is not None
-        state = self.start(batch.source, batch.source_real, capacity=batch.tokens.shape[1])
-        features, _ = self.advance(batch.tokens, state)
+        state = self.start(batch["source"], batch.real["source"], capacity=batch["tokens"].shape[1])
+        features, _ = self.advance(batch["tokens"], state)
         return self.readout(features)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Look
-from regard.data.batches import Batch
+from regard.data.batches import IGNORED, Batch
 from regard.errors import UserError
-from regard.objectives.loss import cross_entropy, ignore_padding
-from regard.objectives.objective import Sums, nothing
+from regard.objectives.loss import cross_entropy
+from regard.objectives.objective import Sums, no_corruption, no_modules
 from regard.objectives.sequence import check_smoothing
 
 
@@ -33,7 +33,9 @@ class Labelling:
     penalty: float = 0.01  # of ‖A Aᵀ − I‖², for weights A (hops, T) of one text (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # the weight that targets give up to the other classes
     capturable: ClassVar[bool] = True
-    modules = staticmethod(nothing)
+    heads: ClassVar[tuple[str, ...]] = ("class",)
+    modules = staticmethod(no_modules)
+    corruption = staticmethod(no_corruption)
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
@@ -45,14 +47,15 @@ class Labelling:
         return {"nll": 1.0, "overlap": self.penalty}
 
     def count(self, batch: Batch) -> dict[str, int]:
-        return {"nll": batch.target_count, "overlap": batch.target_count}
+        return dict.fromkeys(("nll", "overlap"), batch.counts["targets"])
 
     def __call__(self, model: AttentionClassifier, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         look = model.look(batch)
-        there = batch.real.any(dim=1)  # (B,) False for filler rows
+        logits, targets = model.classify(look.context), batch["targets"]
         shared = look.weights @ look.weights.mT  # (B, hops, hops)
         overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
         return {
-            "nll": cross_entropy(model.classify(look.context), ignore_padding(batch.targets, there), self.smoothing),
-            "overlap": overlap.masked_fill(~there, 0.0).sum(),
+            "nll": cross_entropy(logits, targets, self.smoothing),
+            "overlap": overlap.masked_fill(targets == IGNORED, 0.0).sum(),
+            "right": (logits.argmax(dim=-1) == targets).sum(),
         }

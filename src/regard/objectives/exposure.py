@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batches import Batch
+from regard.data.batches import IGNORED, Batch
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced, mixed
 
@@ -31,12 +31,14 @@ def exposure(model: CausalModel, batches: Iterable[Batch]) -> Exposure:
     """
     totals: Tensor = torch.zeros(5, 0)
     for batch in batches:
-        found = [batch.real.sum(dim=0).float()]
+        targets = batch["targets"]
+        real = targets != IGNORED
+        found = [real.sum(dim=0).float()]
         for features in (forced(model, batch), mixed(model, batch, ratio=0.0)):
             logits = model.readout(features).float()  # (B, T, V)
-            loss = F.cross_entropy(logits.transpose(1, 2), batch.targets, reduction="none")  # (B, T)
-            wrong = logits.argmax(dim=-1) != batch.targets
-            found += [(loss * batch.real).sum(dim=0), (wrong & batch.real).sum(dim=0).float()]
+            loss = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")  # (B, T)
+            wrong = logits.argmax(dim=-1) != targets
+            found += [loss.sum(dim=0), (wrong & real).sum(dim=0).float()]
         totals = _added(totals, torch.stack(found).cpu())
     count, *sums = totals[:, totals[0] > 0]
     forced_loss, forced_error, free_loss, free_error = ((each / count).tolist() for each in sums)

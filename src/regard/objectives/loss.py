@@ -4,26 +4,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.kernels.cross_entropy import IGNORED, linear_cross_entropy
+from regard.data.batches import IGNORED
+from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
 from regard.objectives.objective import HasLinearReadout, HasReadout
 
 
-def token_loss(model: HasReadout, features: Tensor, targets: Tensor, real: Tensor, smoothing: float = 0.0) -> Tensor:
-    """The summed negative log-likelihood of the real targets, given features (B, T, W).
+def token_loss(model: HasReadout, features: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """The summed negative log-likelihood of the targets (B, T) that are not IGNORED, given features (B, T, W).
 
     The logits of a large vocabulary would be the largest tensor of the step by far. Where they are one matrix product,
     it is made and judged a chunk at a time, gradients with it; where they are one for each cluster of the vocabulary,
     see `_by_clusters`. Else they are all made.
     """
-    said = ignore_padding(targets, real).flatten()  # (B·T,)
+    targets = targets.flatten()  # (B·T,)
     match model.product(features) if isinstance(model, HasLinearReadout) else None:
         case Product(x, weight, bias):
-            return linear_cross_entropy(x.flatten(0, 1), weight, bias, said, smoothing)
+            return linear_cross_entropy(x.flatten(0, 1), weight, bias, targets, smoothing)
         case Clustered() as clustered if not smoothing:  # which has every token share in every cluster
-            return _by_clusters(clustered, said)
-    return cross_entropy(model.readout(features.flatten(0, 1)), said, smoothing)
+            return _by_clusters(clustered, targets)
+    return cross_entropy(model.readout(features.flatten(0, 1)), targets, smoothing)
 
 
 def _by_clusters(said: Clustered, targets: Tensor) -> Tensor:
@@ -55,8 +56,3 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Te
     """
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(precise, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
-
-
-def ignore_padding(targets: Tensor, real: Tensor) -> Tensor:
-    """The targets with `IGNORED` in the place of padding."""
-    return targets.masked_fill(~real, IGNORED)

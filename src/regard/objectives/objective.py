@@ -6,7 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch
+from regard.data.batches import Batch, Corruption
+from regard.data.fields import Field
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
 
@@ -68,8 +69,17 @@ class Objective(Protocol):
         """Whether the same kernels run at every step, so that they can be captured as a CUDA graph."""
         ...
 
-    def modules(self, model: Any) -> nn.Module | None:
-        """What the objective itself has to learn beside this model, if anything; refuses one that it does not suit."""
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads (`Task.head`) that the objective can train."""
+        ...
+
+    def modules(self, model: Any, fields: Mapping[str, Field]) -> nn.Module | None:
+        """Modules that the objective trains beside this model, if any."""
+        ...
+
+    def corruption(self, fields: Mapping[str, Field]) -> Corruption | None:
+        """What is done to the rows of a batch before the model reads them, if anything."""
         ...
 
     def count(self, batch: Batch) -> dict[str, int]:
@@ -77,18 +87,18 @@ class Objective(Protocol):
         ...
 
     def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
-        """The sum of each term over the batch; `own` is what `modules` made."""
+        """The sum of each term over the batch, and of anything else that metrics read; `own` is what `modules` made."""
         ...
 
 
 class LossModule(nn.Module):
     """A model, its objective and what the objective learns: the unit that is trained, never the unit that is saved."""
 
-    def __init__(self, model: nn.Module, objective: Objective) -> None:
+    def __init__(self, model: nn.Module, objective: Objective, fields: Mapping[str, Field] | None = None) -> None:
         super().__init__()
         self.model = model
         self.objective = objective
-        self.own = objective.modules(model)
+        self.own = objective.modules(model, fields or {})
 
     def forward(self, batch: Batch, step: int) -> Tensor:
         """The sums of the objective's terms, (terms,), in the order of its weights."""
@@ -96,11 +106,17 @@ class LossModule(nn.Module):
         return torch.stack([sums[term] for term in self.objective.weights])
 
 
-def nothing(model: Any) -> None:
-    """The modules of an objective that has nothing to learn."""
+def no_modules(model: Any, fields: Mapping[str, Field]) -> None:
+    """`Objective.modules` of an objective that trains the model alone."""
+
+
+def no_corruption(fields: Mapping[str, Field]) -> None:
+    """`Objective.corruption` of an objective that leaves the rows as they are."""
 
 
 def begin(model: CausalModel, batch: Batch) -> Any:
     """The state from which a model reads a batch's tokens."""
-    rows, length = batch.tokens.shape
-    return model.start(batch.source, batch.source_visible, rows=rows, capacity=length)
+    rows, length = batch["tokens"].shape
+    source = batch.fields.get("source")
+    real = None if source is None else batch.visible("source")
+    return model.start(source, real, rows=rows, capacity=length)

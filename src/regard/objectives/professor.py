@@ -4,7 +4,7 @@ The judge learns to tell the two apart by the decoder's features; the model lear
 left alone, so that the judge takes it for a model that was told. Neither's loss moves the other's weights.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
+from regard.data.fields import Field, TargetText
 from regard.decode import Sampler
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Sums, begin
+from regard.objectives.objective import CausalModel, Sums, begin, no_corruption
 from regard.objectives.sequence import check_smoothing, forced
 
 # Lamb et al. 2016: a judge this good learns no more, and one this bad has nothing to teach.
@@ -31,8 +32,9 @@ class ProfessorForcing:
     weight: float = 0.1  # what fooling the judge counts beside the likelihood of the targets
     width: int = 128  # of the judge
     smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
-    end: int = -1  # the id that ends a text; -1: the tokenizer's, if it has one
     capturable: ClassVar[bool] = True
+    heads: ClassVar[tuple[str, ...]] = ("target", "next")
+    corruption = staticmethod(no_corruption)
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)
@@ -43,39 +45,43 @@ class ProfessorForcing:
 
     @property
     def weights(self) -> dict[str, float]:
-        return {"nll": 1.0, "fool": self.weight, "judge": 1.0}
+        return {"nll": 1.0, "fool": self.weight, "discriminate": 1.0}
 
-    def modules(self, model: CausalModel) -> nn.Module:
-        return Discriminator(model.config.width, self.width)
+    def modules(self, model: CausalModel, fields: Mapping[str, Field]) -> nn.Module:
+        texts = [field for field in fields.values() if isinstance(field, TargetText)]
+        eos = texts[0].tokenizer.special_tokens.eos if texts else None
+        return Discriminator(model.config.width, self.width, -1 if eos is None else eos)
 
     def count(self, batch: Batch) -> dict[str, int]:
         rows = sum(row >= 0 for row in batch.rows)
-        return {"nll": batch.target_count, "fool": rows, "judge": 2 * rows}
+        return {"nll": batch.counts["targets"], "fool": rows, "discriminate": 2 * rows}
 
     def __call__(self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         assert isinstance(own, Discriminator)
         told = forced(model, batch)  # (B, T, W)
-        alone, said_real = _left_alone(model, batch, self.end)
-        there = batch.real.any(dim=1)  # (B,) False for filler rows
+        alone, alone_real = _left_alone(model, batch, own.eos)
+        real = batch.real["tokens"]
+        there = real.any(dim=1)  # (B,) False for filler rows
 
-        told_logits, alone_logits = own(told.detach(), batch.real), own(alone.detach(), said_real)
+        told_logits, alone_logits = own(told.detach(), real), own(alone.detach(), alone_real)
         verdicts = torch.stack([told_logits > 0, alone_logits < 0]) & there  # (2, B) which of them are right
         right = verdicts.sum() / (2 * there.sum())
-        judge = _bce(told_logits, there, truth=1.0) + _bce(alone_logits, there, truth=0.0)
+        told_apart = _bce(told_logits, there, truth=1.0) + _bce(alone_logits, there, truth=0.0)
         with frozen(own):
-            fool = _bce(own(alone, said_real), there, truth=1.0)
+            fool = _bce(own(alone, alone_real), there, truth=1.0)
         return {
-            "nll": token_loss(model, told, batch.targets, batch.real, self.smoothing),
+            "nll": token_loss(model, told, batch["targets"], self.smoothing),
             "fool": torch.where(right > CLUELESS, fool, 0.0 * fool),
-            "judge": torch.where(right < SATED, judge, 0.0 * judge),
+            "discriminate": torch.where(right < SATED, told_apart, 0.0 * told_apart),
         }
 
 
 class Discriminator(nn.Module):
     """Was this model told the truth? A GRU in each direction over its features, and a small network on their mean."""
 
-    def __init__(self, features: int, width: int) -> None:
+    def __init__(self, features: int, width: int, eos: int = -1) -> None:
         super().__init__()
+        self.eos = eos  # the id that ends a text; -1: none does
         self.shrink = nn.Linear(features, width)
         self.forth = nn.GRU(width, width, batch_first=True)
         self.back = nn.GRU(width, width, batch_first=True)
@@ -105,18 +111,18 @@ def frozen(module: nn.Module) -> Iterator[None]:
             weight.requires_grad_(True)
 
 
-def _left_alone(model: CausalModel, batch: Batch, end: int) -> tuple[Tensor, Tensor]:
+def _left_alone(model: CausalModel, batch: Batch, eos: int) -> tuple[Tensor, Tensor]:
     """Features (B, T, W) of a model that reads what it says, drawn at random, and where it had not ended yet (B, T)."""
-    tokens, state = batch.tokens[:, :1], begin(model, batch)
-    going = batch.real.any(dim=1, keepdim=True)  # (B, 1)
+    tokens, state = batch["tokens"][:, :1], begin(model, batch)
+    going = batch.real["tokens"].any(dim=1, keepdim=True)  # (B, 1)
     draw, features, real = Sampler(), [], []
-    for _ in range(batch.tokens.shape[1]):
+    for _ in range(batch["tokens"].shape[1]):
         feature, state = model.advance(tokens, state)
         features.append(feature)
         real.append(going)
         with torch.no_grad():
             tokens = draw(model.readout(feature)[:, 0])[:, None]
-        going = going & (tokens != end)
+        going = going & (tokens != eos)
     return torch.cat(features, dim=1), torch.cat(real, dim=1)
 
 

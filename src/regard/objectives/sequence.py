@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Sums, begin, nothing
+from regard.objectives.objective import CausalModel, Sums, begin, no_corruption, no_modules
 
 Decay = Literal["constant", "linear", "inverse-sigmoid"]
 
@@ -31,7 +31,9 @@ class TeacherForcing:
     over: int = 1000  # in so many steps
     smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
-    modules = staticmethod(nothing)
+    heads: ClassVar[tuple[str, ...]] = ("target", "next")
+    modules = staticmethod(no_modules)
+    corruption = staticmethod(no_corruption)
 
     def __post_init__(self) -> None:
         check_part("ratio", self.ratio)
@@ -47,12 +49,12 @@ class TeacherForcing:
         return self.schedule == "constant"
 
     def count(self, batch: Batch) -> dict[str, int]:
-        return {"nll": batch.target_count}
+        return {"nll": batch.counts["targets"]}
 
     def __call__(self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         ratio = self.ratio_at(step)
         features = forced(model, batch) if ratio == 1.0 else mixed(model, batch, ratio)
-        return {"nll": token_loss(model, features, batch.targets, batch.real, self.smoothing)}
+        return {"nll": token_loss(model, features, batch["targets"], self.smoothing)}
 
     def ratio_at(self, step: int) -> float:
         """The chance of the truth at a step: `ratio` at first, `floor` in the end (Bengio et al. 2015, section 2.4).
@@ -72,7 +74,7 @@ class TeacherForcing:
 
 def forced(model: CausalModel, batch: Batch) -> Tensor:
     """The features (B, T, W) of a model that reads the truth, in one call."""
-    features, _ = model.advance(batch.tokens, begin(model, batch))
+    features, _ = model.advance(batch["tokens"], begin(model, batch))
     return features
 
 
@@ -81,14 +83,14 @@ def mixed(model: CausalModel, batch: Batch, ratio: float) -> Tensor:
 
     What it says is its best guess, and no gradient flows through the choice. The first token is always the truth.
     """
-    tokens, state = batch.tokens[:, :1], begin(model, batch)
+    tokens, state = batch["tokens"][:, :1], begin(model, batch)
     features: list[Tensor] = []
-    for t in range(batch.tokens.shape[1]):
+    for t in range(batch["tokens"].shape[1]):
         if t > 0:
             with torch.no_grad():
                 said = model.readout(features[-1]).argmax(dim=-1)  # (B, 1)
             told = torch.rand(said.shape, device=said.device) < ratio
-            tokens = torch.where(told, batch.tokens[:, t : t + 1], said)
+            tokens = torch.where(told, batch["tokens"][:, t : t + 1], said)
         feature, state = model.advance(tokens, state)
         features.append(feature)
     return torch.cat(features, dim=1)

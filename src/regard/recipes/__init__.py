@@ -4,14 +4,17 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
+from regard.config import Kinds
 from regard.errors import UserError, nearest
+from regard.metrics import METRICS
 from regard.models import MODELS, SIZES, ModelConfig
 from regard.recipes.made import dates, sounds
 from regard.recipes.plan import Plan
 from regard.recipes.plays import shakespeare, shakespeare_cpu
-from regard.recipes.recipe import DATA, MEASURES, OBJECTIVES, Recipe
+from regard.recipes.recipe import DATA, OBJECTIVES, Recipe, find_task
 from regard.recipes.texts import labels, masked, text
 from regard.recipes.translation import greek, multi30k, multi30k_de_en, translate, wmt14, wmt14_big
+from regard.tasks import TASKS
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "dates": dates,
@@ -32,28 +35,49 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
 
 
-def opened(config: ModelConfig) -> ModelConfig:
-    """The settings of a model that exists as those of one to train: its vocabularies are those of the data."""
+def without_vocabularies(config: ModelConfig) -> ModelConfig:
+    """The settings of an existing model for a new one: its vocabularies follow from the data."""
     sizes: dict[str, Any] = {field.name: 0 for field in fields(config) if field.name in VOCABULARIES}
     return replace(config, **sizes)
 
 
-# Every dataclass that may stand in a recipe.json or after a setting's equals sign; and there, the published sizes.
-KINDS: dict[str, Any] = {
-    **DATA,
-    **MODELS,
-    **OBJECTIVES,
-    "plan": Plan,
-    "recipe": Recipe,
-    **{name: opened(config) for name, config in SIZES.items()},
+# Every name that a setting, a recipe.json or the command line may use, one table for each kind of part.
+KINDS: Kinds = {
+    "recipe": RECIPES,
+    "data": DATA,
+    "model": {**MODELS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
+    "objective": OBJECTIVES,
+    "task": TASKS,
+    "metric": METRICS,
+    "node": {"plan": Plan, "recipe": Recipe},
 }
 
 
-def find_recipe(name: str) -> Recipe:
+def with_kinds(more: Kinds | None) -> Kinds:
+    """Our tables with the entries of a user's own, which win where a name is in both."""
+    if not more:
+        return KINDS
+    for name in more:
+        if name not in KINDS:
+            raise UserError(f'kinds: there is no table "{name}".{nearest(name, KINDS)}')
+    return {name: {**table, **more.get(name, {})} for name, table in KINDS.items()}
+
+
+def find_recipe(name: str, kinds: Kinds = KINDS) -> Recipe:
     """The recipe of this name."""
-    if name not in RECIPES:
-        raise UserError(f'"{name}" is no recipe.{nearest(name, RECIPES)}')
-    return RECIPES[name]()
+    if name not in kinds["recipe"]:
+        raise UserError(f'"{name}" is no recipe.{nearest(name, kinds["recipe"])}')
+    recipe: Recipe = kinds["recipe"][name]()
+    return recipe
 
 
-__all__ = ["KINDS", "MEASURES", "RECIPES", "Plan", "Recipe", "find_recipe", "opened"]
+__all__ = [
+    "KINDS",
+    "RECIPES",
+    "Plan",
+    "Recipe",
+    "find_recipe",
+    "find_task",
+    "with_kinds",
+    "without_vocabularies",
+]

@@ -1,30 +1,19 @@
-"""A recipe decides: which data, which model, what is minimised, and how it is trained."""
+"""A recipe: which data, which model, what is minimised, and how it is trained."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+from regard.config import Kinds, Table
 from regard.data.dates import Dates
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
 from regard.errors import UserError, nearest
-from regard.models import MODELS, ModelConfig, Seq2SeqConfig
+from regard.models import Seq2SeqConfig
 from regard.objectives import Labelling, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes.plan import Plan
-
-# Every measure, and whether less of it is better.
-MEASURES = {
-    "loss": True,
-    "perplexity": True,
-    "exact": False,
-    "accuracy": False,
-    "bleu": False,
-    "chrf": False,
-    "word_error": True,
-    "phoneme_error": True,
-    "alignment": False,
-    "aer": True,
-}
+from regard.tasks import Task
 
 # The names by which settings and recipe.json know each kind of part.
 DATA: dict[str, type] = {
@@ -44,24 +33,7 @@ OBJECTIVES: dict[str, type] = {
     "professor": ProfessorForcing,
     "masked": MaskedTokens,
     "label": Labelling,
-    "next": TeacherForcing,  # what older runs call it
 }
-
-# What may stand together. Data that serves several tasks has the first one, unless the model is for another.
-FITTING: dict[str, tuple[str, ...]] = {
-    "translate": (
-        *("dates", "sounds", "pairs", "multi30k", "wmt14", "greek"),
-        *("seq2seq", "transformer"),
-        *("teacher", "professor"),
-    ),
-    "language": ("lines", "book", "shakespeare", "lstmn", "gpt", "teacher", "professor"),
-    "fill": ("lines", "bert", "masked"),
-    "classify": ("labelled", "structured", "label"),
-}
-
-
-Data = Dates | Sounds | Pairs | Multi30k | Wmt14 | GreekEnglish | Lines | Book | Shakespeare | Labelled
-AnyObjective = TeacherForcing | ProfessorForcing | MaskedTokens | Labelling
 
 
 @dataclass(frozen=True)
@@ -70,45 +42,51 @@ class Recipe:
 
     name: str = ""  # what to call it
     title: str = ""  # one line about it
-    data: Data = field(default_factory=Dates)
-    model: ModelConfig = field(default_factory=Seq2SeqConfig)
-    objective: AnyObjective = field(default_factory=TeacherForcing)
+    data: Annotated[Any, Table("data")] = field(default_factory=Dates)
+    model: Annotated[Any, Table("model")] = field(default_factory=Seq2SeqConfig)
+    objective: Annotated[Any, Table("objective")] = field(default_factory=TeacherForcing)
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # what to measure beside the loss
 
-    def __post_init__(self) -> None:
-        for name in self.metrics:
-            if name not in MEASURES:
-                raise UserError(f"metrics={','.join(self.metrics)}: no measure {name}.{nearest(name, MEASURES)}")
-        if self.plan.select not in {"loss", *self.metrics}:
-            near = nearest(self.plan.select, {"loss", *self.metrics})
-            raise UserError(f"plan.select={self.plan.select}: the recipe does not measure that.{near}")
-        data = name_of(self.data, DATA)
-        objectives = [name for name in FITTING[self.task] if name in OBJECTIVES]
-        for part, table, fitting in (("model", MODELS, models_for(data)), ("objective", OBJECTIVES, objectives)):
-            if (name := name_of(getattr(self, part), table)) not in fitting:
-                cure = " or ".join(f"{part}={other}" for other in fitting)
-                several = part == "objective" and len(_tasks(data)) > 1  # then the model is what it does not fit
-                beside = f"model={name_of(self.model, MODELS)}" if several else f"data={data}"
-                raise UserError(f"{part}={name}: does not fit {beside}; use {cure}.")
 
-    @property
-    def task(self) -> str:
-        """translate, language, fill or classify: what the data asks for, and of that what the model does."""
-        tasks, model = _tasks(name_of(self.data, DATA)), name_of(self.model, MODELS)
-        return next((task for task in tasks if model in FITTING[task]), tasks[0])
+def find_task(recipe: Recipe, kinds: Kinds) -> Task:
+    """The task of a recipe: the first that its data serves and its model and objective can do.
+
+    Parts of a recipe that do not go together, and metrics that do not exist, are refused by name.
+    """
+    tasks: list[Task] = [kinds["task"][name] for name in recipe.data.tasks]
+    fitting = [task for task in tasks if task.head in recipe.model.predicts]
+    data = f"data={name_of(recipe.data, kinds['data'])}"
+    if not fitting:
+        _refuse("model", recipe.model, data, models_for(tasks, kinds), kinds)
+    task = next((task for task in fitting if task.head in recipe.objective.heads), None)
+    if task is None:
+        heads = {task.head for task in fitting}
+        objectives = [name for name, kind in kinds["objective"].items() if heads & set(kind.heads)]
+        model = f"model={name_of(recipe.model, kinds['model'])}"
+        _refuse("objective", recipe.objective, model if len(tasks) > 1 else data, objectives, kinds)
+    assert task is not None
+    for name in recipe.metrics:
+        if name not in kinds["metric"]:
+            known = nearest(name, kinds["metric"])
+            raise UserError(f"metrics={','.join(recipe.metrics)}: no metric {name}.{known}")
+    if recipe.plan.select not in {"loss", *recipe.metrics}:
+        near = nearest(recipe.plan.select, {"loss", *recipe.metrics})
+        raise UserError(f"plan.select={recipe.plan.select}: the recipe does not measure that.{near}")
+    return task
 
 
-def models_for(data: str, objective: str | None = None) -> list[str]:
-    """The kinds of model that a kind of data is for, with any objective or with one."""
-    tasks = [task for task in _tasks(data) if objective is None or objective in FITTING[task]]
-    return [name for task in tasks for name in FITTING[task] if name in MODELS]
+def models_for(tasks: list[Task], kinds: Kinds) -> list[str]:
+    """The names of the models, published sizes aside, that can do one of the tasks."""
+    heads = {task.head for task in tasks}
+    return [name for name, kind in kinds["model"].items() if isinstance(kind, type) and heads & set(kind.predicts)]
 
 
-def name_of(part: object, table: Mapping[str, type]) -> str:
+def name_of(part: object, table: Mapping[str, Any]) -> str:
     """What settings call a part of a recipe."""
     return next(name for name, kind in table.items() if kind is type(part))
 
 
-def _tasks(data: str) -> list[str]:
-    return [task for task, fitting in FITTING.items() if data in fitting]
+def _refuse(role: str, part: object, beside: str, fitting: list[str], kinds: Kinds) -> None:
+    cure = " or ".join(f"{role}={other}" for other in fitting)
+    raise UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; use {cure}.")

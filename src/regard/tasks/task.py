@@ -1,26 +1,35 @@
-"""What a task is, and the literal table of all tasks."""
+"""What a task is."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from regard.data.batches import Batch, Columns, Row, one_row
+from regard.data.fields import Field
+from regard.data.flat import Lengths
+
+Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
+Collate = Callable[[list[Row], Mapping[str, int], np.random.Generator], Batch]
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a model is trained to do. No other code compares the name of a task: it asks for what it needs to know."""
+    """What a model is trained to do, as data. No other code compares the name of a task.
+
+    `rows` gives the rows of an example (mostly one), `widths` the length of each axis of a batch from the lengths of
+    the fields, and `collate` a batch from rows that are padded to these widths.
+    """
 
     name: str
     verb: str  # the command that uses a trained model
-    head: str  # what the model must predict; a model's config lists in `predicts` what it can
-
-
-TASKS: dict[str, Task] = {
-    "translate": Task(name="translate", verb="translate", head="target"),
-    "language": Task(name="language", verb="generate", head="next"),
-    "masked": Task(name="masked", verb="fill", head="masked"),
-    "classify": Task(name="classify", verb="classify", head="class"),
-}
-
-
-def task_of(config: Any) -> Task:
-    """The first task that a model of this config can do."""
-    return next(task for task in TASKS.values() if task.head in config.predicts)
+    fields: Mapping[str, type[Field]]  # the columns that it needs, and what each becomes
+    widths: Widths
+    collate: Collate
+    head: str  # what the model must predict; the configs of models list in `predicts` what they can
+    objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
+    metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe says otherwise
+    rows: Callable[[Columns, int], list[Row]] = one_row

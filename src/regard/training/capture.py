@@ -4,9 +4,8 @@ A step of an RNN is bound by the CPU that launches its kernels. Batches come in 
 each shape are captured once and replayed from then on; only the contents of the buffers change.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from regard.data.batches import Batch
 # Forward and backward of one batch: (batch, step, the factor of each term) → the sums of the terms.
 Work = Callable[[Batch, int, Tensor], Tensor]
 
-Kind = tuple[torch.Size | None, ...]
+Kind = tuple[object, ...]
 
 WARMUPS = 3  # runs before the capture, in which kernels are chosen and buffers made
 
@@ -42,8 +41,8 @@ class Graphs:
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         kept = [weight.grad.clone() for weight in self._weights if weight.grad is not None]
-        inputs: dict[str, Any] = {name: part.clone() for name, part in _tensors(batch).items() if part is not None}
-        fixed, fixed_factors = replace(batch, **inputs), factors.clone()
+        inputs = {name: tensor.clone() for name, tensor in _tensors(batch).items()}
+        fixed, fixed_factors = _with_tensors(batch, inputs), factors.clone()
 
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -59,8 +58,8 @@ class Graphs:
             weight.grad.copy_(grad)  # what the warm-up added is taken back
 
         def replay(batch: Batch, step: int, factors: Tensor) -> Tensor:
-            for name, tensor in inputs.items():
-                tensor.copy_(getattr(batch, name), non_blocking=True)
+            for name, tensor in _tensors(batch).items():
+                inputs[name].copy_(tensor, non_blocking=True)
             fixed_factors.copy_(factors)
             graph.replay()
             return sums.clone()  # another graph may use its place
@@ -69,12 +68,20 @@ class Graphs:
 
 
 def kind_of(batch: Batch) -> Kind:
-    """What the kernels of a batch depend on: its shapes, and where nothing is padding, since no mask is read there."""
-    seen = {"visible": batch.visible, "source_visible": batch.source_visible}
-    return tuple(None if tensor is None else tensor.shape for tensor in (_tensors(batch) | seen).values())
+    """What the kernels of a batch depend on: the shapes of all its tensors, and which inputs have no padding.
+
+    An input without padding is read without a mask, by other kernels.
+    """
+    unpadded = tuple(name for name in sorted(batch.real) if batch.visible(name) is None)
+    return tuple((name, tensor.shape, tensor.dtype) for name, tensor in sorted(_tensors(batch).items())), unpadded
 
 
-def _tensors(batch: Batch) -> dict[str, Tensor | None]:
-    """The parts of a batch that are on the device."""
-    parts = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return {name: part for name, part in parts.items() if part is None or isinstance(part, Tensor)}
+def _tensors(batch: Batch) -> dict[str, Tensor]:
+    """Every tensor of a batch: a graph that missed one would read the values that it was captured with."""
+    return {f"{kind}.{name}": tensor for kind in ("fields", "real") for name, tensor in getattr(batch, kind).items()}
+
+
+def _with_tensors(batch: Batch, tensors: Mapping[str, Tensor]) -> Batch:
+    """The batch with other tensors in the places of its own."""
+    fields = {name: tensors[f"fields.{name}"] for name in batch.fields}
+    return replace(batch, fields=fields, real={name: tensors[f"real.{name}"] for name in batch.real})

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from regard.config import Kinds
 from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
-from regard.recipes.recipe import Recipe
+from regard.recipes import KINDS, Recipe
 from regard.training.loop import train
 from regard.training.memory import within_memory
 from regard.training.optim import build_optimizer, optimizer_state
@@ -25,7 +26,7 @@ class Estimate:
     """The size, memory and time of a run."""
 
     parameters: int
-    shapes: list[tuple[int, int, int]]  # of batches: (rows, source tokens, target tokens)
+    shapes: list[tuple[int, ...]]  # of batches: (rows, width of each axis)
     epoch: int  # batches per epoch
     examples: int
     dropped: int  # examples too long for the model or the batch
@@ -49,9 +50,9 @@ class Chosen:
         return self.batches.batch(self.numbers[step % len(self.numbers)])
 
 
-def estimate(recipe: Recipe, init: WarmStart | None = None) -> Estimate:
+def estimate(recipe: Recipe, init: WarmStart | None = None, kinds: Kinds = KINDS) -> Estimate:
     """Prepare everything, make a few updates, keep nothing; `init` is what the run would start from."""
-    prepared = prepare(recipe, given=init)
+    prepared = prepare(recipe, given=init, kinds=kinds)
     with within_memory(recipe.plan, prepared.device):
         return _measured(prepared)
 
@@ -116,7 +117,7 @@ def _longest(batches: Batches | Windows) -> int:
 
     def size(number: int) -> int:
         batch = batches.batch(number)
-        return batch.tokens.numel() + (0 if batch.source is None else batch.source.numel())
+        return sum(real.numel() for real in batch.real.values())
 
     return max(range(len(batches) if len(batches.shapes) > 1 else 1), key=size)
 

@@ -1,40 +1,29 @@
-"""How good a model is: its loss, what it says against what it should say, where it looks against where it should."""
+"""How good a model is: the metrics of the one table (`regard.metrics`), on examples."""
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
 
+import numpy as np
 import torch
 
-from regard.alignment import aer, chance, inside, links_from, merge
-from regard.data.batches import Batch, Pair, collate, encode_examples
-from regard.data.example import Example, Unit
-from regard.data.streams import Running, encode_again, in_order, joined, window_of
-from regard.device import seed_noise
+from regard.alignment import merge
+from regard.data.batches import Batch, Corruption, Row, collate
+from regard.data.example import Pair, Unit
+from regard.data.streams import RunningText, encode_again, in_order, joined, window_of
 from regard.errors import UserError
-from regard.metrics import References, bleu, chrf, exact_match, perplexity, phoneme_error, word_error
-from regard.objectives import Labelling, MaskedTokens, Objective, TeacherForcing
-from regard.training.prepare import one_label
-from regard.verbs.forced import BATCH_TOKENS, Floats, forced, frame_of, grouped
-from regard.verbs.loaded import Loaded
+from regard.metrics import Bleu, Metric
+from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
+from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.search import translate
 
-# What a model of each task is judged by, whatever it was trained on: the plain likelihood of the targets.
-PLAIN: dict[str, Objective] = {
-    "translate": TeacherForcing(),
-    "language": TeacherForcing(),
-    "fill": MaskedTokens(),
-    "classify": Labelling(penalty=0.0),
-}
-TEXTS = {"exact": exact_match, "word_error": word_error, "phoneme_error": phoneme_error}
-CORPUS = {"bleu": bleu, "chrf": chrf}
-LIKELIHOODS = {"loss", "perplexity", "accuracy"}
-LOOKS = {"alignment", "aer"}
+WITH = {"alignment": ("chance",)}  # metrics that are reported together with others
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Measures by name; a note says how one was computed, so that others can compare."""
+    """Metrics by name; a note says how one was computed, so that others can compare."""
 
     values: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
@@ -45,116 +34,117 @@ class Scores:
 
 def evaluate(
     model: Loaded,
-    examples: Sequence[Example],
+    examples: Sequence[Any],
     metrics: Collection[str],
     beam: int = 1,
     penalty: float = 1.0,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Scores:
-    """The measures that were asked for, of those that the model and the examples allow.
+    """The metrics that were asked for, of those that the model and the examples allow.
 
-    `alignment` comes with `chance`; neither it nor `aer` exists where the model has no attention, or the examples no
-    links that its tokens could be held against.
+    `alignment` comes with `chance`; neither of them nor `aer` exists where the model has no attention to a source, or
+    the examples have no links between units that its tokens make up.
     """
     if not examples:
-        raise UserError("there are no examples to judge the model by; give at least one.")
-    wanted, scores = set(metrics), Scores()
-    if wanted & LIKELIHOODS:
-        found = _likelihood(model, examples, batch_tokens)
-        scores |= Scores({name: value for name, value in found.items() if name in wanted})
-    if wanted & (TEXTS.keys() | CORPUS.keys()):
-        sources = [example.source for example in examples]
-        said = translate(model, sources, beam, penalty=penalty, align=False, batch_tokens=batch_tokens)
-        accepted = [(example.target, *example.others) for example in examples]
-        scores |= _compared([each.text for each in said], accepted, wanted)
-    if wanted & LOOKS:
-        found = _looks(model, [example for example in examples if _comparable(model, example)], batch_tokens)
-        scores |= Scores({name: value for name, value in found.items() if name in {*wanted, "chance"}})
+        raise UserError("there are no examples to evaluate the model on; give at least one.")
+    names = [each for name in model.metrics if name in metrics for each in (name, *WITH.get(name, ()))]
+    wanted = {name: model.metrics[name] for name in names}
+    scores = Scores()
+    if sums := _needing("sums", wanted):
+        scores |= _computed(sums, *_sums(model, examples, batch_tokens))
+    if answers := _needing("answers", wanted):
+        texts = translate(
+            model,
+            [example.source for example in examples],
+            beam,
+            penalty=penalty,
+            align=False,
+            batch_tokens=batch_tokens,
+        )
+        references = [(example.target, *example.others) for example in examples]
+        scores |= _computed(answers, [each.text for each in texts], references)
+    if weights := _needing("weights", wanted):
+        linked = [example for example in examples if _comparable(model, example)]
+        tables = _attention(model, linked, batch_tokens) if linked else None
+        if tables is not None:
+            scores |= _computed(weights, tables, [example.links for example in linked])
     return scores
 
 
+def _needing(what: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    return {name: metric for name, metric in metrics.items() if metric.needs == what}
+
+
+def _computed(metrics: Mapping[str, Metric], *given: Any) -> Scores:
+    found = {name: metric.compute(*given) for name, metric in metrics.items()}
+    values = {name: one.score if isinstance(one, Bleu) else one for name, one in found.items() if one is not None}
+    return Scores(values, {name: one.signature for name, one in found.items() if isinstance(one, Bleu)})
+
+
 @torch.no_grad()
-def _likelihood(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dict[str, float]:
-    """Mean loss per target, its exponential, and for classes how often the likeliest is right."""
-    task = model.module.task
-    objective = PLAIN[task]
-    total, right, count = 0.0, 0, 0
-    for number, batch in enumerate(_batches(model, examples, batch_tokens)):
-        count += objective.count(batch)["nll"]  # before it moves: nobody waits for the device
-        batch = batch.to(model.device)
-        with model.autocast(), _same_noise(model.device, number):
-            total += float(objective(model.module, batch, 0)["nll"])
-            if task == "classify":
-                right += int((model.module(batch).argmax(dim=-1) == batch.targets).sum())
-    if not count:
-        raise UserError("the examples to judge the model by say nothing: a text needs two tokens; give a longer one.")
-    found = {"loss": total / count, "perplexity": perplexity(-total, count)}
-    return found | ({"accuracy": right / count} if task == "classify" else {})
+def _sums(model: Loaded, examples: Sequence[Any], batch_tokens: int) -> tuple[dict[str, float], dict[str, int]]:
+    """What the task's plain objective adds up over all examples, and how many there are of each of its terms.
+
+    What a corruption masks is the same at every evaluation.
+    """
+    objective = model.task.objective()
+    sums, counts = dict[str, float](), dict[str, int]()
+    for batch in _batches(model, examples, batch_tokens, objective.corruption(model.fields)):
+        for name, number in objective.count(batch).items():  # before the batch moves: no device has to be waited for
+            counts[name] = counts.get(name, 0) + number
+        with model.autocast():
+            found = objective(model.module, batch.to(model.device), 0)
+        for name, value in found.items():
+            sums[name] = sums.get(name, 0.0) + float(value)
+    if not counts or not any(counts.values()):
+        raise UserError("the examples have nothing to predict: a text needs two tokens; give longer ones.")
+    return sums, counts
 
 
-def _batches(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> Iterator[Batch]:
-    """Every target once: of running text in windows side by side, else with the examples of one length together."""
-    if data := _running(model):
-        text = encode_again(model.target_tokenizer, joined(examples))
-        yield from in_order(text, window_of(data, model.longest), batch_tokens)
+def _batches(
+    model: Loaded, examples: Sequence[Any], batch_tokens: int, corruption: Corruption | None
+) -> Iterator[Batch]:
+    """Every target once: windows of a running text one after the other, else examples of one length together."""
+    if (field := running_text(model)) is not None:
+        assert model.recipe is not None
+        text = encode_again(field.tokenizer, joined(examples))
+        yield from in_order(text, window_of(model.recipe.data, model.longest), batch_tokens)
         return
-    pairs = encoded(model, examples)
-    for rows in grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens):
-        yield collate([pairs[row] for row in rows], frame_of(model))
+    rows = encoded(model, examples)
+    lengths = [max(map(len, row.values())) for row in rows]
+    for number, group in zip(count(), grouped(lengths, batch_tokens)):
+        some = [rows[place] for place in group]
+        random = np.random.default_rng((0, number))
+        yield collate(some if corruption is None else corruption(some, random), model.task)
 
 
-def _running(model: Loaded) -> Running | None:
-    """The data of a model that was trained on running text."""
-    data = model.recipe.data if model.recipe else None
-    return data if isinstance(data, Running) else None
+def running_text(model: Loaded) -> RunningText | None:
+    """The text field of a model that was trained on running text."""
+    text = model.fields.get("text")
+    return text if isinstance(text, RunningText) else None
 
 
-@contextmanager
-def _same_noise(device: torch.device, number: int) -> Iterator[None]:
-    """What an objective draws, such as the tokens it hides, is the same at every evaluation, and disturbs no one."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        seed_noise(0, 0, number)
-        yield
-
-
-def _compared(said: list[str], accepted: References, wanted: Collection[str]) -> Scores:
-    """Measures of what was said against what may be said."""
-    values = {name: measure(said, accepted) for name, measure in TEXTS.items() if name in wanted}
-    scores = {name: measure(said, accepted) for name, measure in CORPUS.items() if name in wanted}
-    values |= {name: score.score for name, score in scores.items()}
-    return Scores(values, {name: score.signature for name, score in scores.items()})
-
-
-def _looks(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dict[str, float]:
-    """Where the model looks to say the true targets, against where they come from."""
-    pairs = encoded(model, examples)
+def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int) -> list[Floats] | None:
+    """The attention weights between the linked units of each example; None for a model without attention."""
+    pairs = id_pairs(model, examples)
     tables = [look.weights for look in forced(model, pairs, batch_tokens)]
-    if any(table is None for table in tables) or not tables:
-        return {}
-    right = looking = 0
-    lucky, golds, proposed = 0.0, [], []
-    for example, pair, table in zip(examples, pairs, tables):
-        assert table is not None
-        assert example.links is not None
-        weights = _units(model, example.unit, pair, table[:-1])  # without the look at the end
-        hits, targets = inside(weights, example.links)
-        right, looking = right + hits, looking + targets
-        lucky += targets * chance(example.links, weights.shape[1])
-        golds.append(example.links)
-        proposed.append(links_from(weights))
-    measured = {"aer": aer(golds, golds, proposed).aer}
-    return measured | ({"alignment": right / looking, "chance": lucky / looking} if looking else {})
+    if any(table is None for table in tables):
+        return None
+    return [
+        _units(model, example.unit, pair, table[:-1])  # without the row of eos
+        for example, pair, table in zip(examples, pairs, tables)
+        if table is not None
+    ]
 
 
-def _comparable(model: Loaded, example: Example) -> bool:
-    """Whether an example has links, and between what tokens make up: words always, characters only if tokens are."""
-    if example.links is None or model.source_tokenizer is None:
+def _comparable(model: Loaded, example: Any) -> bool:
+    """Whether an example has links between units that tokens make up: words always, characters if tokens are."""
+    if getattr(example, "links", None) is None or model.source_tokenizer is None:
         return False
-    kinds = {model.source_tokenizer.kind, model.target_tokenizer.kind}
-    return example.unit == "word" or kinds == {"char"}
+    return example.unit == "word" or {model.source_tokenizer.kind, model.target_tokenizer.kind} == {"char"}
 
 
-def _units(model: Loaded, unit: Unit, pair: Pair, weights: Floats) -> Floats:
+def _units(model: Loaded, unit: Unit, pair: IdPair, weights: Floats) -> Floats:
     """Weights (Tq, Tk) between the units that are linked: characters, which are the tokens, or words."""
     if unit == "char":
         return weights
@@ -162,23 +152,29 @@ def _units(model: Loaded, unit: Unit, pair: Pair, weights: Floats) -> Floats:
     return merge(weights, model.target_tokenizer.words(pair[1]), model.source_tokenizer.words(pair[0]))
 
 
-def truncated(model: Loaded, examples: Sequence[Example]) -> int:
-    """How many of the examples are longer than the model can read, so that they are judged by their beginnings."""
-    if _running(model):
+def truncated(model: Loaded, examples: Sequence[Any]) -> int:
+    """How many of the examples are longer than the model can read, so that only their beginnings are evaluated."""
+    if running_text(model) is not None or model.longest is None:
         return 0
-    return sum(pair != cut for pair, cut in zip(_whole(model, examples), encoded(model, examples)))
+    whole, cut = model.encode(examples), encoded(model, examples)
+    return sum(any(len(a[name]) != len(b[name]) for name in a) for a, b in zip(whole, cut))
 
 
-def encoded(model: Loaded, examples: Sequence[Example]) -> list[Pair]:
-    """The ids of both sides, no longer than the model can read with their special tokens."""
-    pairs, frame, most = _whole(model, examples), frame_of(model), model.longest
-    if most is None:
-        return pairs
-    before, after = map(len, frame.sides(([], [])))
-    return [(source[: most - before], target[: most - after + frame.shift]) for source, target in pairs]
+def encoded(model: Loaded, examples: Sequence[Any]) -> list[Row]:
+    """The rows of examples, none longer than the model can read: the end of a long text is cut off."""
+    return model.encode(examples, longest=model.longest)
 
 
-def _whole(model: Loaded, examples: Sequence[Example]) -> list[Pair]:
-    """The ids of both sides, however many."""
-    labelled = [one_label(example) for example in examples] if model.module.task == "classify" else examples
-    return encode_examples(labelled, model.source_tokenizer, model.target_tokenizer)
+def id_pairs(model: Loaded, examples: Sequence[Pair]) -> list[IdPair]:
+    """The ids of sources and targets without special tokens, no longer than the model can read with them."""
+    source, target = model.source_tokenizer, model.target_tokenizer
+    assert source is not None
+    pairs = zip(
+        source.encode_batch([example.source for example in examples]),
+        target.encode_batch([example.target for example in examples]),
+    )
+    if model.longest is None:
+        return list(pairs)
+    read = model.longest - len(source.special_tokens.wrap_input([]))
+    say = model.longest - len(target.special_tokens.wrap_target([])) + 1
+    return [(a[:read], b[:say]) for a, b in pairs]

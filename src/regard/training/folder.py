@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.checkpoint import read_pointer, truncate_after, write_json
-from regard.config import to_json
+from regard.config import Kinds, to_json
 from regard.errors import UserError
-from regard.recipes import KINDS, Recipe
-from regard.stored import stored_recipe
+from regard.recipes import Recipe
+from regard.stored import recipe_json, stored_recipe
 from regard.training.schedule import ENDLESS
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do about a run that is already there
@@ -43,9 +43,9 @@ def check_folder(out: Path, existing: Existing) -> None:
         raise UserError(f"{out}: the run has no saved step to go on from; start it again with --overwrite.")
 
 
-def check_same(out: Path, recipe: Recipe) -> None:
+def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     """Refuse to go on with a run under settings that it was not started with."""
-    was, now = (_flat(to_json(each, KINDS)) for each in (stored_recipe(out), recipe))
+    was, now = (_flat(to_json(each, kinds)) for each in (stored_recipe(out, kinds), recipe))
     falls = recipe.plan.schedule not in ENDLESS  # over the steps, so that with more of them each has another rate
     free = (*FREE, *([] if falls else ["plan.steps"]))
     for name in was | now:
@@ -86,9 +86,9 @@ def make_folder(out: Path) -> None:
         raise UserError(f"{out}: cannot be made: {error.strerror}; choose another --out.") from error
 
 
-def open_run(out: Path, recipe: Recipe, step: int) -> None:
+def open_run(out: Path, recipe: Recipe, step: int, kinds: Kinds) -> None:
     """Make the directory a run that goes on from a step, which is already saved."""
-    write_json(out / "recipe.json", to_json(recipe, KINDS))
+    write_json(out / "recipe.json", recipe_json(recipe, kinds))
     truncate_after(out / "metrics.jsonl", step)
 
 

@@ -130,7 +130,7 @@ def _counts(objective: Objective, micro: list[Batch]) -> list[int]:
     """How many there are of each term in this rank's part of a step; then, how many targets."""
     counts = [objective.count(batch) for batch in micro]
     terms = [sum(count[term] for count in counts) for term in objective.weights]
-    return [*terms, sum(batch.target_count for batch in micro)]
+    return [*terms, sum(batch.counts["targets"] for batch in micro)]
 
 
 def _gradients(loss_module: LossModule) -> list[Tensor]:

@@ -1,181 +1,124 @@
-"""From a recipe to everything that training needs: corpus, tokenizers, batches, the model with its sizes."""
+"""From a recipe to everything that training needs: corpus, fields, batches, the model with its sizes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import chain
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regard.data.batches import Batches, Frame, extra, frame_for
-from regard.data.example import Corpus, Example
-from regard.data.large import Encoded, digest
+from regard.config import Kinds
+from regard.data.batches import Batches
+from regard.data.example import Corpus
+from regard.data.fields import Field, TextField, encode, fit_fields
 from regard.data.shapes import LENGTHS
 from regard.data.spelling import SPACE
-from regard.data.streams import Running, Windows, encode_text, joined, unmarked, window_of
-from regard.data.tokenizers import Tokenizer, train_tokenizer
+from regard.data.streams import RunningText, Windows, encode_text, joined, window_of
+from regard.data.tokenizers import Tokenizer
 from regard.device import choose_device
 from regard.errors import UserError
 from regard.layers.embedding import init_embedding
-from regard.models import BertConfig, ModelConfig, Seq2Seq
-from regard.objectives import LossModule, ProfessorForcing
-from regard.recipes import Recipe
-from regard.stored import read_tokenizers
+from regard.models import ModelConfig
+from regard.objectives import LossModule
+from regard.recipes import KINDS, Recipe, find_task
+from regard.stored import read_fields
+from regard.tasks import Task
 from regard.training.warm_start import WarmStart
-
-UNBOUNDED = 100_000  # tokens of a corpus that sets no limit: every character or phoneme there is
-MASK = "[MASK]"  # how a token that is to be filled in is written
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """What a recipe comes to on this machine."""
 
-    recipe: Recipe  # as it was given, but for what a model that exists already and the tokenizers decide
-    config: ModelConfig  # the model's, with the sizes of the tokenizers
-    source_tokenizer: Tokenizer | None  # None for a model of one text
-    target_tokenizer: Tokenizer  # of a classifier: its labels
+    recipe: Recipe  # as it was given, but for the model's settings that a warm start brings
+    task: Task
+    config: ModelConfig  # the model's, with the sizes of the fields
+    fields: Mapping[str, Field]
     corpus: Corpus
     batches: Batches | Windows  # of the training examples
     device: torch.device
-    digest: str  # of the training examples, to know them again
+    kinds: Kinds
 
     def build(self) -> LossModule:
-        """The model and its objective, on the device, with the first weights that the seed says."""
+        """The model and its objective, on the device, with the initial weights that follow from the seed."""
         if self.recipe.plan.threads:
             torch.set_num_threads(self.recipe.plan.threads)
         torch.manual_seed(self.recipe.plan.seed)
-        return LossModule(self.config.build(), self.recipe.objective).to(self.device)
+        return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
 
     def init_embeddings(self, loss_module: LossModule) -> None:
-        """Give the source embedding the word vectors that `model.embedding` names, if it names any."""
-        if isinstance(loss_module.model, Seq2Seq) and (path := loss_module.model.config.embedding):
-            assert self.source_tokenizer is not None
-            init_embedding(loss_module.model.source_embedding, path, _words(self.source_tokenizer))
+        """Give the input embedding the word vectors that `model.embedding` names, if the model takes any."""
+        path = self.config.word_vectors
+        if path:
+            text = next(each for each in self.fields.values() if isinstance(each, TextField))
+            init_embedding(loss_module.model.get_submodule(self.config.input_embedding), path, _words(text.tokenizer))
 
 
-def prepare(recipe: Recipe, folder: Path | None = None, given: WarmStart | None = None) -> Prepared:
-    """Load the corpus; learn the tokenizers, read those of a saved step, or take those of a model that is given."""
+def prepare(
+    recipe: Recipe, folder: Path | None = None, given: WarmStart | None = None, kinds: Kinds = KINDS
+) -> Prepared:
+    """Load the corpus; fit the fields, read those of a saved step, or take the tokenizers of a warm start."""
     device = choose_device(recipe.plan.device)
     if given:
-        recipe = replace(recipe, model=given.config)  # which refuses a model that the data is not for
-    corpus = _normal(recipe.data.load(), recipe.task)
+        recipe = replace(recipe, model=given.config)
+    task = find_task(recipe, kinds)
+    corpus: Corpus = recipe.data.load()
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
     if given:
-        source, target = given.source_tokenizer, given.target_tokenizer
-        config = _with_mask(given.config, target)
-        recipe = replace(recipe, model=config)
+        fields, config = given.fields_for(task), recipe.model
     else:
-        source, target = read_tokenizers(folder) if folder else _tokenizers(recipe, corpus.train)
-        config = _sized(recipe.model, source, target, padded=folder is not None)
-    if isinstance(recipe.data, Running):
-        target = unmarked(target)
-    if isinstance(recipe.objective, ProfessorForcing) and target.special_tokens.eos is not None:
-        recipe = replace(recipe, objective=replace(recipe.objective, end=target.special_tokens.eos))
-    batches, found = _batches(recipe, corpus.train, config, source, target)
-    return Prepared(recipe, config, source, target, corpus, batches, device, found)
+        fields = read_fields(folder, task) if folder else fit_fields(task.fields, corpus.train, recipe.data)
+        config = sized(recipe.model, fields, padded=folder is not None)
+    batches = _batches(recipe, task, corpus, config, fields)
+    return Prepared(recipe, task, config, fields, corpus, batches, device, kinds)
 
 
 def _batches(
-    recipe: Recipe, examples: Sequence[Example], config: ModelConfig, source: Tokenizer | None, target: Tokenizer
-) -> tuple[Batches | Windows, str]:
-    """The batches of the training examples, and what tells these examples from others."""
-    budget, seed = recipe.plan.batch_tokens, recipe.plan.seed
-    if isinstance(recipe.data, Running):
-        text = encode_text(target, joined(examples))
-        return Windows(text, window_of(recipe.data, config.longest), budget, seed), digest(text)
-    pairs, frame = Encoded(examples, source, target), frame_for(recipe.task, source, target)
-    return Batches(pairs, budget, seed, limit=_limit(config, recipe.task, frame), frame=frame), pairs.digest
+    recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fields: Mapping[str, Field]
+) -> Batches | Windows:
+    """The batches of the training examples."""
+    plan, text = recipe.plan, fields.get("text")
+    if isinstance(text, RunningText):
+        ids = encode_text(text.tokenizer, joined(corpus.train))
+        return Windows(ids, window_of(recipe.data, config.longest), plan.batch_tokens, plan.seed)
+    columns = encode(fields, corpus.train)
+    corruption = recipe.objective.corruption(fields)
+    return Batches(columns, task, plan.batch_tokens, plan.seed, limit=_limit(config), corruption=corruption)
 
 
-def _tokenizers(recipe: Recipe, examples: Sequence[Example]) -> tuple[Tokenizer | None, Tokenizer]:
-    """What the corpus is cut into. One of pairs says so for each side, one of texts for the text."""
-    data = recipe.data
-    most: int = getattr(data, "vocab", UNBOUNDED)
-    both: str = getattr(data, "tokens", "")
-    source_kind, target_kind = getattr(data, "source_tokens", both), getattr(data, "target_tokens", both)
-    sources, targets = (example.source for example in examples), (example.target for example in examples)
-    match recipe.task:
-        case "language":
-            return None, train_tokenizer(target_kind, targets, most)
-        case "fill":
-            return None, train_tokenizer(target_kind, targets, most, mask=MASK)
-        case "classify":
-            return train_tokenizer(source_kind, sources, most), train_tokenizer("word", targets, UNBOUNDED)
-    if not getattr(data, "joint", False):
-        return train_tokenizer(source_kind, sources, most), train_tokenizer(target_kind, targets, most)
-    if source_kind != target_kind:
-        raise UserError(
-            f"data.joint=true: sources are cut into {source_kind} and targets into {target_kind}; "
-            "give data.source_tokens and data.target_tokens the same value."
-        )
-    one = train_tokenizer(target_kind, chain(sources, targets), most)
-    return one, one
+def sized(config: Any, fields: Mapping[str, Field], padded: bool = False) -> Any:
+    """The model's settings with every size that was left at 0 taken from the field that it follows from.
+
+    A vocabulary that came with weights may be `padded`: larger than the tokenizer's.
+    """
+    sizes: dict[str, Any] = {}
+    for name, column in config.sizes.items():
+        stated, size = getattr(config, name), fields[column].size
+        if stated not in (0, size) and not (padded and stated > size):
+            raise UserError(f"model.{name}={stated}: the data has {size}; leave it at 0.")
+        sizes[name] = max(stated, size)
+    return replace(config, **sizes)
+
+
+def _limit(config: ModelConfig) -> int | None:
+    """The longest row of a batch that the model can read: its longest text, rounded down to a width of batches."""
+    if config.longest is None:
+        return None
+    if config.reads_source and config.longest < LENGTHS[0]:
+        name = config.longest_setting
+        raise UserError(f"model.{name}={config.longest}: batches are padded to {LENGTHS[0]} tokens; give that or more.")
+    return max((length for length in LENGTHS if length <= config.longest), default=config.longest)
 
 
 def _words(tokenizer: Tokenizer) -> list[str]:
     """What each token is called in a file of word vectors.
 
-    Of sub-words, only one that begins a word may be a word of the file, which has no '▁' before it. What goes on with a
-    word is none, however it is spelt; punctuation always stands alone.
+    A sub-word may be a word of the file only if it begins a word; the file has no '▁' before it. A sub-word inside a
+    word is no word, however it is spelt; punctuation always stands alone.
     """
     pieces = tokenizer.pieces(range(tokenizer.size))
     if tokenizer.kind not in ("bpe", "byte-bpe"):
         return pieces
     nothing = " "  # which no file has a vector of
     return [nothing if piece[:1].isalnum() else piece.removeprefix(SPACE) or nothing for piece in pieces]
-
-
-def _sized(config: ModelConfig, source: Tokenizer | None, target: Tokenizer, padded: bool) -> ModelConfig:
-    """The model's settings with everything that was left open taken from its tokenizers.
-
-    A vocabulary that came with weights may be `padded`: larger than the tokenizer's.
-    """
-    sizes: dict[str, Any] = {"target_vocab": target.size, "labels": target.size, "vocab": (source or target).size}
-    sizes |= {"source_vocab": source.size} if source else {}
-    sizes = {field.name: sizes[field.name] for field in fields(config) if field.name in sizes}
-    for name, size in sizes.items():
-        stated = getattr(config, name)
-        if stated not in (0, size) and not (padded and stated > size):
-            raise UserError(f"model.{name}={stated}: the data has {size}; leave it at 0.")
-        sizes[name] = max(stated, size)
-    return _with_mask(replace(config, **sizes), target)
-
-
-def _with_mask(config: ModelConfig, tokenizer: Tokenizer) -> ModelConfig:
-    """The settings of a model that fills gaps, with what hides a token and what is never hidden; others as they are."""
-    if not isinstance(config, BertConfig):
-        return config
-    if "masked" not in config.outputs:
-        told = ",".join(config.outputs) or "none"
-        raise UserError(f"model.outputs={told}: nothing there says which token stands at a place; it must have masked.")
-    special_tokens = tokenizer.special_tokens
-    if special_tokens.mask is None:
-        raise UserError("the tokenizer has no mask to hide tokens with; start from a model whose tokenizer has one.")
-    return replace(config, mask=special_tokens.mask, specials=special_tokens.ids)
-
-
-def _limit(config: ModelConfig, task: str, frame: Frame) -> int | None:
-    """The most tokens of an example: with its special tokens, and rounded up as batches do, the model can read it."""
-    most = config.longest
-    if most is None:
-        return None
-    if task == "translate" and most < LENGTHS[0]:
-        name = "capacity" if hasattr(config, "capacity") else "context"
-        raise UserError(f"model.{name}={most}: batches are padded to {LENGTHS[0]} tokens; give that or more.")
-    rounded = max((length for length in LENGTHS if length <= most), default=most)
-    return rounded - extra(frame)
-
-
-def _normal(corpus: Corpus, task: str) -> Corpus:
-    """The corpus as it stands, or, of texts with classes, each class as one word: its tokenizer cuts at spaces."""
-    if task != "classify":
-        return corpus
-    return Corpus(*(list(map(one_label, part)) for part in (corpus.train, corpus.valid, corpus.test)))
-
-
-def one_label(example: Example) -> Example:
-    """The example with its class written as one word."""
-    return replace(example, target="_".join(example.target.split()))

@@ -15,10 +15,11 @@ from typing import cast
 import torch
 
 from regard.checkpoint import append_line, read_pointer, resolve, set_pointer
+from regard.config import Kinds
 from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
-from regard.recipes import Recipe
+from regard.recipes import Recipe, with_kinds
 from regard.stored import stored_recipe
 from regard.training.evaluate import Scores
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
@@ -50,7 +51,7 @@ class Run:
     `existing` says what to do about a run that is already in `out`; without a recipe, resuming takes the stored one.
     `init`, what `warm_start_from` another run or a public checkpoint is, gives this one its first weights, and the
     model's settings and tokenizers that go with them. Iterating again goes on. Of several `ranks` all iterate, and the
-    first alone judges and writes.
+    first alone evaluates and writes. `kinds` has tables of a user's own (`regard.recipes.KINDS` has ours).
     """
 
     def __init__(
@@ -60,23 +61,25 @@ class Run:
         existing: Existing = "refuse",
         init: WarmStart | None = None,
         ranks: Ranks = ALONE,
+        kinds: Kinds | None = None,
     ) -> None:
+        self.kinds = kinds = with_kinds(kinds)
         check_folder(out, existing)
         before = None
         if existing == "resume":
             if init:
                 raise UserError(f"{out}: a run that is resumed has weights already; leave out from= or --resume.")
-            recipe = recipe or stored_recipe(out)
-            check_same(out, recipe)
+            recipe = recipe or stored_recipe(out, kinds)
+            check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))
         if recipe is None:
             raise UserError(f"{out}: nothing says what to train there; name a recipe.")
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._folder = Path(os.path.abspath(out))  # `out`, wherever one stands later
 
-        self.prepared = prepare(_placed(recipe, ranks), before, init)
+        self.prepared = prepare(_placed(recipe, ranks), before, init, kinds)
         self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the given one's, to be resumed
-        check_evaluation(recipe, self.prepared.corpus)
+        check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
         with within_memory(recipe.plan, self.prepared.device):
             self.loss_module = self.prepared.build()
             self.optimizer = build_optimizer(self.loss_module, recipe.plan)
@@ -91,9 +94,9 @@ class Run:
     def _restored(self, before: Path) -> RunState:
         """Where the run stood at its last saved step, which it goes on from."""
         state = restore(before, self.loss_module, self.optimizer)
-        batches = state.batches or stored_recipe(self.out).plan.accumulate
+        batches = state.batches or stored_recipe(self.out, self.kinds).plan.accumulate
         check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, batches)
-        if state.data != self.prepared.digest:
+        if state.data != self.prepared.batches.digest:
             changed = "the training data is not what the run was started with"
             raise UserError(f"{self.out}: {changed}; restore it to resume.")
         return replace(state, batches=batches)
@@ -104,7 +107,7 @@ class Run:
             self.loss_module.model.load_state_dict(given.weights())
         else:
             self.prepared.init_embeddings(self.loss_module)
-        return RunState(data=self.prepared.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
+        return RunState(data=self.prepared.batches.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
 
     def __iter__(self) -> Iterator[Event]:
         """Train to the end. Interrupted, abandoned or out of memory, it saves the step it has come to."""
@@ -135,7 +138,7 @@ class Run:
             clear(self._folder)
         make_folder(self._folder)
         first: list[Event] = [self._save()] if fresh else []
-        open_run(self._folder, self.recipe, self.state.step)
+        open_run(self._folder, self.recipe, self.state.step, self.kinds)
         best = self.state.best_step
         if best is not None and read_pointer(self._folder, "best") != f"{best:06d}":
             set_pointer(self._folder, "best", best)  # a kill came between saving it and marking it
@@ -219,7 +222,8 @@ class Run:
             scores = self.evaluate()
         with shield.closed():  # a step that counts as judged must have its line
             seconds = self._elapsed
-            it = select_best(self.state, self.recipe.plan.select, scores)
+            select = self.recipe.plan.select
+            it = select_best(self.state, select, self.kinds["metric"][select], scores)
             self.state = it = replace(it, seconds=seconds, evaluating=seconds - training)
             best, clock = it.best_step == it.step, {"seconds": round(seconds, 3), "training": round(training, 3)}
             told = {"step": it.step, "kind": "valid", **scores.values, **clock, "notes": scores.notes}
@@ -240,8 +244,8 @@ class Run:
             step=self.state.step,
             recipe=recipe,
             module=cast(Model, self.loss_module.model),
-            vocabulary=it.target_tokenizer,
-            source_tokenizer=it.source_tokenizer,
+            fields=it.fields,
+            kinds=self.kinds,
             device=it.device,
             precision=choose_precision(recipe.plan.precision, it.device),
             long="truncate",

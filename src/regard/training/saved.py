@@ -10,7 +10,6 @@ from regard.checkpoint import Content, load_tensors, read_json, save_step, save_
 from regard.config import to_json
 from regard.errors import UserError
 from regard.objectives import LossModule
-from regard.recipes import KINDS
 from regard.stored import load_weights
 from regard.training.optim import optimizer_state, restore_optimizer
 from regard.training.prepare import Prepared
@@ -35,14 +34,12 @@ class RunState:
 def save(run: Path, state: RunState, prepared: Prepared, loss_module: LossModule, optimizer: Optimizer) -> Path:
     """Write the step that the run has come to."""
     files: dict[str, Content] = {
-        "model.json": to_json(prepared.config, KINDS),
+        "model.json": to_json(prepared.config, prepared.kinds),
         "weights.safetensors": _writer(loss_module.model.state_dict()),
-        "target.json": prepared.target_tokenizer.save,
+        **{f"fields/{name}.json": each.save for name, each in prepared.fields.items()},
         "training/optimizer.safetensors": _writer(optimizer_state(optimizer, loss_module)),
         "training/state.json": asdict(state),
     }
-    if prepared.source_tokenizer is not None:
-        files["source.json"] = prepared.source_tokenizer.save
     if loss_module.own is not None:
         files["training/objective.safetensors"] = _writer(loss_module.own.state_dict())
     return save_step(run, state.step, files, prepared.recipe.plan.keep)

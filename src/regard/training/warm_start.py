@@ -1,4 +1,4 @@
-"""What a run starts from: the model of another run or of a public checkpoint, which are alike from here on."""
+"""Warm start: a run that starts from the weights of another run or of a public checkpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -8,83 +8,114 @@ from typing import Any, NamedTuple, get_args
 from torch import Tensor
 
 from regard.checkpoint import resolve
-from regard.config import override, written
+from regard.config import Kinds, override, written
 from regard.data.example import Tokens
+from regard.data.fields import Field, TextField, read_tokenizer
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
-from regard.models import MODELS, ModelConfig
-from regard.recipes import KINDS, RECIPES, Recipe
-from regard.recipes.recipe import DATA, OBJECTIVES, Data, models_for, name_of
-from regard.stored import read_tokenizers
+from regard.models import ModelConfig
+from regard.recipes import KINDS, Recipe
+from regard.recipes.recipe import models_for, name_of
+from regard.stored import field_path
+from regard.tasks import Task
 from regard.verbs.loaded import load
 
-GIVEN = "from"  # the name that the settings of the given model have among the kinds of model
+GIVEN = "from"  # the name that the settings of the given model have in the table of models
 
 
 class WarmStart(NamedTuple):
-    """A model that exists already: its settings, its tokenizers, and how to read its weights."""
+    """A model that exists already: its settings, its fields, and how to read its weights."""
 
     config: ModelConfig
-    source_tokenizer: Tokenizer | None
-    target_tokenizer: Tokenizer
-    weights: Callable[[], Mapping[str, Tensor]] = dict  # read again when wanted: nobody holds them while a run goes
-    data: Data | None = None  # that the tokenizers were learnt from, of a run
+    tokenizers: Sequence[Tokenizer]  # of its texts, in the order of its fields, with all their special tokens
+    others: Mapping[str, Field] = {}  # the fields that are no texts
+    weights: Callable[[], Mapping[str, Tensor]] = dict  # reads them when they are needed: a run does not keep them
+    data: Any = None  # what the tokenizers were trained on, for the model of a run
+
+    def fields_for(self, task: Task) -> dict[str, Field]:
+        """The fields of a task, with the tokenizers of the model."""
+        texts = iter(self.tokenizers)
+        return {
+            name: kind(next(texts)) if issubclass(kind, TextField) else self.others[name]
+            for name, kind in task.fields.items()
+        }
 
 
-def warm_start_from(path: str | Path) -> WarmStart:
+def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
     """The model of a run (its best step), of a step of one, or of a public checkpoint."""
-    it = load(path, "cpu")
-    # Running text has taken the special tokens from a run's tokenizer; the file still has them.
-    source, target = read_tokenizers(resolve(Path(path))) if it.recipe else (it.source_tokenizer, it.target_tokenizer)
-    data = it.recipe.data if it.recipe else None
-    return WarmStart(it.module.config, source, target, lambda: load(path, "cpu").module.state_dict(), data)
+    model = load(path, "cpu", kinds=kinds)
+    texts = {name: each for name, each in model.fields.items() if isinstance(each, TextField)}
+    tokenizers = [each.tokenizer for each in texts.values()]
+    if model.recipe is not None:  # the field of a running text has no bos and no eos, but its file still has them
+        tokenizers = [read_tokenizer(field_path(resolve(Path(path)), name)) for name in texts]
+    return WarmStart(
+        config=model.module.config,
+        tokenizers=tokenizers,
+        others={name: each for name, each in model.fields.items() if name not in texts},
+        weights=lambda: load(path, "cpu", kinds=kinds).module.state_dict(),
+        data=model.recipe.data if model.recipe else None,
+    )
 
 
 def warm_started(
-    recipe: Recipe, settings: Sequence[str], given: WarmStart, path: str | Path
+    recipe: Recipe, settings: Sequence[str], given: WarmStart, path: str | Path, kinds: Kinds = KINDS
 ) -> tuple[Recipe, WarmStart]:
     """A recipe for the model that is given, changed by settings.
 
-    The model's own come with its weights, as do those of its tokenizers, and one that says otherwise is refused.
-    Dropout is free: no weight knows it.
+    The settings of the model and of its tokenizers come with its weights; other values are refused. Dropout is free,
+    since no weight depends on it.
     """
-    kind = name_of(given.config, MODELS)
+    kind = name_of(given.config, kinds["model"])
     changes = [setting for setting in settings if setting != f"model={kind}"]
-    said = dict(setting.partition("=")[::2] for setting in changes)
-    _check_fit(kind, recipe, said, path)
-    if "model" in said:
-        raise UserError(f"model={said['model']}: the model in {path} is of the kind {kind}; leave it out.")
-    recipe = override(recipe, [f"model={GIVEN}", *changes], {**KINDS, GIVEN: given.config})
+    stated = dict(setting.partition("=")[::2] for setting in changes)
+    _check_fit(kind, recipe, stated, path, kinds)
+    if "model" in stated:
+        raise UserError(f"model={stated['model']}: the model in {path} is of the kind {kind}; leave it out.")
+    models = {**kinds["model"], GIVEN: given.config}
+    recipe = override(recipe, [f"model={GIVEN}", *changes], {**kinds, "model": models})
     for name in (field.name for field in fields(given.config) if "dropout" not in field.name):
         was, now = (written(getattr(config, name)) for config in (given.config, recipe.model))
         if was != now:
             raise UserError(f"model.{name}={now}: the model in {path} has {was}; leave it out.")
-    return replace(recipe, data=_cut(recipe.data, said, given, path)), given._replace(config=recipe.model)
+    return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given._replace(config=recipe.model)
 
 
-def _check_fit(kind: str, recipe: Recipe, said: Mapping[str, str], path: str | Path) -> None:
+def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str | Path, kinds: Kinds) -> None:
     """Refuse a model that the data or the objective is not for."""
-    data = said.get("data", name_of(recipe.data, DATA))
-    objective = said.get("objective", name_of(recipe.objective, OBJECTIVES))
-    fitting = models_for(data, objective)
+    data = stated.get("data", name_of(recipe.data, kinds["data"]))
+    objective = stated.get("objective", name_of(recipe.objective, kinds["objective"]))
+    if data not in kinds["data"] or objective not in kinds["objective"]:
+        return  # the settings are refused by name later
+    fitting = _models(data, objective, kinds)
     if not fitting or kind in fitting:
         return
     beside, cure = f"data={data}", f"start from one of the kind {' or '.join(fitting)}, or leave from= out"
-    if kind in models_for(data):
-        beside, cure = f"objective={objective}", f"use the recipe {' or '.join(_recipes(kind, data))}"
+    if kind in _models(data, None, kinds):
+        beside, cure = f"objective={objective}", f"use the recipe {' or '.join(_recipes(kind, data, kinds))}"
     raise UserError(f"from={path}: a model of the kind {kind} does not fit {beside}; {cure}.")
 
 
-def _recipes(kind: str, data: str) -> list[str]:
-    """The recipes that teach this kind of model from this kind of data."""
-    made = {name: recipe() for name, recipe in RECIPES.items()}
-    fitting = {name: models_for(data, name_of(one.objective, OBJECTIVES)) for name, one in made.items()}
-    return [name for name, one in made.items() if name_of(one.data, DATA) == data and kind in fitting[name]]
+def _models(data: str, objective: str | None, kinds: Kinds) -> list[str]:
+    """The kinds of model that a kind of data is for, with any objective or with one."""
+    tasks = [kinds["task"][name] for name in kinds["data"][data].tasks]
+    heads = None if objective is None else kinds["objective"][objective].heads
+    return models_for([task for task in tasks if heads is None or task.head in heads], kinds)
 
 
-def _cut(data: Data, said: Mapping[str, str], given: WarmStart, path: str | Path) -> Data:
-    """The data with what is true of the given tokenizers; to cut texts in another way than theirs is refused."""
-    source, target = given.source_tokenizer or given.target_tokenizer, given.target_tokenizer
+def _recipes(kind: str, data: str, kinds: Kinds) -> list[str]:
+    """The recipes that train this kind of model on this kind of data."""
+    made = {name: recipe() for name, recipe in kinds["recipe"].items()}
+    return [
+        name
+        for name, one in made.items()
+        if name_of(one.data, kinds["data"]) == data
+        and kind in _models(data, name_of(one.objective, kinds["objective"]), kinds)
+    ]
+
+
+def _with_tokens(data: Any, stated: Mapping[str, str], given: WarmStart, path: str | Path) -> Any:
+    """The data with the settings of the given tokenizers; to split texts in another way is refused."""
+    source, target = given.tokenizers[0], given.tokenizers[-1]
     one = source.pieces(range(source.size)) == target.pieces(range(target.size))
     true: dict[str, Any] = {
         "tokens": source.kind,
@@ -96,8 +127,8 @@ def _cut(data: Data, said: Mapping[str, str], given: WarmStart, path: str | Path
     true = {field.name: true[field.name] for field in fields(data) if field.name in true}
     for name, was in true.items():
         now = getattr(data, name)
-        if f"data.{name}" in said and now != was:
-            told = f"it is {written(was)} for the tokenizers of {path}, which come with its weights"
-            raise UserError(f"data.{name}={written(now)}: {told}; leave it out.")
+        if f"data.{name}" in stated and now != was:
+            why = f"it is {written(was)} for the tokenizers of {path}, which come with its weights"
+            raise UserError(f"data.{name}={written(now)}: {why}; leave it out.")
     ours = get_args(Tokens)  # a public tokenizer may be of a kind that no setting names
     return replace(data, **{name: was for name, was in true.items() if "tokens" not in name or was in ours})

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.ragged import Ragged
+from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.models import Seq2Seq, Transformer
 from regard.recording import silenced
@@ -65,11 +65,10 @@ def gathered(
     tokens = _read(model, texts, pooling, first)
     found = [np.zeros((0, model.module.config.width), dtype=np.float32) for _ in texts]
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):
-        batch = Ragged([tokens[row] for row in rows])
-        padded = batch.padded(np.arange(len(rows)), max(len(tokens[row]) for row in rows))
-        real = torch.from_numpy(padded.real).to(model.device)
-        visible = None if padded.real.all() else real  # a mask that forbids nothing is none
-        states = _states(model, torch.from_numpy(padded.ids).to(model.device), visible)  # (B, T, width)
+        ids, there = pad_ids([tokens[row] for row in rows])
+        real = torch.from_numpy(there).to(model.device)
+        visible = None if there.all() else real  # a mask that forbids nothing is none
+        states = _states(model, torch.from_numpy(ids).to(model.device), visible)  # (B, T, width)
         for row, vectors in zip(rows, _pooled(states.float(), real, pooling)):
             found[row] = vectors.cpu().numpy()
     lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)

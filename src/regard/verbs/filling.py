@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batches import collate
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.models import Bert
 from regard.recording import silenced
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, frame_of, grouped
+from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
 
@@ -57,9 +56,9 @@ def fill(
     with silenced(model.module):
         for group in grouped([len(tokens[row]) for row in there], batch_tokens):
             rows = [there[at] for at in group]
-            batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)
-            places = batch.tokens == mask  # (B, T)
-            found = iter(_guessed(model, model.states(batch.tokens, batch.visible)[places], top))
+            batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
+            places = batch["tokens"] == mask  # (B, T)
+            found = iter(_guessed(model, model.states(batch["tokens"], batch.visible("tokens"))[places], top))
             for row, count in zip(rows, places.sum(dim=1).tolist()):
                 guesses = list(islice(found, count))
                 answers[row] = Filled(_written(model.tokenizer, texts[row], tokens[row], guesses), guesses)

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.batches import Batch, Frame, LanguageFrame, Pair, collate, frame_for
+from regard.data.batches import Batch, Row, collate
+from regard.data.fields import TextField
 from regard.errors import UserError
 from regard.models import Transformer
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
 from regard.recording import record, silenced
-from regard.verbs.loaded import Loaded
+from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import aligning, path_of
 
 Floats = NDArray[np.floating[Any]]
@@ -34,11 +35,20 @@ class Forced:
     weights: Floats | None  # (T + 1, Ts) where it looked before each of them; None without attention to a source
 
 
-def frame_of(model: Loaded) -> Frame:
-    """How pairs become batches for this model."""
-    if model.module.task == "language":
-        return LanguageFrame(model.target_tokenizer.special_tokens)
-    return frame_for(model.module.task, model.source_tokenizer, model.target_tokenizer)
+def row_of(model: Loaded, pair: IdPair) -> Row:
+    """The ids of a source (if the model reads one) and a target or text, with the special tokens around them."""
+    texts = [name for name, each in model.fields.items() if isinstance(each, TextField)]
+    row = {name: np.empty(0, np.int64) for name in model.fields}
+    for name, ids in zip(reversed(texts), reversed(pair)):
+        each = model.fields[name]
+        assert isinstance(each, TextField)
+        row[name] = np.asarray(each.wrap(ids), np.int64)
+    return row
+
+
+def batch_of(model: Loaded, pairs: Sequence[IdPair]) -> Batch:
+    """One batch of exactly these pairs, as narrow as possible."""
+    return collate([row_of(model, pair) for pair in pairs], model.task)
 
 
 def check_is_list(texts: Sequence[object]) -> None:
@@ -48,7 +58,7 @@ def check_is_list(texts: Sequence[object]) -> None:
 
 
 def forced(
-    model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS, layer: int | None = None
+    model: Loaded, pairs: Sequence[IdPair], batch_tokens: int = BATCH_TOKENS, layer: int | None = None
 ) -> list[Forced]:
     """Teacher forcing over the pairs, in any number of batches; the answers in the order of the pairs.
 
@@ -57,7 +67,7 @@ def forced(
     return _in_batches(model, pairs, batch_tokens, aligning(model, layer))
 
 
-def token_logps(model: Loaded, pairs: Sequence[Pair], batch_tokens: int = BATCH_TOKENS) -> list[Floats]:
+def token_logps(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int = BATCH_TOKENS) -> list[Floats]:
     """The same without a look at anything: the log-probabilities alone."""
     return [one.logps for one in _in_batches(model, pairs, batch_tokens, None)]
 
@@ -80,7 +90,7 @@ def target_limit(model: Loaded) -> int | None:
     return model.module.config.longest if isinstance(model.module, Transformer) else None
 
 
-def _in_batches(model: Loaded, pairs: Sequence[Pair], batch_tokens: int, name: str | None) -> list[Forced]:
+def _in_batches(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int, name: str | None) -> list[Forced]:
     answers: dict[int, Forced] = {}
     for rows in grouped([max(len(source), len(target) + 1) for source, target in pairs], batch_tokens):
         answers |= zip(rows, _force(model, [pairs[row] for row in rows], name))
@@ -104,17 +114,17 @@ def rounded(length: int) -> int:
 
 
 @torch.no_grad()
-def _force(model: Loaded, pairs: Sequence[Pair], name: str | None) -> Iterator[Forced]:
+def _force(model: Loaded, pairs: Sequence[IdPair], name: str | None) -> Iterator[Forced]:
     """One batch. The read of that name is recorded on a tape of our own; one of the caller's is not written to."""
-    frame = frame_of(model)
-    batch = collate(pairs, frame).to(model.device)
+    batch = batch_of(model, pairs).to(model.device)
     path = () if name is None else (path_of(name),)
     with silenced(model.module), record(model.module, path) as tape, model.autocast():
         logps = _logps(cast(CausalModel, model.module), batch)
     looked = None if name is None else _mean(tape[name])
     first = 0 if model.source_tokenizer is None else model.source_tokenizer.special_tokens.prefix is not None
+    last = list(model.fields)[-1]  # the target, or the text
     for row, pair in enumerate(pairs):
-        length = len(frame.sides(pair)[1]) - frame.shift
+        length = len(row_of(model, pair)[last]) - 1
         # Of the source only the text: looks at the marks around it are of no use to an alignment.
         weights = None if looked is None else looked[row, :length, first : first + len(pair[0])]
         yield Forced(logps[row, :length], weights)
@@ -125,7 +135,7 @@ def _logps(module: CausalModel, batch: Batch) -> Floats:
     features = features_of(module, batch)  # (B, T, W)
     rows = [
         F.log_softmax(module.readout(row).float(), dim=-1).gather(1, targets[:, None])[:, 0]
-        for row, targets in zip(features, batch.targets)
+        for row, targets in zip(features, batch["targets"].clamp_min(0))
     ]
     return torch.stack(rows).cpu().numpy()
 

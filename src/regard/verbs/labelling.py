@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from regard.data.batches import collate
-from regard.data.tokenizers import SPECIALS
+from regard.data.fields import LabelField
 from regard.recording import silenced
-from regard.verbs.forced import BATCH_TOKENS, check_is_list, frame_of, grouped
+from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
 
@@ -27,19 +26,17 @@ def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKE
     """The labels of texts, in their order."""
     model.expect("classify", "classify")
     check_is_list(texts)
-    pairs = [(tokens, [0]) for tokens in model.read(texts)]  # a label stands there, whichever
+    labels = model.fields["label"]
+    assert isinstance(labels, LabelField)
+    pairs = [(list[int](), tokens) for tokens in model.read(texts)]
     record_forced(model, pairs, batch_tokens)
     answers: dict[int, Classified] = {}
     with silenced(model.module), model.autocast():
-        for rows in grouped([len(tokens) for tokens, _ in pairs], batch_tokens):
-            batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)
-            chances = model.module(batch).float()[:, len(SPECIALS) :].softmax(dim=-1)  # (B, C): marks are no labels
-            answers |= {row: _told(model, likely) for row, likely in zip(rows, chances.tolist())}
+        for rows in grouped([len(tokens) for _, tokens in pairs], batch_tokens):
+            batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
+            probabilities = model.module(batch).float().softmax(dim=-1)  # (B, C)
+            for row, each in zip(rows, probabilities.tolist()):
+                ranked = dict(sorted(zip(labels.names, each), key=lambda item: -item[1]))
+                best = next(iter(ranked))
+                answers[row] = Classified(best, ranked[best], ranked)
     return [answers[row] for row in range(len(texts))]
-
-
-def _told(model: Loaded, chances: list[float]) -> Classified:
-    labels = model.target_tokenizer.pieces(range(len(SPECIALS), len(SPECIALS) + len(chances)))
-    ranked = dict(sorted(zip(labels, chances), key=lambda item: -item[1]))
-    best = next(iter(ranked))
-    return Classified(best, ranked[best], ranked)

@@ -3,29 +3,33 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.checkpoint import read_json, resolve
-from regard.config import from_json
+from regard.config import Kinds, from_json
+from regard.data.batches import Row
+from regard.data.fields import Field, TextField
+from regard.data.flat import Values
 from regard.data.public import read_tokenizers as public_tokenizers
-from regard.data.streams import Running, unmarked
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
 from regard.decode import CapturedDecoder, OneDnnDecoder, onednn_usable
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
-from regard.models import Bert, Model
+from regard.metrics import Metric
+from regard.models import Model
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import found as found_at
-from regard.recipes import KINDS, Recipe
-from regard.stored import load_weights, read_tokenizers, stored_recipe
+from regard.recipes import KINDS, Recipe, find_task, with_kinds
+from regard.stored import load_weights, read_fields, stored_recipe
 from regard.tasks import Task, task_of
 from regard.verbs.numbers import checked, features, logits
 from regard.verbs.pooling import transformer_in
@@ -38,6 +42,7 @@ KINDS_OF = {
     "classify": "a classifier",
     "fill": "a model that reads both ways",
 }
+IdPair = tuple[list[int], list[int]]  # ids of a source, if any, and of a target, both without special tokens
 LONG = ("error", "truncate", "window")
 PRECISIONS = ("float32", "bf16")
 
@@ -49,30 +54,58 @@ class Loaded:
     path: Path  # what was asked for: a run, a step of one, or a directory of a public checkpoint
     module: Model  # on the device, in evaluation mode
     device: torch.device
-    vocabulary: Tokenizer | None = None  # of what it says, or of a classifier's labels; None: it came without one
-    source_tokenizer: Tokenizer | None = None  # None for a language model
+    fields: Mapping[str, Field] = field(default_factory=dict)  # by column; empty: it came without a tokenizer
     recipe: Recipe | None = None  # None for a public checkpoint
     step: int = 0
     public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint
     precision: str = "float32"
+    kinds: Kinds = field(default_factory=lambda: KINDS, repr=False)  # the tables of tasks and metrics that it may use
     long: str = "error"  # what becomes of a text past the model's limit: error, truncate or window (its end is kept)
 
-    @property
+    @cached_property
     def task(self) -> Task:
         """What the model was trained to do."""
-        return task_of(self.module.config)
+        return task_of(self.module.config) if self.recipe is None else find_task(self.recipe, self.kinds)
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """The metrics that there are, by name."""
+        return self.kinds["metric"]
 
     @property
     def target_tokenizer(self) -> Tokenizer:
-        """Of what the model says, or of the only text there is."""
-        if self.vocabulary is None:
+        """The tokenizer of what the model generates, or of the only text there is."""
+        texts = self._texts()
+        if not texts:
             raise UserError(f"{self.path}: has no tokenizer; put its tokenizer.json there to use the model on text.")
-        return self.vocabulary
+        return texts[-1].tokenizer
+
+    @property
+    def source_tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of the source; None for a model that reads none."""
+        return self._texts()[0].tokenizer if len(self._texts()) > 1 else None
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Of what the model reads."""
+        """The tokenizer of what the model reads."""
         return self.source_tokenizer or self.target_tokenizer
+
+    def _texts(self) -> list[TextField]:
+        return [each for each in self.fields.values() if isinstance(each, TextField)]
+
+    def encode(self, examples: Sequence[Any], longest: int | None = None) -> list[Row]:
+        """The fields of each example as arrays; texts are cut so that the model reads at most `longest` tokens."""
+        rows: list[dict[str, Values]] = [{} for _ in examples]
+        for name, each in self.fields.items():
+            values = [getattr(example, name) for example in examples]
+            if longest is not None and isinstance(each, TextField):
+                ids = each.tokenizer.encode_batch(values)
+                encoded: Sequence[Any] = [each.wrap(one[: each.room(longest)]) for one in ids]
+            else:
+                encoded = each.encode(values)
+            for row, one in zip(rows, encoded):
+                row[name] = np.asarray(one, each.dtype)
+        return list(rows)
 
     @property
     def forbidden(self) -> tuple[int, ...]:
@@ -220,6 +253,7 @@ def load(
     long: str = "error",
     allow_pickle: bool = False,
     download: bool = False,
+    kinds: Kinds | None = None,
 ) -> Loaded:
     """A trained model: the best step of a run, or else its latest; the step whose directory is named; a directory of a
     public checkpoint (config.json, safetensors, tokenizer files); or `hf:OWNER/NAME`, fetched only with `download`."""
@@ -227,12 +261,12 @@ def load(
         if value not in known:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
     place, path = choose_device(device), transformer_in(found_at(path, download, allow_pickle))
-    found = _public(path, allow_pickle) if is_public(path) else _trained(path)
+    found = _public(path, allow_pickle) if is_public(path) else _trained(path, with_kinds(kinds))
     module = found.module.to(place, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     return replace(found, module=module, device=place, precision=precision, long=long)
 
 
-def _trained(path: Path) -> Loaded:
+def _trained(path: Path, kinds: Kinds) -> Loaded:
     """What a run has made."""
     folder = resolve(path)
     if not folder.name.isdecimal():
@@ -241,12 +275,11 @@ def _trained(path: Path) -> Loaded:
         )
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     with SkipInit():
-        module = from_json(read_json(folder / "model.json"), KINDS).build()
+        module = from_json(read_json(folder / "model.json"), kinds, "model").build()
     load_weights(module, folder / "weights.safetensors")
-    (source, target), recipe = read_tokenizers(folder), stored_recipe(run)
-    if isinstance(recipe.data, Running):  # whose begin and end the model has never met
-        target = unmarked(target)
-    return Loaded(path, module, torch.device("cpu"), target, source, recipe, int(folder.name))
+    recipe = stored_recipe(run, kinds)
+    fields = read_fields(folder, find_task(recipe, kinds))
+    return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
 
 
 def _public(path: Path, allow_pickle: bool) -> Loaded:
@@ -257,11 +290,10 @@ def _public(path: Path, allow_pickle: bool) -> Loaded:
     for tokenizer, vocab in ((source, "source_vocab"), (target, "target_vocab")):
         if tokenizer is not None:
             check_vocab(tokenizer, getattr(module.config, vocab, 0) or getattr(module.config, "vocab", 0), path)
-    if (
-        isinstance(module, Bert) and target is not None and target.special_tokens.mask is not None
-    ):  # which its settings lack
-        module.config = replace(module.config, mask=target.special_tokens.mask, specials=target.special_tokens.ids)
-    return Loaded(path, module, torch.device("cpu"), target, source, public=settings)
+    tokenizers = [tokenizer for tokenizer in (source, target) if tokenizer is not None]
+    kinds = task_of(module.config).fields
+    fields = {name: kind(tokenizer) for (name, kind), tokenizer in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
+    return Loaded(path, module, torch.device("cpu"), fields, public=settings)
 
 
 def _has_tokenizer(path: Path) -> bool:

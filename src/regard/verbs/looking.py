@@ -9,7 +9,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Pair, collate
 from regard.decode.state import NEVER
 from regard.errors import UserError, nearest
 from regard.models import Bert, Gpt, Structured, Transformer
@@ -18,7 +17,7 @@ from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, record, silenced
 from regard.render.parts import Floats, Frame, Layer
 from regard.render.view import AttentionView
-from regard.verbs.forced import fit_target, frame_of
+from regard.verbs.forced import batch_of, fit_target
 from regard.verbs.loaded import KINDS_OF, Loaded
 from regard.verbs.parts import axes, parts, path_of
 from regard.verbs.search import translate
@@ -125,19 +124,19 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
 
 
 @torch.no_grad()
-def _reading(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> AttentionView:
+def _reading(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> AttentionView:
     """A text that is read whole, at once."""
     with silenced(model.module), record(model.module, paths) as tape, model.autocast():
-        batch = collate([pair], frame_of(model)).to(model.device)
+        batch = batch_of(model, [pair]).to(model.device)
         if isinstance(model.module, Bert):
-            model.module.features(batch.tokens)  # a checkpoint may have no readout
+            model.module.features(batch["tokens"])  # a checkpoint may have no readout
         else:
             model.module(batch)
     return _seen(model, tape, pair, title)
 
 
 @torch.no_grad()
-def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> AttentionView:
+def _saying(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> AttentionView:
     """The model is made to say the target of a pair: a Transformer at once, others token by token."""
     module, told = cast(CausalModel, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
     if len(told) < 2:
@@ -168,7 +167,7 @@ def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Atte
     return replace(seen, frames=frames)
 
 
-def _seen(model: Loaded, tape: Tape, pair: Pair, title: str) -> AttentionView:
+def _seen(model: Loaded, tape: Tape, pair: IdPair, title: str) -> AttentionView:
     """What a tape of one pair holds, under its captions."""
     known, part_of = axes(model, pair), parts(model.module)
     if not len(tape):

@@ -8,13 +8,12 @@ from dataclasses import replace
 
 from torch import nn
 
-from regard.data.batches import Pair
 from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.models import Bert, Gpt, Seq2Seq, Structured
 from regard.recording import Axes, attentions
 from regard.render.parts import aligning_layer
-from regard.verbs.loaded import Loaded
+from regard.verbs.loaded import IdPair, Loaded
 
 PARTS = ("encoder", "decoder", "cross")
 
@@ -66,7 +65,7 @@ def aligning(model: Loaded, layer: int | None = None) -> str | None:
     return names[layer]
 
 
-def axes(model: Loaded, pair: Pair) -> dict[str, Axes]:
+def axes(model: Loaded, pair: IdPair) -> dict[str, Axes]:
     """Who looks, and what at, in every part of a model that is given this pair.
 
     A row is the piece that looks, which is the last one read; where a target looks at its source, the piece being said.

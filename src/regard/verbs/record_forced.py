@@ -4,16 +4,15 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.data.batches import Pair, collate
 from regard.errors import UserError
 from regard.recording import attentions
-from regard.verbs.forced import frame_of
-from regard.verbs.loaded import Loaded
+from regard.verbs.forced import batch_of
+from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import axes, kept, parts, path_of
 
 
 @torch.no_grad()
-def record_forced(model: Loaded, pairs: Sequence[Pair], batch_tokens: int) -> None:
+def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> None:
     """One batch of all pairs in their order, each with its captions, where the caller records the model.
 
     A verb does its own work in batches of its own order, unseen by that tape; so item i of the tape is pair i. A tape
@@ -32,7 +31,7 @@ def record_forced(model: Loaded, pairs: Sequence[Pair], batch_tokens: int) -> No
             f"batch_tokens={batch_tokens:,}; pass fewer lines at a time, or raise it."
         )
     with model.autocast():
-        model.module(collate(pairs, frame_of(model)).to(model.device))
+        model.module(batch_of(model, pairs).to(model.device))
     items = [axes(model, pair) for pair in pairs]
     most = {part: max(len(item[part].rows) for item in items) for part in items[0]}
     part_of = parts(model.module)

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from regard.alignment import Link, links_from, merge
-from regard.data.batches import Pair
 from regard.errors import UserError, nearest
 from regard.metrics import perplexity
 from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, fit_target, forced, token_logps
-from regard.verbs.loaded import Loaded
+from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.record_forced import record_forced
 
 UNITS = ("auto", "word", "piece")
@@ -69,7 +68,7 @@ def align(
     return [aligned(model, pair, look.weights, unit, method) for pair, look in zip(encoded, looks)]
 
 
-def aligned(model: Loaded, pair: Pair, weights: Floats | None, unit: str = "auto", method: str = "argmax") -> Aligned:
+def aligned(model: Loaded, pair: IdPair, weights: Floats | None, unit: str = "auto", method: str = "argmax") -> Aligned:
     """The links that the weights of a pair's pieces speak for, (T, Ts); a look at the end, row T + 1, is left out."""
     if unit not in UNITS:
         raise UserError(f'unit="{unit}": no such unit.{nearest(unit, UNITS)}')
@@ -87,7 +86,7 @@ def aligned(model: Loaded, pair: Pair, weights: Floats | None, unit: str = "auto
     return Aligned(source, target, weights, sorted(links_from(weights, method)))
 
 
-def _encoded(model: Loaded, texts: Sequence[Text]) -> list[Pair]:
+def _encoded(model: Loaded, texts: Sequence[Text]) -> list[IdPair]:
     """The ids of both sides; every text must have as many sides as the model."""
     check_is_list(texts)
     speaks = model.source_tokenizer is None

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.ragged import Ragged
+from regard.data.flat import pad_ids
 from regard.decode import beam as beam_search
 from regard.decode import check_penalty, check_size, collect, greedy, stream
 from regard.decode.sample import Noted
@@ -132,8 +131,7 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
     )
     assert special_tokens.bos is not None, "a translator says sentences"
     assert special_tokens.eos is not None
-    padded = Ragged(framed).padded(np.arange(len(framed)), max(map(len, framed)))
-    source, real = (torch.from_numpy(array).to(model.device) for array in (padded.ids, padded.real))
+    source, real = (torch.from_numpy(array).to(model.device) for array in pad_ids(framed))
     prompt = torch.full((len(framed),), special_tokens.bos, device=model.device)
     limit = search.limit or 2 * rounded(max(map(len, sources.values()))) + 20
     most = target_limit(model)

@@ -1,0 +1,200 @@
+"""Fields: how a column of the examples becomes numbers, and back.
+
+A task names its fields by column: ``{"source": InputText, "target": TargetText}``. A field is fitted to the training
+examples, saved with the run as ``fields/NAME.json``, and loaded with the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from regard.checkpoint import read_json, write_text
+from regard.data.flat import Flat, FlatBuilder, id_type
+from regard.data.public import unpacked
+from regard.data.tokenizers import Tokenizer, train_tokenizer
+from regard.errors import UserError
+
+AT_ONCE = 500  # examples that are encoded at a time: lists of Python numbers take twenty times the memory of an array
+UNBOUNDED = 100_000  # tokens, for data without a limit of its own: every character or phoneme there is
+MASK = "[MASK]"  # how a masked token is written in a text
+
+
+class Field(Protocol):
+    """A column of the examples as numbers."""
+
+    @classmethod
+    def fit(cls, values: Iterable[Any], name: str, data: Any) -> Self:
+        """The field of the column `name`, learnt from its values; `data`, the corpus, has the settings."""
+        ...
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write the field as one JSON file."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many different values there are: the vocabulary, or the classes; 0 if that is not a number."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the arrays that hold the encoded values."""
+        ...
+
+    def encode(self, values: Sequence[Any]) -> Sequence[ArrayLike]:
+        """The numbers of each value: ids, or whatever the field's input layer reads."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TextField:
+    """A text as the ids of a tokenizer."""
+
+    tokenizer: Tokenizer
+    mask: ClassVar[str | None] = None  # how a masked token is written, for fields that have one
+
+    @classmethod
+    def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
+        """Train the tokenizer that `data.NAME_tokens` or `data.tokens` names, with at most `data.vocab` tokens."""
+        kind = getattr(data, f"{name}_tokens", None) or data.tokens
+        return cls(train_tokenizer(kind, values, getattr(data, "vocab", UNBOUNDED), mask=cls.mask))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        return cls(read_tokenizer(path))
+
+    def save(self, path: Path) -> None:
+        self.tokenizer.save(path)
+
+    @property
+    def size(self) -> int:
+        return self.tokenizer.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return id_type(self.size)
+
+    def wrap(self, ids: list[int]) -> list[int]:
+        """The ids with the special tokens of this field around them."""
+        return ids
+
+    def room(self, longest: int) -> int:
+        """How many ids of a text fit into the longest text that a model reads."""
+        return longest - len(self.wrap([]))
+
+    def encode(self, values: Sequence[str]) -> list[list[int]]:
+        return [self.wrap(ids) for ids in self.tokenizer.encode_batch(values)]
+
+
+class InputText(TextField):
+    """A text that a model reads whole: between prefix and suffix, where its tokenizer has them."""
+
+    def wrap(self, ids: list[int]) -> list[int]:
+        return self.tokenizer.special_tokens.wrap_input(ids)
+
+
+class MaskedText(InputText):
+    """A text that a model reads whole, with a token that masks others."""
+
+    mask = MASK
+
+
+class TargetText(TextField):
+    """A text that a model generates: between bos and eos, where its tokenizer has them."""
+
+    def wrap(self, ids: list[int]) -> list[int]:
+        return self.tokenizer.special_tokens.wrap_target(ids)
+
+    def room(self, longest: int) -> int:
+        """One more than special tokens leave: a model never reads the last token of a text that it generates."""
+        return super().room(longest) + 1
+
+
+@dataclass(frozen=True)
+class LabelField:
+    """One of several classes, by name."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
+        return cls(tuple(sorted({value.strip() for value in values})))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content = read_json(path)
+        names = content.get("labels") if isinstance(content, dict) else None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{path}: not the labels of a run; restore the file or use another checkpoint.")
+        return cls(tuple(names))
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps({"labels": self.names}, ensure_ascii=False, indent=2) + "\n")
+
+    @property
+    def size(self) -> int:
+        return len(self.names)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return id_type(self.size)
+
+    def encode(self, values: Sequence[str]) -> list[list[int]]:
+        ids = {name: number for number, name in enumerate(self.names)}
+        for value in values:
+            if value.strip() not in ids:
+                known = ", ".join(self.names[:8]) + (", …" if len(self.names) > 8 else "")
+                raise UserError(f"label {value!r:.60}: the training data has no such class; it has {known}.")
+        return [[ids[value.strip()]] for value in values]
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """What `Tokenizer.save` wrote: one of ours, or a public one with the files it came from."""
+    content = read_json(path)
+    return unpacked(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
+
+
+def fit_fields(kinds: Mapping[str, type[Field]], examples: Sequence[Any], data: Any) -> dict[str, Field]:
+    """The fields of a task, fitted to the training examples. With `data.joint`, all texts share one tokenizer."""
+    texts = [name for name, kind in kinds.items() if issubclass(kind, TextField)]
+    joint: Tokenizer | None = None
+    if getattr(data, "joint", False):
+        values = (getattr(example, name) for name in texts for example in examples)
+        joint = train_tokenizer(_joint_kind(data, texts), values, data.vocab)
+    fields: dict[str, Field] = {}
+    for name, kind in kinds.items():
+        if joint is not None and issubclass(kind, TextField):
+            fields[name] = kind(joint)
+        else:
+            fields[name] = kind.fit((getattr(example, name) for example in examples), name, data)
+    return fields
+
+
+def _joint_kind(data: Any, names: Sequence[str]) -> str:
+    kinds = {name: getattr(data, f"{name}_tokens") for name in names}
+    if len(set(kinds.values())) > 1:
+        told = " and ".join(f"data.{name}_tokens={kind}" for name, kind in kinds.items())
+        raise UserError(f"data.joint=true: one vocabulary needs one kind of tokens, but {told}; make them equal.")
+    return next(iter(kinds.values()))
+
+
+def encode(fields: Mapping[str, Field], examples: Sequence[Any]) -> dict[str, Flat]:
+    """Every column of the examples in one flat array."""
+    builders = {name: FlatBuilder(field.dtype) for name, field in fields.items()}
+    for at in range(0, len(examples), AT_ONCE):
+        some = examples[at : at + AT_ONCE]
+        for name, field in fields.items():
+            builders[name].add(field.encode([getattr(example, name) for example in some]))
+    return {name: builder.build() for name, builder in builders.items()}

@@ -15,8 +15,8 @@ replaced  whether a token was put there by another model                  Clark 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +28,13 @@ from regard.layers.init import init_weights
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
 from regard.layers.transformer import ACTIVATIONS, Shape, Stack
+from regard.models.facts import Facts
 
 OUTPUTS = ("masked", "pooled", "next", "replaced")
 
 
 @dataclass(frozen=True)
-class BertConfig(Shape):
+class BertConfig(Shape, Facts):
     """A Transformer that reads a text in both directions."""
 
     causal: ClassVar[bool] = False
@@ -67,6 +68,22 @@ class BertConfig(Shape):
             raise UserError(f"model.head_activation={self.head_activation}: no such activation.{known}")
         if self.positions == "xl":
             raise UserError("model.positions=xl: is for language models, which do not look ahead; use relative or t5")
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def segment_kinds(self) -> int:
+        return self.segments
+
+    @property
+    def position_rows(self) -> int | None:
+        return None if self.longest is None else self.longest + self.first_position
+
+    def with_mask(self, mask: int, specials: tuple[int, ...]) -> Self:
+        """The config with the id of the mask token and the ids that are never masked."""
+        return replace(self, mask=mask, specials=specials)
 
     def build(self) -> Bert:
         return Bert(self)

@@ -25,7 +25,7 @@ class Classified:
 @torch.no_grad()
 def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
     """The labels of texts, in their order."""
-    model.expect("classify", "classify")
+    model.expect("classify", "class" in model.module.config.predicts)
     check_is_list(texts)
     pairs = [(tokens, [0]) for tokens in model.read(texts)]  # a label stands there, whichever
     record_forced(model, pairs, batch_tokens)

@@ -21,7 +21,7 @@ from regard.decode import CapturedDecoder, OneDnnDecoder, onednn_usable
 from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
-from regard.models import Bert, Model
+from regard.models import Model
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import found as found_at
 from regard.recipes import KINDS, Recipe
@@ -30,13 +30,11 @@ from regard.tasks import Task, task_of
 from regard.verbs.numbers import checked, features, logits
 from regard.verbs.pooling import transformer_in
 
-# What to do with a model, and what to call it, by its task.
-VERBS = {"translate": "translate", "language": "generate", "classify": "classify", "fill": "fill"}
-KINDS_OF = {
-    "translate": "a translator",
-    "language": "a language model",
-    "classify": "a classifier",
-    "fill": "a model that reads both ways",
+KINDS_OF = {  # what messages call a model, by what its task has it predict
+    "target": "a translator",
+    "next": "a language model",
+    "class": "a classifier",
+    "masked": "a model that reads both ways",
 }
 LONG = ("error", "truncate", "window")
 PRECISIONS = ("float32", "bf16")
@@ -95,9 +93,14 @@ class Loaded:
         begin = special_tokens.bos if self.public is None else special_tokens.prefix
         return [] if begin is None else [begin]
 
+    @property
+    def kind(self) -> str:
+        """What messages call the model, such as "a translator"."""
+        return KINDS_OF.get(self.task.head, f"a model of the task {self.task.name}")
+
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.module.parameters())
-        what = f"{KINDS_OF[self.module.task]}, {type(self.module).__name__} of {size:,} parameters"
+        what = f"{self.kind}, {type(self.module).__name__} of {size:,} parameters"
         return f"<Loaded {self.path}: {what}, on {self.device} in {self.precision}>"
 
     @torch.no_grad()
@@ -132,15 +135,13 @@ class Loaded:
         """The logits (B, T, V) at tokens (B, T), of what comes next or of what stands there; see `states`."""
         states = self.states(tokens, real, source, source_real, segments, positions)
         with self.autocast():
-            return logits(
-                self.module, tokens.to(self.device), None if real is None else real.to(self.device) != 0, states
-            )
+            return logits(self.module, None if real is None else real.to(self.device) != 0, states)
 
-    def expect(self, verb: str, *tasks: str) -> None:
-        """Refuse a verb that is for models of other tasks, and say which one to use."""
-        if self.module.task not in tasks:
-            cure = f"use: regard {VERBS[self.module.task]} {shlex.quote(str(self.path))}"
-            raise UserError(f"{self.path}: this is {KINDS_OF[self.module.task]}, which cannot {verb}; {cure}")
+    def expect(self, verb: str, able: bool) -> None:
+        """Refuse a verb that the model is not able to do; the message names the verb to use instead."""
+        if not able:
+            cure = f"use: regard {self.task.verb} {shlex.quote(str(self.path))}"
+            raise UserError(f"{self.path}: this is {self.kind}, which cannot {verb}; {cure}")
 
     @property
     def longest(self) -> int | None:
@@ -257,10 +258,8 @@ def _public(path: Path, allow_pickle: bool) -> Loaded:
     for tokenizer, vocab in ((source, "source_vocab"), (target, "target_vocab")):
         if tokenizer is not None:
             check_vocab(tokenizer, getattr(module.config, vocab, 0) or getattr(module.config, "vocab", 0), path)
-    if (
-        isinstance(module, Bert) and target is not None and target.special_tokens.mask is not None
-    ):  # which its settings lack
-        module.config = replace(module.config, mask=target.special_tokens.mask, specials=target.special_tokens.ids)
+    if target is not None and target.special_tokens.mask is not None:  # which config.json may lack
+        module.config = module.config.with_mask(target.special_tokens.mask, target.special_tokens.ids)
     return Loaded(path, module, torch.device("cpu"), target, source, public=settings)
 
 

@@ -240,7 +240,7 @@ def _plain(value: Any, kinds: Kinds) -> Any:
 
 def _node_from_json(obj: Any, known: Mapping[str, type], kinds: Kinds, place: str) -> Any:
     tag = obj.get("kind") if isinstance(obj, dict) else None
-    if tag not in known:
+    if not isinstance(tag, str) or tag not in known:
         near = nearest(str(tag), known)
         raise UserError(f"{_join(place, 'kind')}: expected the name of a kind, found {tag!r}.{near}")
     kind = known[tag]

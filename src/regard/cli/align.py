@@ -51,7 +51,7 @@ def align(
     from regard.verbs.parts import aligning, source_reads
 
     model = opened(run, device, precision, long, download, allow_pickle)
-    model.expect("align", "translate")
+    model.expect("align", model.module.config.reads_source)
     unknown = Unknown(model)
     layers, read = source_reads(model.module), aligning(model, layer)
     if len(layers) > 1 and read is not None:

@@ -33,7 +33,7 @@ def classify(
     from regard.render.labels import number as digits
 
     model = opened(run, device, precision, long, download, allow_pickle)
-    model.expect("classify", "classify")
+    model.expect("classify", "class" in model.module.config.predicts)
     unknown = Unknown(model)
     for first, lines in chunks(file):
         unknown.count(model.read(lines, first), first)  # refuses a line by its number in the file

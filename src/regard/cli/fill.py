@@ -46,7 +46,7 @@ def fill(
     from regard import verbs
 
     model = opened(run, device, precision, long, download, allow_pickle)
-    model.expect("fill", "fill")
+    model.expect("fill", "masked" in model.module.config.predicts)
     unknown = Unknown(model)
     with counted("lines") as count:
         for first, lines in iter([(1, texts)]) if texts else chunks("-"):

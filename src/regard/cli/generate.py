@@ -61,6 +61,7 @@ def generate(
       regard generate gpt2/ "Once" --temperature 1 --limit 5000 --long window
       regard generate hf:openai-community/gpt2 "Once" --download
     """
+    from regard.models import reads_whole
     from regard.verbs.generation_options import GenerationOptions
 
     if stream and (json or beam > 1):
@@ -69,7 +70,7 @@ def generate(
         )
     chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam)
     model = opened(run, device, precision, long, download, allow_pickle)
-    model.expect("generate", "language")
+    model.expect("generate", not reads_whole(model.module.config))
     cut, unknown = 0, Unknown(model)
     for first, lines in iter([(1, prompts)]) if prompts else chunks("-"):
         unknown.count(model.target_tokenizer.encode_batch(lines), first)

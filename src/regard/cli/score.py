@@ -53,7 +53,7 @@ def score(
     from regard.render.labels import number as digits
 
     model = opened(run, device, precision, long, download, allow_pickle)
-    model.expect("score", "translate", "language")
+    model.expect("score", model.module.config.causal)
     total, count, unknown = 0.0, 0, Unknown(model)
     for first, lines in chunks(file):
         there = {number: line for number, line in enumerate(lines, first) if line.strip()}

@@ -14,7 +14,8 @@ from regard.cli.conclude import curves
 from regard.cli.figures import deviation, duration, figure, size, spread, title
 from regard.cli.tables import grid
 from regard.config import tree
-from regard.recipes import MEASURES, Recipe
+from regard.metrics import METRICS
+from regard.recipes import Recipe
 from regard.render import report as page
 from regard.render.files import write
 from regard.training.ladder.published import Published
@@ -134,8 +135,10 @@ class Standing:
             for name, every in self.results.items()
         }
         words = "Every rung has the same number of parameters within 5 % and was trained on the same target tokens."
-        measured = [name for name in self._measures() if name in MEASURES]
-        best: dict[str, Literal["high", "low"]] = {title(one): "low" if MEASURES[one] else "high" for one in measured}
+        measured = [name for name in self._measures() if name in METRICS]
+        best: dict[str, Literal["high", "low"]] = {
+            title(one): "low" if METRICS[one].lower_is_better else "high" for one in measured
+        }
         return [
             page.Text(f"{self.heading}.\n\n{words}"),
             page.Table("The ladder", columns, rows, note=" ".join(self._notes()), best=best),

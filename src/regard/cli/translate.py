@@ -47,7 +47,7 @@ def translate(
 
     Search(beam, nbest, penalty, limit)  # refuses what no search can use, before anything is opened
     model = opened(run, device, precision, long, download, allow_pickle)
-    model.expect("translate", "translate")
+    model.expect("translate", model.module.config.reads_source)
     unknown = Unknown(model)
     for first, lines in chunks(file):
         unknown.count(model.read(lines, first), first)  # refuses a line by its number in the file

@@ -28,6 +28,16 @@ class State(Protocol):
         ...
 
 
+@runtime_checkable
+class HiddenState(Protocol):
+    """A state with the hidden vectors of a recurrent decoder. Optional: pictures then show them as its state."""
+
+    @property
+    def hidden(self) -> Tensor:
+        """(R, layers, parts, width), of the last token read."""
+        ...
+
+
 S = TypeVar("S", bound=State)
 S_advancing = TypeVar("S_advancing", bound=State)
 

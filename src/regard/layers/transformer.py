@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,8 @@ POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "t5", "relati
 @dataclass(frozen=True)
 class Shape:
     """What the settings of all Transformers have in common."""
+
+    widths: ClassVar[tuple[str, ...]] = ("width", "inner")  # the settings that are widths
 
     width: int = 256  # of the states
     heads: int = 4  # of each attention
@@ -105,6 +108,21 @@ class Shape:
     def longest(self) -> int | None:
         """The most tokens that the model reads; distances, unlike positions, have no table that could end."""
         return self.context if self.positions in ("learned", "sinusoidal", "sinusoidal-halves") else None
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most tokens of a target: the same table of positions serves both sides."""
+        return self.longest
+
+    @property
+    def position_rows(self) -> int | None:
+        """The number of rows of the position table; None: there is no table."""
+        return self.longest
+
+    @property
+    def width_step(self) -> int:
+        """The number that the width must be a multiple of."""
+        return 1 if self.head_width else self.heads
 
     @property
     def head(self) -> int:

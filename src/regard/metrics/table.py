@@ -32,14 +32,12 @@ class Metric:
         """The value as people read it, and its standard deviation over several runs if it is given."""
         if value is None:
             return "–"
-        match self.format:
-            case "percent" if deviation is None:
-                return f"{value:.2%}"
-            case "percent":
-                return f"{100 * value:.2f} ± {100 * deviation:.2f} %"
-            case "points":
-                return f"{value:.2f}" if deviation is None else f"{value:.2f} ± {deviation:.2f}"
-        return f"{value:.4g}" if deviation is None else f"{value:.4g} ± {deviation:.1g}"
+        scale, unit = (100, " %") if self.format == "percent" else (1, "")
+        if deviation is None:
+            return f"{value:.4g}" if self.format == "digits" else f"{scale * value:.2f}{unit.strip()}"
+        if self.format == "digits":
+            return f"{value:.4g} ± {deviation:.1g}"
+        return f"{scale * value:.2f} ± {scale * deviation:.2f}{unit}"
 
 
 def _mean_nll(sums: Any, counts: Any) -> float:

@@ -1,6 +1,7 @@
 """One file per family, one literal table; and the published sizes by name."""
 
 from regard.models.bert import Bert, BertConfig
+from regard.models.facts import Facts, reads_whole
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -24,6 +25,7 @@ __all__ = [
     "SIZES",
     "Bert",
     "BertConfig",
+    "Facts",
     "Gpt",
     "GptConfig",
     "Lstmn",
@@ -36,4 +38,5 @@ __all__ = [
     "StructuredConfig",
     "Transformer",
     "TransformerConfig",
+    "reads_whole",
 ]

@@ -28,12 +28,13 @@ from regard.layers.init import init_weights
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
 from regard.layers.transformer import ACTIVATIONS, Shape, Stack
+from regard.models.facts import Facts
 
 OUTPUTS = ("masked", "pooled", "next", "replaced")
 
 
 @dataclass(frozen=True)
-class BertConfig(Shape):
+class BertConfig(Shape, Facts):
     """A Transformer that reads a text in both directions."""
 
     causal: ClassVar[bool] = False
@@ -67,6 +68,18 @@ class BertConfig(Shape):
             raise UserError(f"model.head_activation={self.head_activation}: no such activation.{known}")
         if self.positions == "xl":
             raise UserError("model.positions=xl: is for language models, which do not look ahead; use relative or t5")
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def segment_kinds(self) -> int:
+        return self.segments
+
+    @property
+    def position_rows(self) -> int | None:
+        return None if self.longest is None else self.longest + self.first_position
 
     def build(self) -> Bert:
         return Bert(self)

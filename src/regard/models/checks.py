@@ -22,3 +22,9 @@ def check_shared_width(width: int) -> None:
     """Refuse a width that two directions cannot share."""
     if width % 2:
         raise UserError(f"model.width={width}: the encoder's two directions share it, so it must be even")
+
+
+def refuse(name: str, given: object) -> None:
+    """Refuse an argument that a model does not take."""
+    if given is not None:
+        raise UserError(f"{name}: this model has none; leave them out.")

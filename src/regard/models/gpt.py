@@ -31,18 +31,20 @@ from regard.layers.product import Product
 from regard.layers.segment_memory import SegmentMemory
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
+from regard.models.facts import Facts
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
 
 
 @dataclass(frozen=True)
-class GptConfig(Shape):
+class GptConfig(Shape, Facts):
     """A Transformer that says what comes next."""
 
     causal: ClassVar[bool] = True
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("next",)
+    parallel: ClassVar[bool] = True
 
     vocab: int = 0  # 0: taken from the tokenizer
     tied: bool = True  # the readout is the token embedding
@@ -95,6 +97,23 @@ class GptConfig(Shape):
         if self.positions == "xl":
             return XLRelative(self.heads, self.head, self.width, self.clamp or None)
         return super().self_score()
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def takes_padding(self) -> bool:
+        """Transformer-XL computes distances, and every token of its memory counts."""
+        return self.positions != "xl"
+
+    @property
+    def takes_positions(self) -> bool:
+        return self.takes_padding
+
+    @property
+    def keys_before(self) -> int:
+        return self.memory if self.memory_zeros else 0
 
     def build(self) -> Gpt:
         return Gpt(self)

@@ -17,16 +17,19 @@ from regard.layers.product import Product
 from regard.layers.unrolled import filled
 from regard.mask import CAUSAL
 from regard.models.checks import check_config
+from regard.models.facts import Facts
 from regard.scores import UNFIT_FOR_ITSELF, build_score, check_score
 
 
 @dataclass(frozen=True)
-class LstmnConfig:
+class LstmnConfig(Facts):
     """A language model whose memory is a tape of all its states instead of one vector."""
 
     causal: ClassVar[bool] = True
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("next",)
+    takes_padding: ClassVar[bool] = True
+    widths: ClassVar[tuple[str, ...]] = ("width", "embed")
 
     vocab: int = 0  # 0: taken from the tokenizer
     width: int = 256  # of the states
@@ -42,6 +45,14 @@ class LstmnConfig:
     @property
     def longest(self) -> int:
         """The most tokens that the model reads."""
+        return self.context
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def longest_target(self) -> int:
         return self.context
 
     def build(self) -> Lstmn:

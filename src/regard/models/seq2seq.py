@@ -16,9 +16,9 @@ luong-feeding  … whose result is an input of the next step      Luong et al. 2
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -32,16 +32,22 @@ from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import Stepwise, Unrolled
 from regard.models.checks import check_config, check_shared_width
+from regard.models.facts import Facts
 from regard.scores import UNFIT_FOR_A_SOURCE, WINDOWS, Score, build_score, check_score
 
 
 @dataclass(frozen=True)
-class Seq2SeqConfig:
+class Seq2SeqConfig(Facts):
     """A recurrent encoder–decoder."""
 
     causal: ClassVar[bool] = True
     reads_source: ClassVar[bool] = True
     predicts: ClassVar[tuple[str, ...]] = ("target",)
+    sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
+    input_embedding: ClassVar[str] = "source_embedding"
+    longest_setting: ClassVar[str] = "capacity"
+    widths: ClassVar[tuple[str, ...]] = ("width", "embed")
+    width_step: ClassVar[int] = 2  # the two directions of the encoder share the width
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer
@@ -67,6 +73,18 @@ class Seq2SeqConfig:
     def longest(self) -> int:
         """The most tokens that the model reads."""
         return self.capacity
+
+    @property
+    def token_vocab(self) -> int:
+        return self.target_vocab
+
+    @property
+    def word_vectors(self) -> str:
+        return self.embedding
+
+    def without_attention(self) -> Self:
+        """The same model, whose decoder reads the source's last state once (Sutskever et al. 2014)."""
+        return replace(self, decoder="once")
 
     def build(self) -> Seq2Seq:
         return Seq2Seq(self)
@@ -223,6 +241,11 @@ class Seq2Seq(nn.Module):
         self.bridge = nn.Linear(config.width, hidden.layers * hidden.parts * config.width)
         self.readout_ = nn.Linear(config.width, config.target_vocab)
 
+    def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
+        """The states (B, Ts, width) of a source (B, Ts)."""
+        states, _ = self._encode(source, source_real)
+        return states
+
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
     ) -> RecurrentState:
@@ -239,7 +262,7 @@ class Seq2Seq(nn.Module):
         if source_real is not None:
             order = real_first(source_real)
             source, source_real = source.gather(1, order), source_real.gather(1, order)
-        states, last = self.encoder(self._drop(self.source_embedding(source)), source_real)
+        states, last = self._encode(source, source_real)
         rnn = self.decoder.rnn
         hidden = torch.tanh(self.bridge(last[:, -1])).unflatten(-1, (rnn.layers, rnn.parts, rnn.width))
         return self.decoder.start(hidden, states, last[:, -1], source_real)
@@ -263,6 +286,10 @@ class Seq2Seq(nn.Module):
         """Logits (B, T, V) of every target position, given the targets before it."""
         features, _ = self.advance(batch["tokens"], self.start(batch["source"], batch.real["source"]))
         return self.readout(features)
+
+    def _encode(self, source: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+        states, last = self.encoder(self._drop(self.source_embedding(source)), real)
+        return states, last
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)

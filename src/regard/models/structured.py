@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,17 +14,22 @@ from regard.attention import Attention, Look, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.layers.recurrent import KERNELS, Recurrent
-from regard.models.checks import check_config, check_shared_width
+from regard.models.checks import check_config, check_shared_width, refuse
+from regard.models.facts import Facts
 from regard.scores import Dot
 
 
 @dataclass(frozen=True)
-class StructuredConfig:
+class StructuredConfig(Facts):
     """A classifier of texts: bidirectional recurrent states, pooled by several learned looks."""
 
     causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("class",)
+    one_per_text: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
+    widths: ClassVar[tuple[str, ...]] = ("width", "embed")
+    width_step: ClassVar[int] = 2  # the two directions of the encoder share the width
 
     vocab: int = 0  # 0: taken from the tokenizer
     labels: int = 0  # 0: taken from the data
@@ -43,6 +49,14 @@ class StructuredConfig:
     def longest(self) -> int | None:
         """The most tokens that the model reads: as many as there are."""
         return None
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def attention_rows(self) -> tuple[str, ...]:
+        return tuple(f"look {number}" for number in range(1, self.hops + 1))
 
     def build(self) -> Structured:
         return Structured(self)
@@ -68,25 +82,38 @@ class Structured(nn.Module):
 
     def look(self, batch: Batch) -> Look:
         """The matrix M (B, hops, width) and where each hop looked (B, hops, T)."""
-        return self.attention.look(*self._reading(batch))
+        return self.attention.look(
+            *self._reading(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
+        )
 
     def classify(self, pooled: Tensor) -> Tensor:
         """M (B, hops, width) → logits (B, labels)"""
         hidden = torch.relu(self.hidden(self._drop(pooled.flatten(1))))
         return self.readout_(self._drop(hidden))
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.classify(self.attention(*self._reading(batch)))
+    def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The states of texts (B, T, width) → logits (B, labels)"""
+        return self.classify(self.attention(*self._reading(features, real)))
 
-    def states(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
-        """What the encoder makes of every place of a text, (B, T, width)."""
+    def forward(self, batch: Batch) -> Tensor:
+        return self.readout(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The states (B, T, width) of the encoder at tokens (B, T)."""
+        refuse("segments", segments)
+        refuse("positions", positions)
         states, _ = self.encoder(self._drop(self.embedding(tokens)), real)
         return states
 
-    def _reading(self, batch: Batch) -> tuple[Tensor, Memory]:
-        states = self.states(batch["tokens"], batch.real["tokens"])
-        memory = Memory(torch.tanh(self.key(states)), states, batch.real["tokens"])
-        return self.hops.expand(len(states), -1, -1), memory
+    def _reading(self, features: Tensor, real: Tensor | None) -> tuple[Tensor, Memory]:
+        memory = Memory(torch.tanh(self.key(features)), features, real)
+        return self.hops.expand(len(features), -1, -1), memory
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)

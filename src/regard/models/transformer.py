@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import lcm, sqrt
 from typing import ClassVar
 
 import torch
@@ -19,17 +20,23 @@ from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
+from regard.models.facts import Facts
 
 SHARED = ("all", "sides", "target", "none")
 
 
 @dataclass(frozen=True)
-class TransformerConfig(Shape):
+class TransformerConfig(Shape, Facts):
     """A Transformer that reads a source and says a target."""
 
     causal: ClassVar[bool] = True
     reads_source: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
     predicts: ClassVar[tuple[str, ...]] = ("target",)
+    takes_padding: ClassVar[bool] = True
+    takes_positions: ClassVar[bool] = True
+    parallel: ClassVar[bool] = True
+    widths: ClassVar[tuple[str, ...]] = ("width", "inner", "decoder_inner")
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer
@@ -69,6 +76,14 @@ class TransformerConfig(Shape):
             heads=self.decoder_heads or self.heads,
             inner=self.decoder_inner or self.inner,
         )
+
+    @property
+    def token_vocab(self) -> int:
+        return self.target_vocab
+
+    @property
+    def width_step(self) -> int:
+        return 1 if self.head_width else lcm(self.heads, self.decoder_heads or self.heads)
 
     def build(self) -> Transformer:
         return Transformer(self)

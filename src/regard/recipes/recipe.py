@@ -16,7 +16,7 @@ from regard.recipes.plan import Plan
 from regard.tasks import Task
 
 # The names by which settings and recipe.json know each kind of part.
-DATA: dict[str, type] = {
+DATA: dict[str, type[Any]] = {
     "dates": Dates,
     "sounds": Sounds,
     "pairs": Pairs,
@@ -28,7 +28,7 @@ DATA: dict[str, type] = {
     "shakespeare": Shakespeare,
     "labelled": Labelled,
 }
-OBJECTIVES: dict[str, type] = {
+OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
     "professor": ProfessorForcing,
     "masked": MaskedTokens,
@@ -79,7 +79,8 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
 def models_for(tasks: list[Task], kinds: Kinds) -> list[str]:
     """The names of the models, published sizes aside, that can do one of the tasks."""
     heads = {task.head for task in tasks}
-    return [name for name, kind in kinds["model"].items() if isinstance(kind, type) and heads & set(kind.predicts)]
+    models: dict[str, Any] = {name: kind for name, kind in kinds["model"].items() if isinstance(kind, type)}
+    return [name for name, kind in models.items() if heads & set(kind.predicts)]
 
 
 def name_of(part: object, table: Mapping[str, Any]) -> str:

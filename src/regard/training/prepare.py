@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from regard.config import Kinds
 from regard.data.batches import Batches
@@ -51,7 +52,9 @@ class Prepared:
         path = self.config.word_vectors
         if path:
             text = next(each for each in self.fields.values() if isinstance(each, TextField))
-            init_embedding(loss_module.model.get_submodule(self.config.input_embedding), path, _words(text.tokenizer))
+            embedding = loss_module.model.get_submodule(self.config.input_embedding)
+            assert isinstance(embedding, nn.Embedding)
+            init_embedding(embedding, path, _words(text.tokenizer))
 
 
 def prepare(

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.decode import PAD, greedy, stream
 from regard.decode.sample import Noted
 from regard.errors import UserError
-from regard.models import Gpt
+from regard.models import reads_whole
 from regard.recording import silenced
 from regard.verbs.forced import rounded
 from regard.verbs.generation_options import GenerationOptions
@@ -57,7 +57,7 @@ class Continuation:
 
 def continuations(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Continuation]:
     """The prompts, numbered from `first`, as the model reads them; one that it cannot read is refused by its number."""
-    model.expect("generate", "language")
+    model.expect("generate", not reads_whole(model.module.config))
     tokenizer = model.target_tokenizer
     begin, found = tokenizer.special_tokens.bos, []
     for index, (prompt, tokens) in enumerate(zip(prompts, tokenizer.encode_batch(list(prompts))), first):
@@ -78,7 +78,7 @@ def batches(
 
     Transformer-XL knows no padding: there only prompts of one length share a batch.
     """
-    exact = isinstance(model.module, Gpt) and model.module.config.positions == "xl"
+    exact = not model.module.config.takes_padding
 
     def shape(one: Continuation) -> tuple[int, int]:
         length, left = len(one.text(turn, model.longest)), options.limit - len(one.said)

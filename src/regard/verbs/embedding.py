@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ from torch.nn import functional as F
 
 from regard.data.flat import pad_ids
 from regard.errors import UserError
-from regard.models import Seq2Seq, Transformer
+from regard.models import reads_whole
+from regard.models.facts import ReadsSource
 from regard.recording import silenced
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import Loaded
@@ -51,7 +53,7 @@ def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None
         pool=found.pool if pool is None else pool,
         normalise=found.normalise if normalise is None else normalise,
     )
-    if pooling.pool == "first" and model.module.task == "language":
+    if pooling.pool == "first" and not reads_whole(model.module.config):
         raise UserError("pool=first: a language model has seen nothing yet at its first token; use mean or tokens.")
     return pooling
 
@@ -80,7 +82,7 @@ def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> 
     """The tokens of texts with the special tokens around them, none past the limit."""
     stripped = [pooling.prefix + text.strip() for text in texts]
     tokens = model.tokenizer.encode_batch([text.lower() for text in stripped] if pooling.lower else stripped)
-    if model.module.task == "language":
+    if not reads_whole(model.module.config):
         before, after = model.opening, list[int]()
     else:
         special_tokens = model.tokenizer.special_tokens
@@ -108,14 +110,9 @@ def _states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
     if tokens.shape[1] == 0:
         return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)
     with silenced(model.module), model.autocast():
-        match model.module:
-            case Transformer() as module:
-                return module.encode(tokens, real)
-            case Seq2Seq() as module:
-                states, _ = module.encoder(module.source_embedding(tokens), real)
-                return states
-            case _:
-                return model.states(tokens, real)
+        if model.module.config.reads_source:
+            return cast(ReadsSource, model.module).encode(tokens, real)
+        return model.states(tokens, real)
 
 
 def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:

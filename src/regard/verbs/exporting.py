@@ -23,9 +23,10 @@ from regard.data.public import with_prefix
 from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import KINDS, Tokenizer
 from regard.errors import UserError, nearest
+from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
-from regard.verbs.loaded import KINDS_OF, Loaded, load
+from regard.verbs.loaded import Loaded, load
 
 TOOLS = ("transformers", "ctranslate2")
 WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
@@ -113,10 +114,9 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def _to_ctranslate2(model: Loaded, folder: Path) -> str:
-    if model.module.task != "translate":
-        what = KINDS_OF[model.module.task]
+    if not model.module.config.reads_source:
         raise UserError(
-            f"{model.path}: --to ctranslate2 is for translators, and this is {what}; say --to transformers."
+            f"{model.path}: --to ctranslate2 is for translators, and this is {model.kind}; say --to transformers."
         )
     write_ct2(model.module, folder, model.tokenizer, model.target_tokenizer)
     _put_tokenizers(model, folder)
@@ -126,7 +126,7 @@ def _to_ctranslate2(model: Loaded, folder: Path) -> str:
 def _to_transformers(model: Loaded, folder: Path) -> str:
     settings = _settings(model)
     kind = write_model(model.module, folder, settings, _came_as(model))
-    if model.module.task in ("translate", "language"):
+    if model.module.config.causal:
         _put_speech(model, folder, settings)
     _put_tokenizers(model, folder)
     return kind
@@ -136,9 +136,9 @@ def _came_as(model: Loaded) -> str | None:
     """The type of the public checkpoint that a model is, or that its training started from; its tokenizer knows."""
     if model.public is not None:
         return str(model.public["model_type"])
-    if model.vocabulary is None or model.vocabulary.kind in KINDS:
+    if not model.fields or model.target_tokenizer.kind in KINDS:
         return None
-    return str(json.loads(model.vocabulary.stored())["config"]["model_type"])
+    return str(json.loads(model.target_tokenizer.stored())["config"]["model_type"])
 
 
 def _settings(model: Loaded) -> dict[str, Any]:
@@ -146,16 +146,10 @@ def _settings(model: Loaded) -> dict[str, Any]:
     if model.public is not None:
         return {name: value for name, value in model.public.items() if name not in STALE}
     special_tokens = model.target_tokenizer.special_tokens
-    match model.module.task:
-        case "translate":
-            return {
-                "decoder_start_token_id": special_tokens.bos,
-                **_ids(special_tokens, special_tokens.bos, special_tokens.eos),
-            }
-        case "language":
-            return _ids(special_tokens, special_tokens.bos, special_tokens.eos)
-        case _:
-            return _ids(special_tokens, special_tokens.prefix, special_tokens.suffix)
+    if not model.module.config.causal:
+        return _ids(special_tokens, special_tokens.prefix, special_tokens.suffix)
+    start = {"decoder_start_token_id": special_tokens.bos} if model.module.config.reads_source else {}
+    return start | _ids(special_tokens, special_tokens.bos, special_tokens.eos)
 
 
 def _ids(special_tokens: SpecialTokens, first: int | None, last: int | None) -> dict[str, int | None]:
@@ -176,9 +170,9 @@ def _put_speech(model: Loaded, folder: Path, settings: Mapping[str, Any]) -> Non
 
 def _put_tokenizers(model: Loaded, folder: Path) -> None:
     """The files of the tokenizer; where what is said has another one, that one's in target/."""
-    if model.vocabulary is None:
+    if not model.fields:
         return
-    read, said = (_handed(one, model) for one in (model.tokenizer, model.vocabulary))
+    read, said = (_handed(one, model) for one in (model.tokenizer, model.target_tokenizer))
     for place, files in ((folder, read), (folder / "target", said if said != read else {})):
         for name, data in files.items():
             place.mkdir(exist_ok=True)
@@ -188,14 +182,16 @@ def _put_tokenizers(model: Loaded, folder: Path) -> None:
 def _handed(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:
     """A tokenizer's files. One of ours is told what the model takes, and what stands around a text that it reads."""
     files = tokenizer.files()
+    config: Facts = model.module.config
+    left_to_right = not reads_whole(config)
     if tokenizer.kind not in KINDS:
-        trained = model.module.task == "language" and model.public is None
+        trained = left_to_right and model.public is None
         return with_prefix(tokenizer, *model.opening) if trained and model.opening else files
     inner = rust.Tokenizer.from_str(files["tokenizer.json"].decode())
     before, after = (
         [] if mark is None else [mark] for mark in (tokenizer.special_tokens.prefix, tokenizer.special_tokens.suffix)
     )
-    if model.module.task == "language":
+    if left_to_right:
         before = model.opening
     if around := [*before, *after]:
         first, last = ([inner.id_to_token(mark) for mark in special_tokens] for special_tokens in (before, after))
@@ -205,9 +201,9 @@ def _handed(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:
             single=[*first, "$A", *last], pair=pair, special_tokens=names
         )
     settings = json.loads(files["tokenizer_config.json"])
-    segments = ["token_type_ids"] if model.module.task == "fill" else []
+    segments = [] if config.causal else ["token_type_ids"]
     settings["model_input_names"] = ["input_ids", *segments, "attention_mask"]
-    settings["padding_side"] = "left" if model.module.task == "language" else "right"
+    settings["padding_side"] = "left" if left_to_right else "right"
     if model.longest is not None:
         settings["model_max_length"] = model.longest
     text = {"tokenizer.json": inner.to_str(pretty=True), "tokenizer_config.json": json.dumps(settings, indent=2)}

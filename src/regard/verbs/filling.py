@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,6 @@ from torch.nn import functional as F
 
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
-from regard.models import Bert
 from regard.recording import silenced
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped
 from regard.verbs.loaded import Loaded
@@ -43,7 +43,7 @@ def fill(
     model: Loaded, texts: Sequence[str], top: int = 5, batch_tokens: int = BATCH_TOKENS, first: int = 1
 ) -> list[Filled]:
     """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text."""
-    model.expect("fill", "fill")
+    model.expect("fill", "masked" in model.module.config.predicts)
     check_is_list(texts)
     if top < 1:
         raise UserError(f"top={top}: ask for at least 1 token.")
@@ -88,9 +88,9 @@ def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], firs
 
 def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
     """The best guesses at places with these states, (N, width). Of all other places no logits are made."""
-    assert isinstance(model.module, Bert)
+    module: Any = model.module
     with model.autocast():
-        logits = F.linear(*model.module.product(states)).float()  # (N, V)
+        logits = F.linear(*module.product(states)).float()  # (N, V)
     spelt = min(model.tokenizer.size, logits.shape[-1])  # a vocabulary may be padded to a round number
     best, tokens = logits.softmax(dim=-1)[:, :spelt].topk(min(top, spelt), dim=-1)
     return [

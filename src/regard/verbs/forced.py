@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from regard.data.batches import Batch, Row, collate
 from regard.data.fields import TextField
 from regard.errors import UserError
-from regard.models import Transformer
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
 from regard.recording import record, silenced
@@ -86,8 +85,8 @@ def fit_target(model: Loaded, tokens: list[int], place: str) -> list[int]:
 
 
 def target_limit(model: Loaded) -> int | None:
-    """The most tokens of a target, its end included; None where any number will do, as for recurrent decoders."""
-    return model.module.config.longest if isinstance(model.module, Transformer) else None
+    """The most tokens of a target, its end included; None: any number."""
+    return model.module.config.longest_target
 
 
 def _in_batches(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int, name: str | None) -> list[Forced]:

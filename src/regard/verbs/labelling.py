@@ -24,7 +24,7 @@ class Classified:
 @torch.no_grad()
 def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
     """The labels of texts, in their order."""
-    model.expect("classify", "classify")
+    model.expect("classify", "class" in model.module.config.predicts)
     check_is_list(texts)
     labels = model.fields["label"]
     assert isinstance(labels, LabelField)

@@ -34,13 +34,11 @@ from regard.tasks import Task, task_of
 from regard.verbs.numbers import checked, features, logits
 from regard.verbs.pooling import transformer_in
 
-# What to do with a model, and what to call it, by its task.
-VERBS = {"translate": "translate", "language": "generate", "classify": "classify", "fill": "fill"}
-KINDS_OF = {
-    "translate": "a translator",
-    "language": "a language model",
-    "classify": "a classifier",
-    "fill": "a model that reads both ways",
+KINDS_OF = {  # what messages call a model, by what its task has it predict
+    "target": "a translator",
+    "next": "a language model",
+    "class": "a classifier",
+    "masked": "a model that reads both ways",
 }
 IdPair = tuple[list[int], list[int]]  # ids of a source, if any, and of a target, both without special tokens
 LONG = ("error", "truncate", "window")
@@ -128,9 +126,14 @@ class Loaded:
         begin = special_tokens.bos if self.public is None else special_tokens.prefix
         return [] if begin is None else [begin]
 
+    @property
+    def kind(self) -> str:
+        """What messages call the model, such as "a translator"."""
+        return KINDS_OF.get(self.task.head, f"a model of the task {self.task.name}")
+
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.module.parameters())
-        what = f"{KINDS_OF[self.module.task]}, {type(self.module).__name__} of {size:,} parameters"
+        what = f"{self.kind}, {type(self.module).__name__} of {size:,} parameters"
         return f"<Loaded {self.path}: {what}, on {self.device} in {self.precision}>"
 
     @torch.no_grad()
@@ -165,15 +168,13 @@ class Loaded:
         """The logits (B, T, V) at tokens (B, T), of what comes next or of what stands there; see `states`."""
         states = self.states(tokens, real, source, source_real, segments, positions)
         with self.autocast():
-            return logits(
-                self.module, tokens.to(self.device), None if real is None else real.to(self.device) != 0, states
-            )
+            return logits(self.module, None if real is None else real.to(self.device) != 0, states)
 
-    def expect(self, verb: str, *tasks: str) -> None:
-        """Refuse a verb that is for models of other tasks, and say which one to use."""
-        if self.module.task not in tasks:
-            cure = f"use: regard {VERBS[self.module.task]} {shlex.quote(str(self.path))}"
-            raise UserError(f"{self.path}: this is {KINDS_OF[self.module.task]}, which cannot {verb}; {cure}")
+    def expect(self, verb: str, able: bool) -> None:
+        """Refuse a verb that the model is not able to do; the message names the verb to use instead."""
+        if not able:
+            cure = f"use: regard {self.task.verb} {shlex.quote(str(self.path))}"
+            raise UserError(f"{self.path}: this is {self.kind}, which cannot {verb}; {cure}")
 
     @property
     def longest(self) -> int | None:

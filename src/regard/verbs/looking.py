@@ -9,16 +9,15 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from regard.decode.state import NEVER
+from regard.decode.state import NEVER, HiddenState
 from regard.errors import UserError, nearest
-from regard.models import Bert, Gpt, Structured, Transformer
-from regard.models.seq2seq import RecurrentState
+from regard.models.facts import ReadsText
 from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, record, silenced
 from regard.render.parts import Floats, Frame, Layer
 from regard.render.view import AttentionView
 from regard.verbs.forced import batch_of, fit_target
-from regard.verbs.loaded import KINDS_OF, Loaded
+from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import axes, parts, path_of
 from regard.verbs.search import translate
 
@@ -86,15 +85,12 @@ def look(
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
     if target is not None and model.source_tokenizer is None:
-        raise UserError(
-            f"--target: {model.path} is {KINDS_OF[model.module.task]}, which reads the text alone; leave it out."
-        )
+        raise UserError(f"--target: {model.path} is {model.kind}, which reads the text alone; leave it out.")
     paths = _paths(model, part, layer)
     (tokens,) = model.read([text])
-    if isinstance(model.module, Structured):
-        seen = _reading(model, (tokens, [0]), text, paths)  # a label stands there, whichever
-    elif isinstance(model.module, Bert):
-        seen = _reading(model, ([], tokens), text, paths)
+    if not model.module.config.causal:
+        pair = (tokens, [0]) if model.source_tokenizer else ([], tokens)  # 0: any label
+        seen = _reading(model, pair, text, paths)
     elif model.source_tokenizer is None:
         seen = _saying(model, ([], tokens), text, paths)
     elif target is None:
@@ -128,10 +124,10 @@ def _reading(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> A
     """A text that is read whole, at once."""
     with silenced(model.module), record(model.module, paths) as tape, model.autocast():
         batch = batch_of(model, [pair]).to(model.device)
-        if isinstance(model.module, Bert):
-            model.module.features(batch["tokens"])  # a checkpoint may have no readout
-        else:
+        if model.module.config.one_per_text:
             model.module(batch)
+        else:
+            cast(ReadsText, model.module).features(batch["tokens"])  # a checkpoint may have no readout
     return _seen(model, tape, pair, title)
 
 
@@ -143,7 +139,7 @@ def _saying(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> At
         raise UserError(f"{title!r}: one token, and the model knows no begin to say it after; give a longer text.")
     source = torch.tensor([model.source_tokenizer.wrap_input(pair[0]) if model.source_tokenizer else []])
     tokens = torch.tensor([told[:-1]], device=model.device)
-    stride = len(told) if isinstance(model.module, Gpt | Transformer) else 1
+    stride = len(told) if model.module.config.parallel else 1
     says, frames = iter(told[1:]), list[Frame]()
     with (
         silenced(model.module),
@@ -156,7 +152,7 @@ def _saying(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> At
             contexts.clear()
             features, state = module.advance(some, state)
             logits = module.readout(features)[0].float()  # (T, V)
-            carried = state.hidden[0, -1] if isinstance(state, RecurrentState) else features[0]  # (T, W)
+            carried = state.hidden[0, -1] if isinstance(state, HiddenState) else features[0]  # (T, W)
             for at, (scores, carry) in enumerate(zip(logits, carried.float().cpu())):
                 context = contexts[-1][at] if contexts else None
                 (piece,) = model.target_tokenizer.pieces([said := next(says)])

@@ -1,4 +1,4 @@
-"""Numbers out of any model: the features and logits of tokens that somebody else has made."""
+"""The features and logits of given tokens, for any model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.layers.recurrent import real_first
-from regard.models import Gpt, Model, Structured, Transformer
+from regard.models import Facts
+from regard.models.checks import refuse
 
 
 def features(
-    module: Model,
+    module: Any,
     tokens: Tensor,
     real: Tensor | None = None,
     source: Tensor | None = None,
@@ -22,28 +22,35 @@ def features(
     segments: Tensor | None = None,
     positions: Tensor | None = None,
 ) -> Tensor:
-    """The states (B, T, width) of a model's last layer at tokens (B, T), whatever its family."""
-    if (source is not None) != (module.task == "translate"):
+    """The states (B, T, width) of the last layer at tokens (B, T)."""
+    config: Facts = module.config
+    if (source is not None) != config.reads_source:
         cure = "give the tokens it reads as source=…" if source is None else "leave source out"
         raise UserError(f"source: this model {'has' if source is None else 'does not read'} a source; {cure}.")
-    match module.task:
-        case "classify":
-            assert isinstance(module, Structured)
-            _refuse("segments", segments)
-            _refuse("positions", positions)
-            return module.states(tokens, real)
-        case "fill":
-            return module.features(tokens, real, segments, positions)  # type: ignore[operator]
-        case _:
-            _refuse("segments", segments)
-            return _spoken(module, tokens, real, source, source_real, positions)
+    found: Tensor
+    if not config.causal:
+        found = module.features(tokens, real, segments, positions)
+        return found
+    refuse("segments", segments)
+    rows, length = tokens.shape
+    state = module.start(source, source_real, rows=rows, capacity=length)
+    if config.takes_positions:
+        found, _ = module.advance(tokens, state, real, positions)
+        return found
+    refuse("positions", positions)
+    if real is None:
+        found, _ = module.advance(tokens, state)
+        return found
+    order = real_first(real)  # the real tokens are read first, so that no token follows padding
+    found, _ = module.advance(tokens.gather(1, order), state)
+    return found.take_along_dim(order.argsort(1)[..., None], dim=1)
 
 
 Given = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
 def checked(
-    module: Model,
+    module: Any,
     tokens: Tensor,
     real: Tensor | None,
     source: Tensor | None,
@@ -51,28 +58,27 @@ def checked(
     segments: Tensor | None,
     positions: Tensor | None,
 ) -> Given:
-    """The same tensors, if they fit the model and one another; a mask of 0 and 1 is as good as one of truths."""
-    config: Any = module.config
+    """The same tensors, if they fit the model and each other; a mask of 0 and 1 becomes a boolean mask."""
+    config: Facts = module.config
     given = {"tokens": tokens, "real": real, "source": source, "source_real": source_real}
     for name, one in {**given, "segments": segments, "positions": positions}.items():
         if one is not None and not isinstance(one, Tensor):
             cure = "its ids: model.tokenizer.encode(text)" if isinstance(one, str) else "torch.tensor(…)"
             raise UserError(f"{name}: should be a tensor (rows, length), not a {type(one).__name__}; give {cure}.")
-    _check_ids("tokens", tokens, getattr(config, "target_vocab", 0) or config.vocab)
-    if source is not None and module.task == "translate":
+    _check_ids("tokens", tokens, config.token_vocab)
+    if source is not None and config.reads_source:
         _check_ids("source", source, config.source_vocab)
         if len(source) != len(tokens):
             raise UserError(f"source: has {len(source)} rows, but tokens have {len(tokens)}; give as many.")
-    if segments is not None and getattr(config, "segments", None):
-        _check_ids("segments", segments, config.segments, tokens.shape)
-    if positions is not None and getattr(config, "positions", "") in ("learned", "sinusoidal", "sinusoidal-halves"):
-        rows = config.context + getattr(config, "first_position", 0)
-        _check_ids("positions", positions, rows, tokens.shape)
+    if segments is not None and config.segment_kinds:
+        _check_ids("segments", segments, config.segment_kinds, tokens.shape)
+    if positions is not None and config.position_rows is not None:
+        _check_ids("positions", positions, config.position_rows, tokens.shape)
     return (
         tokens,
-        _truths("real", real, tokens),
+        _boolean("real", real, tokens),
         source,
-        _truths("source_real", source_real, source),
+        _boolean("source_real", source_real, source),
         segments,
         positions,
     )
@@ -80,8 +86,8 @@ def checked(
 
 def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int, ...] | None = None) -> None:
     if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool:
-        told = f"{tuple(ids.shape)} of {ids.dtype}".replace("torch.", "")
-        raise UserError(f"{name}: should be whole numbers of shape (rows, length), not {told}.")
+        found = f"{tuple(ids.shape)} of {ids.dtype}".replace("torch.", "")
+        raise UserError(f"{name}: should be whole numbers of shape (rows, length), not {found}.")
     if shape is not None and (ids.shape[1] != shape[1] or len(ids) not in (1, shape[0])):
         raise UserError(f"{name}: {tuple(ids.shape)} does not fit tokens of shape {tuple(shape)}.")
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
@@ -89,7 +95,7 @@ def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int
         raise UserError(f"{name}: {found} are not all ids of this model, which has 0 to {count - 1}.")
 
 
-def _truths(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | None:
+def _boolean(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | None:
     if given is None or like is None:
         return given
     if given.shape != like.shape:
@@ -97,41 +103,7 @@ def _truths(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | No
     return given if given.dtype == torch.bool else given != 0
 
 
-def logits(module: Model, tokens: Tensor, real: Tensor | None, states: Tensor) -> Tensor:
-    """The logits of states: of every place, or of the whole text where that is what a model classifies."""
-    if isinstance(module, Structured):
-        return module(_text(tokens, real))
-    return module.readout(states)
-
-
-def _spoken(
-    module: Any,
-    tokens: Tensor,
-    real: Tensor | None,
-    source: Tensor | None,
-    source_real: Tensor | None,
-    positions: Tensor | None,
-) -> Tensor:
-    """Of a model that reads from left to right. One that knows no padding reads the real tokens first."""
-    rows, length = tokens.shape
-    state = module.start(source, source_real, rows=rows, capacity=length)
-    if isinstance(module, Transformer) or (isinstance(module, Gpt) and module.config.positions != "xl"):
-        found, _ = module.advance(tokens, state, real, positions)
-        return found
-    _refuse("positions", positions)
-    if real is None:
-        found, _ = module.advance(tokens, state)
-        return found
-    order = real_first(real)
-    found, _ = module.advance(tokens.gather(1, order), state)
-    return found.take_along_dim(order.argsort(1)[..., None], dim=1)
-
-
-def _text(tokens: Tensor, real: Tensor | None) -> Batch:
-    real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
-    return Batch(tokens, tokens[:, 0], real, list(range(len(tokens))), len(tokens))
-
-
-def _refuse(name: str, given: Tensor | None) -> None:
-    if given is not None:
-        raise UserError(f"{name}: this model has none; leave them out.")
+def logits(module: Any, real: Tensor | None, states: Tensor) -> Tensor:
+    """The logits of states: of every token, or of the whole text where the model makes one prediction per text."""
+    found: Tensor = module.readout(states, real) if module.config.one_per_text else module.readout(states)
+    return found

@@ -1,16 +1,18 @@
-"""Which attention is which, and what stands beside it: a source that looks at itself, a target at its past or at the
-source."""
+"""Which part of a model each attention belongs to, and the names of its rows and columns.
+
+The parts: encoder (a text or source that attends to itself), decoder (a target that attends to its past), cross (a
+target that attends to its source).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-
-from torch import nn
+from typing import Any
 
 from regard.errors import UserError
 from regard.layers.transformer import Block
-from regard.models import Bert, Gpt, Seq2Seq, Structured
+from regard.models import Facts
 from regard.recording import Axes, attentions
 from regard.render.parts import aligning_layer
 from regard.verbs.loaded import IdPair, Loaded
@@ -18,30 +20,30 @@ from regard.verbs.loaded import IdPair, Loaded
 PARTS = ("encoder", "decoder", "cross")
 
 
-def parts(module: nn.Module) -> dict[str, str]:
-    """The part that each attention module of a model is of, by its path.
+def parts(module: Any) -> dict[str, str]:
+    """The part of a model that each attention module belongs to, by its path.
 
-    What reads a source is known by where it stands: the second attention of a block, or a recurrent decoder's only one.
+    In a model that reads a source, what is below `encoder` is the encoder. In the decoder, the first attention of a
+    block reads the target; the second one, and an attention outside of any block, reads the source.
     """
-    blocks = (part for part in module.modules() if isinstance(part, Block))
-    crossing = {id(block.cross.read) for block in blocks if block.cross is not None}
+    config: Facts = module.config
+    own = {id(block.attention.read) for block in module.modules() if isinstance(block, Block)}
     found = {}
     for path, attention in attentions(module).items():
-        if id(attention) in crossing or isinstance(module, Seq2Seq):
-            found[path] = "cross"
+        if not config.causal or (config.reads_source and path.startswith("encoder.")):
+            found[path] = "encoder"
         else:
-            reads = path.startswith("encoder.") or isinstance(module, Bert | Structured)
-            found[path] = "encoder" if reads else "decoder"
+            found[path] = "cross" if config.reads_source and id(attention) not in own else "decoder"
     return found
 
 
 def path_of(name: str) -> str:
-    """The module that a name on a tape is of; one that layers share has a name for each of them."""
+    """The path of the module that a name on a tape belongs to; a module that layers share has one name per layer."""
     return name.partition("[")[0]
 
 
-def source_reads(module: nn.Module) -> list[str]:
-    """The names on a tape of all that reads the source, from the bottom up."""
+def source_reads(module: Any) -> list[str]:
+    """The names on a tape of all attentions to the source, from the lowest layer up."""
     turns = {path: attention.turns for path, attention in attentions(module).items()}
     paths = [path for path, part in parts(module).items() if part == "cross"]
     return [name for path in paths for name in _turns(path, turns[path])]
@@ -52,7 +54,7 @@ def _turns(path: str, turns: int) -> list[str]:
 
 
 def aligning(model: Loaded, layer: int | None = None) -> str | None:
-    """The name of the read that alignments are taken from; None where nothing reads a source.
+    """The name of the attention that alignments are taken from; None: the model has no attention to a source.
 
     By default it is the one that aligns best (`aligning_layer`).
     """
@@ -66,31 +68,26 @@ def aligning(model: Loaded, layer: int | None = None) -> str | None:
 
 
 def axes(model: Loaded, pair: IdPair) -> dict[str, Axes]:
-    """Who looks, and what at, in every part of a model that is given this pair.
+    """The rows and columns of every part of a model that reads this pair.
 
-    A row is the piece that looks, which is the last one read; where a target looks at its source, the piece being said.
+    A row is the token that attends, which is the last one read; of cross, the token that is predicted.
     """
+    config: Facts = model.module.config
     source, target = pair
-    module, said = model.module, model.target_tokenizer
-    if module.task == "fill":
-        text = said.pieces(said.wrap_input(target))
-        return {"encoder": Axes(text, text, "encoder")}
-    read = model.source_tokenizer.pieces(model.source_tokenizer.wrap_input(source)) if model.source_tokenizer else []
-    if isinstance(module, Structured):
-        looks = [f"look {number}" for number in range(1, module.config.hops + 1)]
-        return {"encoder": Axes(looks, read, "encoder")}
-    told = said.special_tokens.wrap_target(target)
-    says, past = said.pieces(told[1:]), said.pieces(told[:-1])
-    # What Transformer-XL remembers before a text may be so many zeros.
-    first = module.config.memory if isinstance(module, Gpt) and module.config.memory_zeros else 0
-    found = {"decoder": Axes(past, past, "decoder", first)}
+    if not config.causal:
+        text = model.tokenizer.pieces(model.tokenizer.wrap_input(target))
+        return {"encoder": Axes(config.attention_rows or text, text, "encoder")}
+    ids, pieces = model.target_tokenizer.special_tokens.wrap_target(target), model.target_tokenizer.pieces
+    past, predicted = pieces(ids[:-1]), pieces(ids[1:])
+    found = {"decoder": Axes(past, past, "decoder", config.keys_before)}
     if model.source_tokenizer:
-        found |= {"encoder": Axes(read, read, "encoder"), "cross": Axes(says, read, "cross")}
+        read = model.source_tokenizer.pieces(model.source_tokenizer.wrap_input(source))
+        found |= {"encoder": Axes(read, read, "encoder"), "cross": Axes(predicted, read, "cross")}
     return found
 
 
 def kept(axes: Axes, rows: Sequence[int] | None, most: int) -> Axes:
-    """The axes where only these rows are recorded, of a batch in which a text has at most so many."""
+    """The axes with only these rows, in a batch whose longest text has `most` of them."""
     if rows is None:
         return axes
     there = [row for row in rows if 0 <= row < most]

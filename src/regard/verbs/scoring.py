@@ -36,7 +36,7 @@ class Aligned:
 
 def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS) -> list[Scored]:
     """The log-probability of each text: of a target given its source, or of a line alone for a language model."""
-    model.expect("score", "translate", "language")
+    model.expect("score", model.module.config.causal)
     pairs = _encoded(model, texts)
     record_forced(model, pairs, batch_tokens)
     answers = []
@@ -61,7 +61,7 @@ def align(
     else words. `method` is how links are read off weights: "argmax" or "mutual". Of several layers that look at the
     source, the one that aligns best is read (`aligning_layer`), or that whose number is given; of heads, the mean.
     """
-    model.expect("align", "translate")
+    model.expect("align", model.module.config.reads_source)
     encoded = _encoded(model, pairs)
     record_forced(model, encoded, batch_tokens)
     looks = forced(model, encoded, batch_tokens, layer)

@@ -87,7 +87,7 @@ def translate(
     forced pass of all answers but those to blank lines, and nothing of the search.
     """
     check_is_list(lines)
-    model.expect("translate", "translate")
+    model.expect("translate", model.module.config.reads_source)
     search = Search(beam, nbest, penalty, limit)
     sources = model.read(lines)
     there = [line for line, source in enumerate(sources) if source]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.recipes import MEASURES
+from regard.metrics import METRICS
 
 SHARE = 0.95  # of the best rung's quality: what the others are timed to reach
 
@@ -33,7 +33,7 @@ class Goal:
     @property
     def less(self) -> bool:
         """Whether less of it is better."""
-        return MEASURES[self.measure]
+        return METRICS[self.measure].lower_is_better
 
     def reached(self, points: Iterable[Point]) -> float | None:
         """The seconds of training after which an evaluation first found it."""
@@ -46,12 +46,12 @@ def goal(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | Non
 
     None where no rung has the measure (one without attention has no alignment), or none came to anything.
     """
-    pick = min if MEASURES[measure] else max
+    pick = min if METRICS[measure].lower_is_better else max
     finals = [statistics.fmean(pick(one.value for one in seed) for seed in seeds) for seeds in rungs if all(seeds)]
     best = pick(finals, default=0.0)
     if best <= 0:
         return None
-    return Goal(measure, best / SHARE if MEASURES[measure] else best * SHARE)
+    return Goal(measure, best / SHARE if METRICS[measure].lower_is_better else best * SHARE)
 
 
 def curve(log: Lines, measure: str) -> list[Point]:

@@ -1,0 +1,152 @@
+"""The facts that a model's config declares, and the methods that a model has.
+
+Other code reads these facts. It never tests which class a model has, so a model from outside the library works with
+the verbs if its config declares the same facts. A config may inherit from `Facts` to get the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
+
+from torch import Tensor
+
+
+class Facts(Protocol):
+    """What a model can do, and what its limits are. The facts without a default come first."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees only the tokens before it; the model then has `start`, `advance` and `step`."""
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether the model reads a source beside its target; the model then has `encode`."""
+
+    @property
+    def predicts(self) -> tuple[str, ...]:
+        """What the model predicts: target, next, masked or class."""
+
+    @property
+    def width(self) -> int:
+        """The width of the states of the last layer."""
+
+    @property
+    def longest(self) -> int | None:
+        """The most tokens of a text or source; None: any number."""
+
+    @property
+    def token_vocab(self) -> int:
+        """The number of ids that `tokens` can have: those of a text, or of a target where there is a source."""
+
+    @property
+    def source_vocab(self) -> int:
+        """The number of ids that a source can have; 0: the model reads no source."""
+        return 0
+
+    @property
+    def sizes(self) -> Mapping[str, str]:
+        """The settings that follow from the data: the name of each, and the field whose size it has."""
+        return {"vocab": "text"}
+
+    @property
+    def word_vectors(self) -> str:
+        """The file of word vectors that the input embedding starts from; empty: none."""
+        return ""
+
+    @property
+    def input_embedding(self) -> str:
+        """The path of the module that embeds the tokens of a text or source."""
+        return "embedding"
+
+    @property
+    def longest_setting(self) -> str:
+        """The name of the setting that limits `longest`."""
+        return "context"
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most tokens of a target, its end included; None: any number."""
+        return None
+
+    @property
+    def segment_kinds(self) -> int:
+        """The number of ids that `segments` can have; 0: the model has no segments."""
+        return 0
+
+    @property
+    def position_rows(self) -> int | None:
+        """The number of rows of the position table; None: there is no table."""
+        return None
+
+    @property
+    def takes_padding(self) -> bool:
+        """Whether `advance` accepts `real`, so that texts of several lengths can share a batch."""
+        return False
+
+    @property
+    def takes_positions(self) -> bool:
+        """Whether `advance` accepts `real` and `positions`."""
+        return False
+
+    @property
+    def parallel(self) -> bool:
+        """Whether `advance` computes the features of several tokens at once, with one call of each attention."""
+        return False
+
+    @property
+    def one_per_text(self) -> bool:
+        """Whether the model makes one prediction per text, `readout(features, real)`, and not one per token."""
+        return False
+
+    @property
+    def attention_rows(self) -> tuple[str, ...]:
+        """The names of the rows of an attention matrix; empty: the rows are the tokens of the text."""
+        return ()
+
+    @property
+    def keys_before(self) -> int:
+        """The number of keys before the first token of a text: the zeros that a memory starts with."""
+        return 0
+
+    @property
+    def widths(self) -> tuple[str, ...]:
+        """The settings that are widths: `width`, then `embed` (token embeddings) or `inner` (feed-forward layers)."""
+        return ("width",)
+
+    @property
+    def width_step(self) -> int:
+        """The number that `width` must be a multiple of."""
+        return 1
+
+    def without_attention(self) -> Self | None:
+        """The config of the same model without attention; None: there is no such model."""
+        return None
+
+    def build(self) -> Any:
+        """The model, with new weights."""
+
+
+class ReadsText(Protocol):
+    """A model that reads a text in both directions: every model that is not causal."""
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The states (B, T, width) of the last layer at tokens (B, T)."""
+
+
+class ReadsSource(Protocol):
+    """A model that reads a source."""
+
+    def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
+        """The states (B, Ts, width) of a source (B, Ts)."""
+
+
+def reads_whole(config: Facts) -> bool:
+    """Whether the text that a model is given (its source, if it has one) is read in both directions."""
+    return config.reads_source or not config.causal

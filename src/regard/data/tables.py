@@ -81,7 +81,7 @@ def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, di
         if len(cells) != len(header):
             cure = "put a cell that contains a delimiter in double quotes"
             cure = cure if len(cells) > len(header) else "give the row a cell for every column"
-            raise UserError(f"{path}, line {number}: {len(cells)} cells for {len(header)} columns; {cure}.")
+            raise UserError(f"{path}, line {number}: expected {len(header)} cells, found {len(cells)}; {cure}.")
         yield number, {key: cells[place] for key, place in places.items()}
 
 

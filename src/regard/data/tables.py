@@ -131,6 +131,14 @@ def _bad_row(where: str, problem: str) -> UserError:
 # -- JSON lines -------------------------------------------------------------------------------------------------------
 
 
+def _not_json(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of JSON")
+
+
+DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_not_json)  # numbers as they are written
+NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what an escape can write but a UTF-8 text cannot have
+
+
 def _json_lines(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records of a file with one JSON object on each line."""
     for number, line in enumerate(iterate_lines(path), 1):
@@ -141,10 +149,10 @@ def _json_lines(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dic
 
 
 def _json_object(where: str, line: str) -> dict[str, Any]:
-    """Return the JSON object on a line; numbers are text, as they are written."""
+    """Return the JSON object on a line, with its numbers as text."""
     cure = 'write one object on each line, such as {"text": "a fine day"}'
     try:
-        record = json.loads(line, parse_int=str, parse_float=str, parse_constant=_not_json)
+        record = DECODER.decode(line)
     except json.JSONDecodeError as error:
         raise UserError(f"{where}: invalid JSON ({error.msg}, character {error.colno}); {cure}.") from error
     except (ValueError, RecursionError) as error:
@@ -163,13 +171,9 @@ def _json_cell(where: str, record: dict[str, Any], key: str, name: str) -> str:
         return json.dumps(value)
     if not isinstance(value, str):
         raise UserError(f'{where}: "{name}" is {_kind(value)}; give a text or a number.')
-    if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+    if NO_TEXT.search(value):
         raise UserError(rf'{where}: "{name}" has \u0000 or half of a surrogate pair, which is no text; remove it.')
     return value
-
-
-def _not_json(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number of JSON")
 
 
 def _kind(value: object) -> str:

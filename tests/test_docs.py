@@ -45,6 +45,11 @@ FILES = {
     "more.tsv": "5 May 2001\t2001-05-05\n6 May 2001\t2001-05-06\n",
     "lines.txt": "a line of text\nand one more\n" * 10,
     "labelled.tsv": "good\ta fine day\nbad\ta wet one\n" * 10,
+    "reviews.csv": "stars;review\n" + 'good;"a ""fine"",\nsunny day"\nbad;a wet one\n' * 10,
+    "pairs.jsonl": '{"source": "3 février 2021", "target": "2021-02-03"}\n{"source": "2 June", "target": "06-02"}\n'
+    * 20,
+    "parts.tsv": "id\tde\ten\n" + "".join(f"{n}\t{n} Äpfel\t{n} apples\n" for n in range(2, 30)),
+    "posts.jsonl": "".join(f'{{"id": {n}, "body": "post {n}"}}\n' for n in range(20)),
     "in.txt": "3 février 2021\n\n2 June 1998\n",
 }
 

@@ -142,6 +142,18 @@ def test_other_tasks_train_too(regard: Regard, tmp_path: Path, task: str) -> Non
     assert regard("eval", "run", "--free-running").code == {"text": 0, "labels": 2}[task]
 
 
+def test_eval_reads_the_columns_of_the_run(regard: Regard, tmp_path: Path) -> None:
+    lines = (json.dumps({"stars": n % 2, "review": f"day {n % 2}\n{n}"}) for n in range(20))
+    (tmp_path / "train.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "test.csv").write_text('stars;review\n0;"day 0,\nagain"\n1;day 1\n', encoding="utf-8")
+    (tmp_path / "other.csv").write_text("text,label\nday,0\n", encoding="utf-8")
+    small = ["plan.steps=2", "plan.evaluate=2", "model.width=16", "model.embed=8"]
+    columns = ["data.text=review", "data.label=stars"]
+    assert regard("train", "labels", "data.train=train.jsonl", *columns, *small, "--out", "run").code == 0
+    assert json.loads(regard("eval", "run", "--data", "test.csv", "--json").out)["examples"] == 2
+    assert 'other.csv, line 1 (the header): no column "stars"' in regard("eval", "run", "--data", "other.csv").err
+
+
 def test_eval_of_a_translator(regard: Regard, tiny: list[str], pairs: Path) -> None:
     assert regard("train", "translate", *tiny, "--out", "run").code == 0
     said = regard("eval", "run", "--data", pairs, "--beam", 2, "--free-running", "--json")

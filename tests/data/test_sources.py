@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.example import Example
-from regard.data.files import data_folder, read_lines, read_pairs
-from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14, hold_out
+from regard.data.files import data_folder, read_lines
+from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14, hold_out, read_pairs
 from regard.errors import UserError
 
 needs_data = pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="REGARD_DATA names no folder of corpora")
@@ -46,8 +46,8 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
         ("latin.txt.gz", gzip.compress("f\xfcnf\n".encode("latin1"), mtime=0), "line 1: not UTF-8"),
         ("text.gz", b"not packed at all", "damaged, or not gz"),
         ("text.xz", b"not packed at all", "damaged, or not xz"),
-        ("cut.gz", gzip.compress(os.urandom(999), mtime=0)[:500], "damaged"),
-        ("cut.xz", lzma.compress(os.urandom(999))[:500], "damaged"),
+        ("cut.gz", gzip.compress(os.urandom(999).hex().encode(), mtime=0)[:500], "damaged"),
+        ("cut.xz", lzma.compress(os.urandom(999).hex().encode())[:500], "damaged"),
         ("bent.gz", gzip.compress(b"abc" * 99, mtime=0)[:-8] + bytes(8), "damaged"),
     ],
 )

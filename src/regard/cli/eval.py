@@ -1,7 +1,7 @@
 """`regard eval`: how good a trained model is."""
 
 from bisect import bisect_right
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -32,7 +32,7 @@ PUBLIC = {"translate": ("bleu", "chrf")}  # what to measure of a public checkpoi
 def evaluate(
     run: options.Run,
     data: Annotated[
-        str | None, typer.Option(help="Your own file: source<TAB>target, label<TAB>text, or lines.")
+        str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
     ] = None,
     split: Annotated[
         str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")
@@ -62,6 +62,7 @@ def evaluate(
     Examples:
       regard eval runs/dates
       regard eval runs/translate --data mine.tsv --beam 5 --json
+      regard eval runs/labels --data test.csv
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
     """
@@ -101,7 +102,7 @@ def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[st
     if data is not None and split is not None:
         raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
     if data is not None:
-        return data, _own(model)(train=data, valid=data).load().train
+        return data, replace(_own(model), train=data, valid=data, test="").load().train
     if split is not None and split not in SPLITS:
         raise UserError(f"--split {split}: no such part.{nearest(split, SPLITS)}")
     if model.recipe is None:
@@ -114,15 +115,15 @@ def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[st
     return name, examples
 
 
-def _own(model: "Loaded") -> "type[Pairs | Lines | Book | Labelled]":
-    """How a file of a person's own is read for a model: running text by one that was trained on such."""
+def _own(model: "Loaded") -> "Pairs | Lines | Book | Labelled":
+    """The settings by which the user's file is read: those of the run if it read such files, else those of its task."""
     from regard.data.sources import Labelled, Lines, Pairs
-    from regard.data.streams import Book, Running
+    from regard.data.streams import Book
 
-    if model.recipe and isinstance(model.recipe.data, Running):
-        return Book
+    if model.recipe and isinstance(model.recipe.data, Pairs | Lines | Book | Labelled):
+        return model.recipe.data
     kinds: dict[str, type[Pairs | Lines | Labelled]] = {"translate": Pairs, "classify": Labelled}
-    return kinds.get(model.module.task, Lines)
+    return kinds.get(model.module.task, Lines)()
 
 
 def _by_length(model: "Loaded", examples: "Sequence[Example]") -> "dict[str, list[Example]]":

@@ -1,7 +1,7 @@
-"""Corpora that exist: a person's own files, and public sets in the folder that REGARD_DATA names.
+"""Corpora that are read from files: the user's own, and public ones in the folder of REGARD_DATA.
 
-Each is a frozen dataclass whose `load` gives a `Corpus`. Where the parts are ours to choose they follow from hashes,
-never from chance or order: the same files always give the same parts.
+Each is a frozen dataclass whose `load` returns a `Corpus`. A corpus without fixed parts is split by hashes of its
+texts: the same files always give the same parts, in any order of their lines.
 """
 
 from __future__ import annotations
@@ -10,66 +10,87 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.data.download import CURE
 from regard.data.example import Corpus, LabelledText, Pair, Text, Tokens
-from regard.data.files import find_data, read_columns, read_lines, read_pairs, read_parallel
+from regard.data.files import find_data, iterate_lines, read_parallel
 from regard.data.large import open_parallel
+from regard.data.tables import has_names, read_table
 from regard.errors import UserError
 
-HELD_OUT = 0.02  # the part of the training examples that becomes the validation set where none is given
-HELD_OUT_MOST = 2000
+HELD_OUT = 0.02  # the part of the training examples that becomes the validation set if no validation set is given
+HELD_OUT_MOST = 2000  # the most examples of that part
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """A person's own pairs: files of source<TAB>target, or two parallel files "src.txt,tgt.txt"; .gz and .xz too."""
+    """Your own pairs: a table of sources and targets, source<TAB>target, or two parallel files "src.txt,tgt.txt"."""
 
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
-    train: str = ""  # the pairs to learn from
-    valid: str = ""  # the pairs to choose the best step by; where empty, 2 % of the training pairs are held out
-    test: str = ""  # the pairs to report on; may stay empty
-    source_tokens: Tokens = "bpe"  # what a source is cut into
-    target_tokens: Tokens = "bpe"  # the same for targets
+    train: str = ""  # the file of the training pairs
+    valid: str = ""  # the file of the validation pairs; if empty, 2 % of the training pairs are held out
+    test: str = ""  # the file of the test pairs; may be empty
+    source: str = ""  # the column of the sources, for a file with a header; if empty, "source" in .csv and .jsonl
+    target: str = ""  # the column of the targets, for a file with a header; if empty, "target" in .csv and .jsonl
+    source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
+    target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
     vocab: int = 8000  # the most tokens on either side
     joint: bool = False  # one vocabulary for both sides, learnt from both
 
     def load(self) -> Corpus:
-        return _load(self.train, self.valid, self.test, _read_pairs)
+        return _load(self.train, self.valid, self.test, self._read)
+
+    def _read(self, path: str) -> list[Any]:
+        return [pair for pair in read_pairs(path, self.source, self.target) if pair.source and pair.target]
 
 
 @dataclass(frozen=True)
 class Lines:
-    """A person's own text for a language model: one example a line, as it stands."""
+    """Your own text for a language model: each line of a file, or each cell of a column, is an example."""
 
     tasks: ClassVar[tuple[str, ...]] = ("language", "masked")
 
-    train: str = ""  # the text to learn from
-    valid: str = ""  # the text to choose the best step by; where empty, 2 % of the training lines are held out
-    test: str = ""  # the text to report on; may stay empty
-    tokens: Tokens = "char"  # what a line is cut into
+    train: str = ""  # the file of the training text
+    valid: str = ""  # the file of the validation text; if empty, 2 % of the training lines are held out
+    test: str = ""  # the file of the test text; may be empty
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
+    tokens: Tokens = "char"  # the kind of tokens
     vocab: int = 8000  # the most tokens
 
     def load(self) -> Corpus:
-        return _load(self.train, self.valid, self.test, _read_text)
+        return _load(self.train, self.valid, self.test, self._read)
+
+    def _read(self, path: str) -> list[Any]:
+        columns = {"text": self.text}
+        named = has_names(path, columns)
+        texts = (row["text"] for _, row in read_table(path, columns)) if named else iterate_lines(path)
+        return [Text(text) for text in texts if text.strip()]
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A person's own texts with a class each: files of label<TAB>text."""
+    """Your own texts with a class each: a table of texts and labels, or label<TAB>text."""
 
     tasks: ClassVar[tuple[str, ...]] = ("classify",)
 
-    train: str = ""  # the texts to learn from
-    valid: str = ""  # the texts to choose the best step by; where empty, 2 % of the training texts are held out
-    test: str = ""  # the texts to report on; may stay empty
-    tokens: Tokens = "word"  # what a text is cut into
+    train: str = ""  # the file of the training texts
+    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
+    test: str = ""  # the file of the test texts; may be empty
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
+    label: str = ""  # the column of the labels, for a file with a header; if empty, "label" in .csv and .jsonl
+    tokens: Tokens = "word"  # the kind of tokens
     vocab: int = 8000  # the most tokens
 
     def load(self) -> Corpus:
-        return _load(self.train, self.valid, self.test, _read_labelled)
+        return _load(self.train, self.valid, self.test, self._read)
+
+    def _read(self, path: str) -> list[Any]:
+        rows = read_table(path, {"label": self.label, "text": self.text})
+        examples = (LabelledText(row["text"].strip(), row["label"].strip()) for _, row in rows)
+        return [example for example in examples if example.source and example.target]
 
 
 @dataclass(frozen=True)
@@ -78,10 +99,10 @@ class Multi30k:
 
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
-    source: str = "de"  # the language that is read: de, en or fr
-    target: str = "en"  # the language that is said
-    source_tokens: Tokens = "bpe"  # what a source is cut into
-    target_tokens: Tokens = "bpe"  # the same for targets
+    source: str = "de"  # the language of the sources: de, en or fr
+    target: str = "en"  # the language of the targets
+    source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
+    target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
     vocab: int = 8000  # the most tokens on either side
     joint: bool = False  # one vocabulary for both sides, learnt from both
 
@@ -99,18 +120,18 @@ class Multi30k:
 class Wmt14:
     """News and parliament, English and German (Bojar et al. 2014), in $REGARD_DATA/wmt14.
 
-    Plain files `train`, `newstest2013` (for validation) and `newstest2014` (for the test), each with the ending of a
-    language; 4.5 million pairs stay on the disk until they are asked for. --download brings the files that Luong et al.
-    2015 prepared. Those are cut into words and punctuation with spaces, so that BLEU on them is tokenised BLEU, which
-    is not to be held against that of plain text.
+    The files are `train`, `newstest2013` (validation) and `newstest2014` (test), each with the ending of a language.
+    The 4.5 million training pairs stay on the disk; a pair is read when it is used. --download fetches the files that
+    Luong et al. 2015 prepared. In those, spaces separate words and punctuation, so BLEU on them is tokenised BLEU,
+    which cannot be compared with BLEU on plain text.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
-    source: str = "en"  # the language that is read: en or de
-    target: str = "de"  # the language that is said
-    source_tokens: Tokens = "bpe"  # what a source is cut into
-    target_tokens: Tokens = "bpe"  # the same for targets
+    source: str = "en"  # the language of the sources: en or de
+    target: str = "de"  # the language of the targets
+    source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
+    target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
     vocab: int = 37_000  # the most tokens on either side
     joint: bool = True  # one vocabulary for both sides, learnt from both
 
@@ -127,21 +148,22 @@ class Wmt14:
 
 @dataclass(frozen=True)
 class GreekEnglish:
-    """The New Testament, Greek and English, its words aligned by hand, in $REGARD_DATA/align_bible.
+    """The New Testament, Greek and English, with words aligned by hand, in $REGARD_DATA/align_bible.
 
-    A verse in twenty is for validation and one for the test, by the hash of its number.
+    Of twenty verses one is for validation and one for the test, chosen by the hash of the verse number.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
-    source_tokens: Tokens = "bpe"  # what a source is cut into
-    target_tokens: Tokens = "bpe"  # the same for targets
+    source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
+    target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
     vocab: int = 8000  # the most tokens on either side
 
     def load(self) -> Corpus:
         path = find_data("align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz")
         train, valid, test = list[Pair](), list[Pair](), list[Pair]()
-        for number, (name, source, target, links, *_) in read_columns(path, "id", "source", "target", "links"):
+        for number, row in read_table(path, dict.fromkeys(("id", "source", "target", "links"), "")):
+            name, source, target, links = (cell.strip() for cell in row.values())
             try:
                 pairs = (link.split("-") for link in links.split())
                 gold = frozenset((int(i), int(j)) for i, j in pairs)
@@ -152,8 +174,32 @@ class GreekEnglish:
         return Corpus(train, valid, test)
 
 
+def read_pairs(path: str | Path, source: str = "", target: str = "") -> list[Pair]:
+    """Return the pairs of a table, of source<TAB>target, or of two parallel files "src.txt,tgt.txt"; all stripped.
+
+    `source` and `target` name the columns of a table. Parallel files give one pair per line.
+    """
+    names = str(path).split(",")
+    if len(names) == 1 or Path(path).expanduser().exists():  # a file name may contain a comma
+        rows = read_table(path, {"source": source, "target": target})
+        return [Pair(row["source"].strip(), row["target"].strip()) for _, row in rows]
+    if len(names) != 2:
+        raise UserError(f"{path}: {len(names)} files; give one file of pairs, or two parallel files: src.txt,tgt.txt")
+    for key, column in {"source": source, "target": target}.items():
+        if column:
+            found = f"data.{key}={column}: {path} are two parallel files, which have no columns"
+            raise UserError(f"{found}; leave data.{key} out, or give one .csv, .tsv or .jsonl file.")
+    for name in names:
+        if has_names(name.strip()):
+            raise UserError(f"{name.strip()}: a table is no parallel file; give one table with both columns.")
+    return read_parallel(names[0].strip(), names[1].strip())
+
+
 def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Split off a validation set of 2 %, at most 2,000 and at least one; equal texts never straddle the split."""
+    """Return the examples without a validation set, and that set: 2 %, at most 2,000, at least one.
+
+    Examples with equal texts are all in the same part.
+    """
     groups: defaultdict[str, list[Any]] = defaultdict(list)
     for example in examples:
         groups[_text(example)].append(example)
@@ -164,20 +210,20 @@ def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
         if len(groups[text]) <= room:
             held.add(text)
             room -= len(groups[text])
-    held = held or {min(texts, key=lambda text: len(groups[text]))}  # every text is there too often: the rarest
+    held = held or {min(texts, key=lambda text: len(groups[text]))}  # every text occurs too often: take the rarest
     kept = [example for example in examples if _text(example) not in held]
     return kept, [example for example in examples if _text(example) in held]
 
 
 def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]]) -> Corpus:
-    """The corpus of three settings that name files; where there is no validation set, one is made."""
+    """Return the corpus of three files; without a validation file, some training examples are held out."""
     if not train:
-        raise UserError("data.train is not set; say what to learn from with data.train=FILE")
+        raise UserError("data.train is not set; name the training file with data.train=FILE")
     settings = {"train": train, "valid": valid, "test": test}
     parts = {name: read(path) if path else [] for name, path in settings.items()}
     for name, path in settings.items():
         if path and not parts[name]:
-            raise UserError(f"data.{name}={path}: no line is whole; give a file with at least one example.")
+            raise UserError(f"data.{name}={path}: no complete example; give a file with at least one.")
     if not valid:
         parts["train"], parts["valid"] = hold_out(parts["train"])
     if not parts["train"]:
@@ -185,21 +231,8 @@ def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]]) -
     return Corpus(**parts)
 
 
-def _read_pairs(path: str) -> list[Pair]:
-    return [example for example in read_pairs(path) if example.source and example.target]
-
-
-def _read_text(path: str) -> list[Text]:
-    return [Text(line) for line in read_lines(path) if line.strip()]
-
-
-def _read_labelled(path: str) -> list[LabelledText]:
-    rows = read_columns(path, "label", "text")
-    return [LabelledText(text, label) for _, (label, text, *_) in rows if label and text]
-
-
 def _text(example: Any) -> str:
-    """The input of an example: equal inputs stay together when some examples are held out."""
+    """Return the input of an example: examples with equal inputs stay together."""
     text: str = example.source if isinstance(example, Pair) else example.text
     return text
 

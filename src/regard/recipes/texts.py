@@ -37,7 +37,10 @@ def masked() -> Recipe:
 
 
 def labels() -> Recipe:
-    """A classifier of your own texts that shows what it looked at: `data.train=FILE` of label<TAB>text."""
+    """A classifier of your own texts that shows what it looked at: `data.train=FILE`.
+
+    The file is a table with the columns `data.text` and `data.label`, or has label<TAB>text on each line.
+    """
     return Recipe(
         name="labels",
         title="a classifier of your own texts",

@@ -12,7 +12,7 @@ from regard.recipes.recipe import Recipe
 def translate() -> Recipe:
     """Your own pairs: `data.train=pairs.tsv`, or two parallel files `data.train=src.txt,tgt.txt`.
 
-    `model=transformer` trains a Transformer on them instead.
+    A table has the columns `data.source` and `data.target`. `model=transformer` trains a Transformer instead.
     """
     return Recipe(
         name="translate",

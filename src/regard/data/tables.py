@@ -1,0 +1,199 @@
+"""Reading tables: CSV, TSV and JSON lines with named columns, and tab-separated files without a header.
+
+The ending of a file selects its reader, before `.gz` or `.xz`: the columns of .csv and .jsonl files have names. Every
+other file is tab-separated; its first line is a header only if a setting names a column.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from regard.data.files import PACKED, iterate_lines
+from regard.errors import UserError, nearest
+
+NAMED = (".csv", ".jsonl")  # the endings of files whose columns always have names
+LARGEST = 2**31 - 1  # characters of a cell, instead of the 131,072 that the csv module allows
+LISTED = 12  # column names that an error lists
+
+
+def read_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the records of a table: the line on which a record starts, and its cells by the keys of `columns`.
+
+    `columns` maps each key to the name of its column in the file. If a name is empty, the column has the name of the
+    key; if all names are empty and the file has no header, the columns are in the order of the keys. Blank records are
+    skipped.
+    """
+    path = Path(path).expanduser()
+    if not has_names(path, columns):
+        return _without_header(path, list(columns))
+    names = {key: name or key for key, name in columns.items()}
+    return _json_lines(path, names) if _ending(path) == ".jsonl" else _with_header(path, names)
+
+
+def has_names(path: str | Path, columns: Mapping[str, str] | None = None) -> bool:
+    """Return whether the columns of a file have names: by its ending, or because a setting names a column."""
+    return _ending(Path(path)) in NAMED or any((columns or {}).values())
+
+
+def _ending(path: Path) -> str:
+    """Return the ending of a file name, without that of a compressed file: ".csv" for "train.csv.gz"."""
+    return (path.with_suffix("") if path.suffix in PACKED else path).suffix.lower()
+
+
+# -- Tab-separated, without a header ----------------------------------------------------------------------------------
+
+
+def _without_header(path: Path, keys: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the records of a file with a tab between the columns; further columns are ignored, quotes are text."""
+    for number, line in enumerate(iterate_lines(path), 1):
+        cells = line.split("\t")
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) < len(keys):
+            raise UserError(f"{path}, line {number}: expected {'<TAB>'.join(keys)}, found {_shortened(line)!r}")
+        yield number, dict(zip(keys, cells))
+
+
+# -- CSV, and TSV with a header ---------------------------------------------------------------------------------------
+
+
+def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the records below a header; every record has as many cells as the header."""
+    rows = _rows(path)
+    first, cells = next(rows, (1, []))
+    header = [cell.strip() for cell in cells]
+    where = f"{path}, line {first} (the header)"
+    for name, count in Counter(header).items():
+        if name and count > 1:
+            raise UserError(f'{where}: {count} columns have the name "{_shortened(name)}"; give each its own name.')
+    for key, name in names.items():
+        if name not in header:
+            raise _no_column(where, key, name, header)
+    places = {key: header.index(name) for key, name in names.items()}
+    for number, cells in rows:
+        if len(cells) != len(header):
+            cure = "put a cell that contains a delimiter in double quotes"
+            cure = cure if len(cells) > len(header) else "give the row a cell for every column"
+            raise UserError(f"{path}, line {number}: expected {len(header)} cells, found {len(cells)}; {cure}.")
+        yield number, {key: cells[place] for key, place in places.items()}
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of every row that is not blank, with the line on which the row starts."""
+    lines = iterate_lines(path)
+    opening: list[str] = []  # blank lines and the first line of the header
+    for line in lines:
+        opening.append(line)
+        if line.strip():
+            break
+    delimiter = _delimiter(path, opening[-1]) if opening else ","
+    reader = csv.reader((f"{line}\n" for line in chain(opening, lines)), delimiter=delimiter, strict=True)
+    while True:
+        start = reader.line_num + 1
+        limit = csv.field_size_limit(LARGEST)  # a setting of the process: changed for this row only
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise _bad_row(f"{path}, line {start}", str(error)) from error
+        finally:
+            csv.field_size_limit(limit)
+        if any(cell.strip() for cell in cells):
+            yield start, cells
+
+
+def _delimiter(path: Path, header: str) -> str:
+    """Return the delimiter: a tab, or for .csv a comma, or a semicolon if the header has semicolons and no comma."""
+    if _ending(path) != ".csv":
+        return "\t"
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    return ";" if ";" in unquoted and "," not in unquoted else ","
+
+
+def _bad_row(where: str, problem: str) -> UserError:
+    """Return the error for a row that the csv module refuses for the given reason."""
+    if problem.startswith("new-line"):
+        cure = r"put the cell in double quotes, or save the file with \n at the end of each line"
+        return UserError(f"{where}: a carriage return outside quotes; {cure}.")
+    found = "text after the closing quote of a cell" if "expected after" in problem else "a quoted cell has no end"
+    cure = 'put the whole cell in double quotes and write each quote inside it twice ("")'
+    return UserError(f"{where}: {found}; {cure}.")
+
+
+# -- JSON lines -------------------------------------------------------------------------------------------------------
+
+
+def _not_json(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of JSON")
+
+
+DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_not_json)  # numbers as they are written
+NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what an escape can write but a UTF-8 text cannot have
+
+
+def _json_lines(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the records of a file with one JSON object on each line."""
+    for number, line in enumerate(iterate_lines(path), 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            record = _json_object(where, line)
+            yield number, {key: _json_cell(where, record, key, name) for key, name in names.items()}
+
+
+def _json_object(where: str, line: str) -> dict[str, Any]:
+    """Return the JSON object on a line, with its numbers as text."""
+    cure = 'write one object on each line, such as {"text": "a fine day"}'
+    try:
+        record = DECODER.decode(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}: invalid JSON ({error.msg}, character {error.colno}); {cure}.") from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: invalid JSON ({error}); {cure}.") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{where}: {_kind(record)} instead of a JSON object; {cure}.")
+    return record
+
+
+def _json_cell(where: str, record: dict[str, Any], key: str, name: str) -> str:
+    """Return a value of a JSON object as text: a text as it is, a number, true or false as JSON writes it."""
+    if name not in record:
+        raise _no_column(where, key, name, record)
+    value = record[name]
+    if isinstance(value, bool):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        raise UserError(f'{where}: "{name}" is {_kind(value)}; give a text or a number.')
+    if NO_TEXT.search(value):
+        raise UserError(rf'{where}: "{name}" has \u0000 or half of a surrogate pair, which is no text; remove it.')
+    return value
+
+
+def _kind(value: object) -> str:
+    """Return the kind of a JSON value, for an error."""
+    return {dict: "an object", list: "a list", type(None): "null"}.get(type(value), "a single value")
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def _no_column(where: str, key: str, name: str, columns: Iterable[str]) -> UserError:
+    """Return the error for a column that does not exist: with those that exist, and the one with the nearest name."""
+    there = [_shortened(column) for column in columns if column]
+    listed = ", ".join(f'"{column}"' for column in there[:LISTED]) + (", …" if len(there) > LISTED else "")
+    close = nearest(name, there).partition(" Known: ")[0]
+    cure = f"name one with data.{key}=COLUMN. Columns: {listed or 'none'}.{close}"
+    return UserError(f'{where}: no column "{name}"; {cure}')
+
+
+def _shortened(text: str) -> str:
+    """Return a text as an error can quote it: on one line, and short."""
+    text = text.replace("\n", " ")
+    return text if len(text) <= 40 else text[:39] + "…"

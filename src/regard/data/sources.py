@@ -90,7 +90,7 @@ class Labelled:
     def _read(self, path: str) -> list[Any]:
         rows = read_table(path, {"label": self.label, "text": self.text})
         examples = (LabelledText(row["text"].strip(), row["label"].strip()) for _, row in rows)
-        return [example for example in examples if example.source and example.target]
+        return [example for example in examples if example.text and example.label]
 
 
 @dataclass(frozen=True)

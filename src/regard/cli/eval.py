@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUPS = 8  # of sources by their length
 SPLITS = ("test", "valid", "train")
-PUBLIC = {"translate": ("bleu", "chrf")}  # what to measure of a public checkpoint, by its task, beside the loss
+PUBLIC = {"translate": ("bleu", "chrf")}  # the measures of a public checkpoint beside the loss, by its verb
 
 
 def evaluate(
@@ -70,7 +70,7 @@ def evaluate(
 
     model = opened(run, device, precision, "truncate", download, allow_pickle)
     name, examples = _examples(model, data, split)
-    own = model.recipe.metrics if model.recipe else PUBLIC.get(model.module.task, ())
+    own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", "perplexity", *own)
     scores = measure(model, examples, metrics, beam, penalty, batch_tokens)
     lengths = {
@@ -115,14 +115,14 @@ def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[st
 
 
 def _own(model: "Loaded") -> "type[Pairs | Lines | Book | Labelled]":
-    """How a file of a person's own is read for a model: running text by one that was trained on such."""
+    """The kind of data that a user's file is read as; as running text if the model was trained on running text."""
     from regard.data.sources import Labelled, Lines, Pairs
     from regard.data.streams import Book, Running
 
     if model.recipe and isinstance(model.recipe.data, Running):
         return Book
     kinds: dict[str, type[Pairs | Lines | Labelled]] = {"translate": Pairs, "classify": Labelled}
-    return kinds.get(model.module.task, Lines)
+    return kinds.get(model.task.verb, Lines)
 
 
 def _by_length(model: "Loaded", examples: "Sequence[Example]") -> "dict[str, list[Example]]":
@@ -145,9 +145,8 @@ def _exposure(model: "Loaded", examples: "Sequence[Example]", batch_tokens: int)
     from regard.training.evaluate import encoded
     from regard.verbs.forced import frame_of, grouped
 
-    if model.module.task not in ("translate", "language"):
-        kind = {"classify": "a classifier"}.get(model.module.task, "a model that reads both ways")
-        raise UserError(f"--free-running: {kind} says nothing, so there is nothing that it could go on from.")
+    if not model.module.config.causal:
+        raise UserError(f"--free-running: {model.kind} says nothing, so there is nothing that it could go on from.")
     pairs, frame = encoded(model, examples), frame_of(model)
     groups = grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens)
     batches = (collate([pairs[row] for row in rows], frame).to(model.device) for rows in groups)

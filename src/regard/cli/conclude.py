@@ -1,7 +1,7 @@
-"""The end of a run: its score, some examples, a report in one file."""
+"""The end of a run: its scores, some examples, a report in one file, and commands to try next."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,12 @@ from regard.verbs import Loaded
 from regard.verbs.filling import mask_of
 
 SHOWN = 3  # examples
-LADDERS = ("dates", "sounds", "multi30k")  # recipes whose model the ladder holds against others
+LADDERS = ("dates", "sounds", "multi30k")  # recipes that `regard ladder` compares with other models
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to: its best step, judged on examples that it never saw."""
+    """The result of a run: its best step, evaluated on examples that it was not trained on."""
 
     name: str
     path: Path
@@ -50,8 +50,8 @@ class Outcome:
     @property
     def numbers(self) -> dict[str, Any]:
         """Everything that was measured."""
-        told = {"step": self.model.step, "parameters": self.parameters, "seconds": self.finished.seconds}
-        return {"part": self.part, "scores": self.scores.values, "notes": self.scores.notes, **told}
+        run = {"step": self.model.step, "parameters": self.parameters, "seconds": self.finished.seconds}
+        return {"part": self.part, "scores": self.scores.values, "notes": self.scores.notes, **run}
 
 
 def judge(name: str, run: Run, finished: Finished) -> Outcome:
@@ -64,17 +64,17 @@ def judge(name: str, run: Run, finished: Finished) -> Outcome:
 
 
 def views(outcome: Outcome) -> list[AttentionView]:
-    """The first few examples as the model sees them."""
+    """The attention of the model over the first few examples."""
     return [verbs.look(outcome.model, text) for text in _texts(outcome)]
 
 
 def said(outcome: Outcome) -> list[Sample]:
-    """What the model makes of the first few examples, where its attention does not show that already."""
+    """What the model generates for the first few examples; none where the attention pictures show it already."""
     return samples(outcome.model, _texts(outcome), outcome.recipe.plan.seed)
 
 
 def sample_table(found: Sequence[Sample]) -> Group:
-    """What was given, and what was said."""
+    """The samples, as a table."""
     return grid("What it says", ["given", "said"], [list(sample) for sample in found], justify="left")
 
 
@@ -83,27 +83,45 @@ def _texts(outcome: Outcome) -> list[str]:
 
 
 def next_commands(outcome: Outcome) -> list[str]:
-    """What to try with a run that has just ended."""
-    run, recipe, me = shlex.quote(str(outcome.path)), outcome.recipe.name, program()
-    (whole,) = excerpts(outcome.model, outcome.examples, 1) or [""]
-    text = shlex.quote(whole)
-    look, judge = f"{me} look {run} {text} -o look.html", f"{me} eval {run}"
-    match outcome.model.module.task:
-        case "translate":
-            last = f"{me} ladder {recipe}" if recipe in LADDERS else f"{judge} --beam 5"
-            return [look, f"echo {text} | {me} translate {run} --beam 5 --nbest 3", last]
-        case "language":
-            opening = shlex.quote(" ".join(whole.split()[:OPENING]))
-            return [look, f"{me} generate {run} {opening} --temperature 0.8", f"echo {text} | {me} score {run}", judge]
-        case "fill":
-            gap = shlex.quote(gapped(whole, mask_of(outcome.model)))
-            return [look, f"{me} fill {run} {gap}", judge]
-        case _:
-            return [look, f"echo {text} | {me} classify {run}", judge]
+    """Commands to try with a run that has just ended."""
+    run, me, verb = shlex.quote(str(outcome.path)), program(), outcome.model.task.verb
+    (text,) = excerpts(outcome.model, outcome.examples, 1) or [""]
+    look = f"{me} look {run} {shlex.quote(text)} -o look.html"
+    uses = NEXT.get(verb, _read_lines)(outcome, run, text)
+    if outcome.recipe.name in LADDERS:
+        return [look, *uses, f"{me} ladder {outcome.recipe.name}"]
+    return [look, *uses, f"{me} eval {run}{EVAL.get(verb, '')}"]
+
+
+def _read_lines(outcome: Outcome, run: str, text: str) -> list[str]:
+    return [f"echo {shlex.quote(text)} | {program()} {outcome.model.task.verb} {run}"]
+
+
+def _translate(_outcome: Outcome, run: str, text: str) -> list[str]:
+    return [f"echo {shlex.quote(text)} | {program()} translate {run} --beam 5 --nbest 3"]
+
+
+def _generate(_outcome: Outcome, run: str, text: str) -> list[str]:
+    opening = shlex.quote(" ".join(text.split()[:OPENING]))
+    generate = f"{program()} generate {run} {opening} --temperature 0.8"
+    return [generate, f"echo {shlex.quote(text)} | {program()} score {run}"]
+
+
+def _fill(outcome: Outcome, run: str, text: str) -> list[str]:
+    return [f"{program()} fill {run} {shlex.quote(gapped(text, mask_of(outcome.model)))}"]
+
+
+# The commands that use a model, by its verb; for any other verb, `_read_lines`.
+NEXT: dict[str, Callable[[Outcome, str, str], list[str]]] = {
+    "translate": _translate,
+    "generate": _generate,
+    "fill": _fill,
+}
+EVAL = {"translate": " --beam 5"}  # options of `regard eval`, by the model's verb
 
 
 def score_table(outcomes: Sequence[Outcome]) -> Group:
-    """The runs side by side: a row for each measure."""
+    """A row for each measure, a column for each run."""
     heading = f"{len(outcomes[0].examples):,} examples of {outcomes[0].part}"
     return grid(heading, ["", *(outcome.name for outcome in outcomes)], _rows(outcomes))
 
@@ -117,16 +135,16 @@ def _rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
     return [*rows, ["training", *(duration(one.finished.seconds) for one in outcomes)]]
 
 
-def write_report(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], told: Sequence[Sample]) -> Path:
-    """report.html of the first run: the scores, what it says, where it looks, the curves of metrics.jsonl, settings."""
+def write_report(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], found: Sequence[Sample]) -> Path:
+    """Write report.html of the first run: scores, samples, attention, the curves of metrics.jsonl, settings."""
     first = outcomes[0]
     recipe, notes = first.recipe, first.scores.notes
-    settings = [[setting.name, _told(setting.value), setting.comment] for setting in tree(recipe)]
+    settings = [[setting.name, _written(setting.value), setting.comment] for setting in tree(recipe)]
     columns = [f"on {first.part}", *(outcome.name for outcome in outcomes)]
     sections: list[page.Section] = [
         page.Text(f"{recipe.title}. The best step, by {recipe.plan.select}, is step {first.model.step}."),
         page.Table("Scores", columns, _rows(outcomes), note="; ".join(f"{name}: {notes[name]}" for name in notes)),
-        *([page.Table("What it says", ["given", "said"], told)] if told else []),
+        *([page.Table("What it says", ["given", "said"], found)] if found else []),
         page.Gallery("Where it looks", seen),
         *curves({outcome.name: outcome.path for outcome in outcomes}, ("loss", *recipe.metrics)),
         page.Table("Settings", ["setting", "value", "what it is"], settings),
@@ -150,5 +168,5 @@ def curves(runs: Mapping[str, Path], measures: Sequence[str]) -> list[page.Curve
     return found
 
 
-def _told(value: object) -> str:
+def _written(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

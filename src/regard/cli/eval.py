@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUPS = 8  # of sources by their length
 SPLITS = ("test", "valid", "train")
-PUBLIC = {"translate": ("bleu", "chrf")}  # what to measure of a public checkpoint, by its task, beside the loss
+PUBLIC = {"translate": ("bleu", "chrf")}  # the measures of a public checkpoint beside the loss, by its verb
 
 
 def evaluate(
@@ -71,7 +71,7 @@ def evaluate(
 
     model = opened(run, device, precision, "truncate", download, allow_pickle)
     name, examples = _examples(model, data, split)
-    own = model.recipe.metrics if model.recipe else PUBLIC.get(model.module.task, ())
+    own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", "perplexity", *own)
     scores = measure(model, examples, metrics, beam, penalty, batch_tokens)
     lengths = {
@@ -123,7 +123,7 @@ def _own(model: "Loaded") -> "Pairs | Lines | Book | Labelled":
     if model.recipe and isinstance(model.recipe.data, Pairs | Lines | Book | Labelled):
         return model.recipe.data
     kinds: dict[str, type[Pairs | Lines | Labelled]] = {"translate": Pairs, "classify": Labelled}
-    return kinds.get(model.module.task, Lines)()
+    return kinds.get(model.task.verb, Lines)()
 
 
 def _by_length(model: "Loaded", examples: "Sequence[Example]") -> "dict[str, list[Example]]":
@@ -146,9 +146,8 @@ def _exposure(model: "Loaded", examples: "Sequence[Example]", batch_tokens: int)
     from regard.training.evaluate import encoded
     from regard.verbs.forced import frame_of, grouped
 
-    if model.module.task not in ("translate", "language"):
-        kind = {"classify": "a classifier"}.get(model.module.task, "a model that reads both ways")
-        raise UserError(f"--free-running: {kind} says nothing, so there is nothing that it could go on from.")
+    if not model.module.config.causal:
+        raise UserError(f"--free-running: {model.kind} says nothing, so there is nothing that it could go on from.")
     pairs, frame = encoded(model, examples), frame_of(model)
     groups = grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens)
     batches = (collate([pairs[row] for row in rows], frame).to(model.device) for rows in groups)

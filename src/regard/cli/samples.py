@@ -1,35 +1,36 @@
-"""What a model says of itself at the end of its run: a few texts that it goes on with, or fills in."""
+"""Samples at the end of a run: a few texts that the model continues, or whose masked word it fills in."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from regard import verbs
 from regard.data.example import Example
+from regard.models import reads_whole
 from regard.verbs import Loaded
 from regard.verbs.filling import mask_of
 
 LONGEST = 80  # characters of an excerpt
-OPENING = 3  # words of an example that are gone on with
+OPENING = 3  # words of an example that are the prompt
 LENGTH = 160  # tokens of an answer
 TEMPERATURE = 0.8
 
 
 class Sample(NamedTuple):
-    """What a model was given, and what it made of it."""
+    """An input, and the output of the model."""
 
     given: str
     said: str
 
 
 def excerpts(model: Loaded, examples: Sequence[Example], most: int) -> list[str]:
-    """Texts that stand for the first few examples and that the model, which cuts what is too long, can look at."""
+    """Texts of the first few examples that the model can read; a text that is too long is cut."""
     found = (_readable(model, excerpt(example)) for example in examples)
     return list(islice((text for text in found if _enough(model, text)), most))
 
 
 def excerpt(example: Example) -> str:
-    """A text that stands for an example: its source, or the beginning of its longest line."""
+    """The source of an example, or the beginning of its longest line."""
     if example.source:
         return example.source
     line = max(example.target.splitlines(), key=len, default="").strip()
@@ -43,29 +44,36 @@ def _readable(model: Loaded, text: str) -> str:
 
 
 def _enough(model: Loaded, text: str) -> bool:
-    """Whether there is something to say: a model of running text has no begin to say a single token after."""
+    """Whether a text has a token to predict: a model of running text has no begin token before the first one."""
     tokens = model.tokenizer.encode(text.strip())
-    return bool(tokens) and (
-        model.module.task != "language" or len(model.tokenizer.special_tokens.wrap_target(tokens)) > 1
-    )
+    whole = reads_whole(model.module.config)
+    return bool(tokens) and (whole or len(model.tokenizer.special_tokens.wrap_target(tokens)) > 1)
 
 
 def samples(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
-    """How a language model goes on from the first words of texts, or how a model that reads both ways fills a gap."""
-    match model.module.task:
-        case "language":
-            given = [" ".join(text.split()[:OPENING]) for text in texts]
-            told = verbs.generate(model, given, TEMPERATURE, seed=seed, limit=LENGTH)
-            return [Sample(prompt, one.prompt + one.text) for prompt, one in zip(given, told)]
-        case "fill":
-            given = [gapped(text, mask_of(model)) for text in texts]
-            return [Sample(text, one.text) for text, one in zip(given, verbs.fill(model, given))]
-        case _:
-            return []
+    """A sample for each text, by the verb of the model's task; none for a verb without samples."""
+    sample = SAMPLES.get(model.task.verb)
+    return [] if sample is None else sample(model, texts, seed)
+
+
+def _generated(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
+    """The first words of texts, and what the model generates after them."""
+    given = [" ".join(text.split()[:OPENING]) for text in texts]
+    found = verbs.generate(model, given, TEMPERATURE, seed=seed, limit=LENGTH)
+    return [Sample(prompt, one.prompt + one.text) for prompt, one in zip(given, found)]
+
+
+def _filled(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
+    """Texts without their middle word, and what the model fills in."""
+    given = [gapped(text, mask_of(model)) for text in texts]
+    return [Sample(text, one.text) for text, one in zip(given, verbs.fill(model, given))]
+
+
+SAMPLES: dict[str, Callable[[Loaded, Sequence[str], int], list[Sample]]] = {"generate": _generated, "fill": _filled}
 
 
 def gapped(text: str, mask: str) -> str:
-    """The text without its middle word."""
-    words = text.split()
+    """The text with a mask in place of its middle word."""
+    words = text.split() or [""]
     words[len(words) // 2] = mask
     return " ".join(words)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from regard.config import Setting
     from regard.recipes import Recipe
 
-TASKS = {
+HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "translate": "Translate: a text in, a text out",
-    "language": "Language: which token comes next",
+    "generate": "Language: which token comes next",
     "fill": "Fill: which token is missing",
     "classify": "Classify: a text in, a label out",
 }
@@ -65,13 +65,15 @@ def show(
 
 
 def _list(console: Console, recipes: "dict[str, Recipe]") -> None:
-    for task, heading in TASKS.items():
-        rows = [
-            [name, _kind(recipe.data), _kind(recipe.model), recipe.title]
-            for name, recipe in recipes.items()
-            if recipe.task == task
-        ]
-        console.print(grid(heading, ["recipe", "data", "model", "what it learns"], rows, justify="left"), "")
+    from regard.tasks import task_of
+
+    rows: dict[str, list[list[str]]] = {verb: [] for verb in HEADINGS}
+    for name, recipe in recipes.items():
+        row = [name, _kind(recipe.data), _kind(recipe.model), recipe.title]
+        rows.setdefault(task_of(recipe.model).verb, []).append(row)
+    for verb, some in rows.items():
+        heading = HEADINGS.get(verb, verb.capitalize())
+        console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some, justify="left"), "")
     console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
 
 

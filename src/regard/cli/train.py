@@ -143,16 +143,16 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
 
 
 def _baseline(job: Job) -> Job:
-    """The same, but all that the decoder knows of the source is one vector."""
-    from regard.models import Seq2SeqConfig
+    """The same job for the model without attention: its decoder reads one vector of the source."""
     from regard.recipes import without_vocabularies
     from regard.training.folder import is_run
 
     recipe, out = job.recipe, job.out / "baseline"
-    if not isinstance(recipe.model, Seq2SeqConfig):
-        told = "only a recurrent translator (model=seq2seq) can do without its attention"
-        raise UserError(f"--baseline: {told}; leave it out, or compare families with: regard ladder")
-    plain = replace(recipe, model=without_vocabularies(replace(recipe.model, decoder="once")))
+    config = recipe.model.without_attention()
+    if config is None:
+        why = "only a recurrent translator (model=seq2seq) can do without its attention"
+        raise UserError(f"--baseline: {why}; leave it out, or compare families with: regard ladder")
+    plain = replace(recipe, model=without_vocabularies(config))
     fresh = job.existing == "resume" and not is_run(out)  # it had not come to its first step
     return Job(plain, out, "overwrite" if fresh else job.existing, None, job.again)
 

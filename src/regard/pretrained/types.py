@@ -69,7 +69,7 @@ def type_of(config: ModelConfig) -> str:
             if not differences[kind]:
                 return kind
     if not differences:
-        name = next(name for name, kind in MODELS.items() if kind is type(config))
+        name = next((name for name, kind in MODELS.items() if kind is type(config)), type(config).__name__)
         raise UserError(
             f"model={name}: no public type of checkpoint has such a model; only Transformers can be exported"
         )

@@ -102,8 +102,8 @@ def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tens
     with silenced(module), model.autocast():
         state = module.start(rows=len(texts), capacity=width + limit - 1)
         if width > 1:
-            padded = min(map(len, texts)) < width
-            _, state = module.advance(tokens[:, :-1], state, real[:, :-1] if padded else None)
+            padding = (real[:, :-1],) if min(map(len, texts)) < width else ()
+            _, state = module.advance(tokens[:, :-1], state, *padding)
     return tokens[:, -1], state
 
 

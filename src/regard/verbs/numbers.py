@@ -27,22 +27,18 @@ def features(
     if (source is not None) != config.reads_source:
         cure = "give the tokens it reads as source=…" if source is None else "leave source out"
         raise UserError(f"source: this model {'has' if source is None else 'does not read'} a source; {cure}.")
-    found: Tensor
     if not config.causal:
-        found = module.features(tokens, real, segments, positions)
-        return found
+        return module.features(tokens, real, segments, positions)
     refuse("segments", segments)
     rows, length = tokens.shape
     state = module.start(source, source_real, rows=rows, capacity=length)
     if config.takes_positions:
-        found, _ = module.advance(tokens, state, real, positions)
-        return found
+        return module.advance(tokens, state, real, positions)[0]
     refuse("positions", positions)
     if real is None:
-        found, _ = module.advance(tokens, state)
-        return found
+        return module.advance(tokens, state)[0]
     order = real_first(real)  # the real tokens are read first, so that no token follows padding
-    found, _ = module.advance(tokens.gather(1, order), state)
+    found = module.advance(tokens.gather(1, order), state)[0]
     return found.take_along_dim(order.argsort(1)[..., None], dim=1)
 
 
@@ -105,5 +101,4 @@ def _boolean(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | N
 
 def logits(module: Any, real: Tensor | None, states: Tensor) -> Tensor:
     """The logits of states: of every token, or of the whole text where the model makes one prediction per text."""
-    found: Tensor = module.readout(states, real) if module.config.one_per_text else module.readout(states)
-    return found
+    return module.readout(states, real) if module.config.one_per_text else module.readout(states)

@@ -43,7 +43,7 @@ class Reading:
         import torch
 
         tokens = torch.tensor([self.tokens])
-        if self.model.module.task != "translate":
+        if not self.model.module.config.reads_source:
             self.model.logits(tokens)
             return
         begin = self.model.target_tokenizer.special_tokens.bos
@@ -55,7 +55,7 @@ class Reading:
         from regard.recording import record
         from regard.verbs.parts import parts
 
-        whose = "encoder" if self.model.module.task == "translate" else None  # the decoder has nothing to say yet
+        whose = "encoder" if self.model.module.config.reads_source else None  # the decoder has nothing to say yet
         paths = [path for path, part in parts(self.model.module).items() if whose in (part, None)]
         with record(self.model.module, paths) as tape:
             self.play()
@@ -77,10 +77,12 @@ def opened(run: Path) -> "Loaded":
 
 def read(model: "Loaded", text: str) -> Reading:
     """Cuts a text as the model would; refuses one of nothing."""
+    from regard.models import reads_whole
+
     if not text.strip():
         raise UserError(f'TEXT: nothing to read; for example: regard explain attention {model.path} "a line of text"')
     (tokens,) = model.read([text])
     special_tokens = model.tokenizer.special_tokens
-    if model.module.task != "language":
+    if reads_whole(model.module.config):
         return Reading(model, special_tokens.wrap_input(tokens))
     return Reading(model, [*([] if special_tokens.bos is None else [special_tokens.bos]), *tokens])

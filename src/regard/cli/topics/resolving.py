@@ -78,8 +78,9 @@ def resolved(model: "Loaded") -> It:
 
     from regard.explain.pronouns import pairs
     from regard.explain.resolve import resolution
+    from regard.models import reads_whole
 
-    ahead = model.module.task != "language"
+    ahead = reads_whole(model.module.config)
     names: list[tuple[str, int]] = []
     leads: list[Tensor] = []
     kept: list[tuple[Reading, int]] = []

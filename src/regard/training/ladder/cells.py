@@ -88,7 +88,7 @@ def _judged(cell: Cell, run: Run) -> dict[str, Any]:
         "notes": scores.notes,
         "step": model.step,
         "parameters": sum(weight.numel() for weight in model.module.parameters()),
-        "width": getattr(recipe.model, "width", None),
+        "width": recipe.model.width,
         "tokens_per_second": statistics.median(line["tokens_per_second"] for line in log if line["kind"] == "train"),
         "training_seconds": judgements(log)[-1]["training"],
         "curve": [asdict(point) for point in curve(log, recipe.plan.select)],

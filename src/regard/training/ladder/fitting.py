@@ -1,16 +1,16 @@
-"""A model in the size of another: its widths are chosen so that it has as many parameters."""
+"""A model of the size of another: its widths are chosen so that it has as many parameters."""
 
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache, partial
-from math import lcm, log
+from math import log
 from typing import Any, TypeVar
 
 import torch
 
 from regard.errors import UserError
-from regard.models import ModelConfig, Seq2SeqConfig, TransformerConfig
+from regard.models import ModelConfig
 
 TOLERANCE = 0.05  # of the parameters: no rung may be further off
 CLOSE = 0.02  # so near, a width that suits a GPU is better than a nearer one
@@ -23,16 +23,16 @@ M = TypeVar("M", bound=ModelConfig)
 
 @cache
 def parameters(config: ModelConfig) -> int:
-    """How many numbers a model has to learn, counted without making it."""
+    """The number of parameters of a model, counted without allocating them."""
     with torch.device("meta"):
         return sum(weight.numel() for weight in config.build().parameters())
 
 
 def fitted(name: str, config: ModelConfig, target: int) -> ModelConfig:
-    """The same model in the widths that bring it nearest to so many parameters."""
+    """The same model, with the widths that bring it nearest to `target` parameters."""
     if parameters(config) == target:
         return config
-    best = _transformer(config, target) if isinstance(config, TransformerConfig) else _wide(config, target)
+    best = _with_inner(config, target) if "inner" in config.widths else _wide(config, target)
     if _off(best, target) > TOLERANCE:
         raise UserError(
             f"model.width: none gives the rung {name} {target:,} parameters within {TOLERANCE:.0%}; "
@@ -48,10 +48,10 @@ def with_vocabularies(config: ModelConfig, sizes: ModelConfig | None = None) -> 
     return replace(config, **found)
 
 
-def _wide(config: ModelConfig, target: int) -> ModelConfig:
-    """By the width alone; where the states of a recurrent network would get narrower than what they read, by both."""
+def _wide(config: Any, target: int) -> Any:
+    """By the width alone; by `width` and `embed` where the states would become narrower than the embeddings."""
     best = _finest(lambda width: replace(config, width=width), target)
-    if not isinstance(config, Seq2SeqConfig):
+    if "embed" not in config.widths:
         return best
     became_narrow = best.width < config.embed <= config.width
     if _off(best, target) <= TOLERANCE and not became_narrow:
@@ -69,34 +69,34 @@ def _finest(made: Callable[[int], M], target: int) -> M:
     return best
 
 
-def _transformer(config: TransformerConfig, target: int) -> TransformerConfig:
-    """By both widths in proportion, in steps that the heads can share; what is left, by the inner width alone.
+def _with_inner(config: Any, target: int) -> Any:
+    """By all widths in proportion, in multiples of the width's step; the rest by the inner width alone.
 
-    The steps are as coarse as the inner width can make up for without losing its proportion.
+    The steps are as coarse as possible while the inner width stays near its proportion.
     """
-    heads = 1 if config.head_width else lcm(config.heads, config.decoder_heads or config.heads)
 
-    def strain(each: TransformerConfig) -> float:
+    def strain(each: Any) -> float:
         return abs(log(each.inner / each.width * config.width / config.inner))
 
     for grain in (*GRAINS, 1):
-        if config.width % (grain * heads) == 0:
-            near = _around(partial(_scaled, config, grain * heads), target)
+        if config.width % (grain * config.width_step) == 0:
+            near = _around(partial(_scaled, config, grain * config.width_step), target)
             best = min((_tuned(each, target) for each in near), key=strain)
             if _off(best, target) <= CLOSE and strain(best) < STRAIN:
                 break
     return best
 
 
-def _scaled(config: TransformerConfig, step: int, k: int) -> TransformerConfig:
-    """The model in k steps of width, its inner widths in proportion."""
+def _scaled(config: Any, step: int, k: int) -> Any:
+    """The model with k steps of width, its other widths in proportion; a width of 0 stays 0."""
     share = k * step / config.width
-    inner, decoder_inner = max(round(share * config.inner), 1), round(share * config.decoder_inner)
-    return replace(config, width=k * step, inner=inner, decoder_inner=decoder_inner)
+    sizes = {name: getattr(config, name) for name in config.widths}
+    found = {name: max(round(share * size), 1) if size else 0 for name, size in sizes.items()}
+    return replace(config, **found | {"width": k * step})
 
 
-def _tuned(config: TransformerConfig, target: int) -> TransformerConfig:
-    """The model in the inner width that brings it nearest; every grain of that costs the same."""
+def _tuned(config: Any, target: int) -> Any:
+    """The model with the inner width that brings it nearest; every step of the inner width adds as many parameters."""
     grain = GRAINS[0] if config.inner % GRAINS[0] == 0 else 1
     now = parameters(config)
     each = parameters(replace(config, inner=config.inner + grain)) - now

@@ -1,8 +1,8 @@
-"""What a ladder compares. A rung is a name and a recipe; a family that is new to the library is one more line here."""
+"""What a ladder compares. A rung is a name and a recipe; a new family of models is one more line of RUNGS."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from regard.data.sources import Multi30k
 from regard.errors import UserError, nearest
@@ -15,13 +15,10 @@ OWN = ("rate", "schedule", "warmup", "optimizer", "betas", "epsilon", "decay", "
 
 
 def rungs(recipe: Recipe) -> dict[str, Recipe]:
-    """Of a recurrent recipe every attention; of a Transformer's recipe every family that translates."""
-    match recipe.model:
-        case Seq2SeqConfig() as model:
-            return {name: replace(recipe, model=rung) for name, rung in attentions(model).items()}
-        case TransformerConfig() as model:
-            return families(recipe, model)
-    raise UserError(f"ladder {recipe.name}: only translation has rungs without attention; try: regard ladder dates")
+    """For a recurrent recipe, every attention; for the recipe of a Transformer, every family that translates."""
+    if (made := RUNGS.get(type(recipe.model))) is None:
+        raise UserError(f"ladder {recipe.name}: only translation has rungs without attention; try: regard ladder dates")
+    return made(recipe, recipe.model)
 
 
 def chosen(found: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
@@ -34,13 +31,18 @@ def chosen(found: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
     return {rung: found[rung] for name, rung in dashless.items() if name in wanted}
 
 
+def with_attentions(recipe: Recipe, model: Seq2SeqConfig) -> dict[str, Recipe]:
+    """The recipe with every attention."""
+    return {name: replace(recipe, model=rung) for name, rung in attentions(model).items()}
+
+
 def attentions(config: Seq2SeqConfig) -> dict[str, Seq2SeqConfig]:
     """No attention, every score that one text can ask another with, and Luong's two windows."""
     decoder = "bahdanau" if config.decoder in ("once", "every") else config.decoder
     reading = replace(config, decoder=decoder, window="none")
     scores = [score for score in SCORES if score not in UNFIT_FOR_A_SOURCE]
     return {
-        "no attention": replace(config, decoder="once"),
+        "no attention": config.without_attention(),
         **{score: replace(reading, score=score) for score in scores},
         **{f"general {window}": replace(reading, score="general", window=window) for window in ("local-m", "local-p")},
     }
@@ -50,7 +52,7 @@ def families(recipe: Recipe, model: TransformerConfig) -> dict[str, Recipe]:
     """No attention (Sutskever et al. 2014), Bahdanau et al. 2015, Luong et al. 2015, and Vaswani et al. 2017, §3.5."""
     rnn, trained = _recurrent(recipe, model)
     return {
-        "no attention": replace(trained, model=replace(rnn, decoder="once")),
+        "no attention": replace(trained, model=rnn.without_attention()),
         "additive": replace(trained, model=replace(rnn, decoder="bahdanau", score="additive")),
         "general": replace(trained, model=replace(rnn, decoder="luong", score="general")),
         "transformer sinusoidal": replace(recipe, model=replace(model, positions="sinusoidal")),
@@ -64,9 +66,15 @@ def _recurrent(recipe: Recipe, model: TransformerConfig) -> tuple[Seq2SeqConfig,
     It reads texts as long as the Transformer does, or the two would not be given the same batches.
     """
     known = find_recipe("multi30k-de-en" if isinstance(recipe.data, Multi30k) else "translate")
-    assert isinstance(known.model, Seq2SeqConfig)
+    config = cast(Seq2SeqConfig, known.model)
     own: dict[str, Any] = {name: getattr(known.plan, name) for name in OWN}
-    embed = min(known.model.embed, model.width)
-    width = known.model.width * embed // known.model.embed // 2 * 2
-    rnn = replace(known.model, width=max(width, 2), embed=embed, capacity=model.context)
+    embed = min(config.embed, model.width)
+    width = config.width * embed // config.embed // 2 * 2
+    rnn = replace(config, width=max(width, 2), embed=embed, capacity=model.context)
     return rnn, replace(recipe, plan=replace(recipe.plan, **own))
+
+
+RUNGS: Mapping[type, Callable[[Recipe, Any], dict[str, Recipe]]] = {
+    Seq2SeqConfig: with_attentions,
+    TransformerConfig: families,
+}

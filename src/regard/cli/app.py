@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,12 +20,16 @@ from regard.cli.fill import fill
 from regard.cli.generate import generate
 from regard.cli.ladder import ladder
 from regard.cli.look import look
+from regard.cli.opening import added
 from regard.cli.score import score
 from regard.cli.show import show
 from regard.cli.topics import explain
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from regard.config import Kinds
 
 MISTAKE, INTERRUPTED = 2, 130
 ClickError = typer.BadParameter.__mro__[2]  # typer carries a click of its own or uses the installed one
@@ -76,12 +80,16 @@ def regard(
     """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C."""
+def main(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -> int:
+    """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C.
+
+    `kinds` has tables of a user's own: recipes, data, models, objectives, tasks and metrics that commands then know.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))
     try:
-        code = app([word for word in arguments if word != "--debug"], prog_name="regard", standalone_mode=False)
+        with added(kinds):
+            code = app([word for word in arguments if word != "--debug"], prog_name="regard", standalone_mode=False)
         if sys.stdout is not None:  # None: closed from the start (>&-)
             sys.stdout.flush()
         return code if isinstance(code, int) else 0

@@ -14,7 +14,6 @@ from regard.cli.lines import program
 from regard.cli.samples import OPENING, Sample, excerpts, gapped, samples
 from regard.cli.tables import grid
 from regard.config import tree
-from regard.data.example import Example
 from regard.recipes import Recipe
 from regard.render import AttentionView
 from regard.render import report as page
@@ -39,7 +38,7 @@ class Outcome:
     recipe: Recipe
     model: Loaded
     part: str  # test, or valid where there is no test set
-    examples: Sequence[Example]
+    examples: Sequence[Any]
     scores: Scores
     finished: Finished
 
@@ -58,7 +57,7 @@ def judge(name: str, run: Run, finished: Finished) -> Outcome:
     """The loss and the recipe's measures of a run's best step."""
     corpus = run.prepared.corpus
     part, examples = ("test", corpus.test) if corpus.test else ("valid", corpus.valid)
-    model = verbs.load(run.out, run.recipe.plan.device, long="truncate")
+    model = verbs.load(run.out, run.recipe.plan.device, long="truncate", kinds=run.kinds)
     scores = evaluate(model, examples, ("loss", *run.recipe.metrics))
     return Outcome(name, run.out, run.recipe, model, part, examples, scores, finished)
 

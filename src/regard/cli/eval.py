@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console, Group
@@ -17,7 +17,6 @@ from regard.errors import UserError, nearest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from regard.data.example import Example
     from regard.data.sources import Labelled, Lines, Pairs
     from regard.data.streams import Book
     from regard.objectives import Exposure
@@ -97,7 +96,7 @@ def evaluate(
         console.print("", _by_position(exposure))
 
 
-def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[str, Sequence[Example]]":
+def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[str, Sequence[Any]]":
     """What to measure on, and what it is called."""
     if data is not None and split is not None:
         raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
@@ -109,7 +108,7 @@ def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[st
         raise UserError(f"{model.path}: a public checkpoint comes without data; give --data FILE.")
     corpus = model.recipe.data.load()
     name = split or ("test" if corpus.test else "valid")
-    examples: Sequence[Example] = getattr(corpus, name)
+    examples: Sequence[Any] = getattr(corpus, name)
     if not examples:
         raise UserError(f"--split {name}: {model.recipe.name} has no such examples; give --data FILE.")
     return name, examples
@@ -126,10 +125,10 @@ def _own(model: "Loaded") -> "Pairs | Lines | Book | Labelled":
     return kinds.get(model.task.verb, Lines)()
 
 
-def _by_length(model: "Loaded", examples: "Sequence[Example]") -> "dict[str, list[Example]]":
+def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[Any]]":
     """The examples in groups of about the same number, from short to long, each called by its lengths."""
-    tokenizer = model.source_tokenizer or model.target_tokenizer
-    lengths = [len(tokens) for tokens in tokenizer.encode_batch([each.source or each.target for each in examples])]
+    first = next(iter(model.fields))  # the source, or the only text there is
+    lengths = [len(row[first]) for row in model.encode(examples)]
     ranked = sorted(lengths)
     edges = sorted({ranked[len(ranked) * part // GROUPS] for part in range(1, GROUPS)})
     groups: dict[int, list[int]] = {}
@@ -139,18 +138,18 @@ def _by_length(model: "Loaded", examples: "Sequence[Example]") -> "dict[str, lis
     return {span: [examples[row] for row in rows] for span, rows in spans.items()}
 
 
-def _exposure(model: "Loaded", examples: "Sequence[Example]", batch_tokens: int) -> "Exposure":
+def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "Exposure":
     from regard.data.batches import collate
     from regard.objectives import exposure
     from regard.objectives.objective import CausalModel
     from regard.training.evaluate import encoded
-    from regard.verbs.forced import frame_of, grouped
+    from regard.verbs.forced import grouped
 
     if not model.module.config.causal:
         raise UserError(f"--free-running: {model.kind} says nothing, so there is nothing that it could go on from.")
-    pairs, frame = encoded(model, examples), frame_of(model)
-    groups = grouped([max(map(len, pair)) + 1 for pair in pairs], batch_tokens)
-    batches = (collate([pairs[row] for row in rows], frame).to(model.device) for rows in groups)
+    rows = encoded(model, examples)
+    groups = grouped([max(map(len, row.values())) for row in rows], batch_tokens)
+    batches = (collate([rows[at] for at in group], model.task).to(model.device) for group in groups)
     with model.autocast():
         return exposure(cast(CausalModel, model.module), batches)
 

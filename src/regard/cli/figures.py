@@ -2,35 +2,30 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-PERCENT = ("exact", "accuracy", "alignment", "chance", "word_error", "phoneme_error", "aer")
-TITLES = {
-    "loss": "loss",
-    "perplexity": "perplexity",
-    "exact": "exact match",
-    "accuracy": "accuracy",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "word_error": "word error",
-    "phoneme_error": "phoneme error",
-    "alignment": "alignment",
-    "chance": "(by chance)",
-    "aer": "alignment error rate",
-}
+from regard.cli.opening import all_kinds
+
+if TYPE_CHECKING:
+    from regard.metrics import Metric
+
+
+def _metric(name: str) -> "Metric":
+    """The metric of this name; any other number is shown with four digits."""
+    from regard.metrics import Metric
+
+    known: Metric | None = all_kinds()["metric"].get(name)
+    return known or Metric(name, "sums", lambda sums, counts: None, lower_is_better=True)
 
 
 def title(name: str) -> str:
-    """What a measure is called."""
-    return TITLES.get(name, name)
+    """The heading of a metric."""
+    return _metric(name).title
 
 
 def figure(name: str, value: float | None) -> str:
-    """A measure: a share as a percentage, BLEU and chrF with two decimals, the rest with four digits."""
-    if value is None:
-        return "–"
-    if name in PERCENT:
-        return f"{value:.2%}"
-    return f"{value:.2f}" if name in ("bleu", "chrf") else f"{value:.4g}"
+    """The value of a metric as people read it."""
+    return _metric(name).show(value)
 
 
 def told(values: Mapping[str, float]) -> dict[str, str]:
@@ -50,11 +45,7 @@ def deviation(values: Sequence[float]) -> float | None:
 
 def spread(name: str, mean: float, sd: float | None) -> str:
     """A mean ± its standard deviation, if it has one."""
-    if sd is None:
-        return figure(name, mean)
-    if name in PERCENT:
-        return f"{100 * mean:.2f} ± {100 * sd:.2f} %"
-    return f"{mean:.2f} ± {sd:.2f}" if name in ("bleu", "chrf") else f"{mean:.4g} ± {sd:.1g}"
+    return _metric(name).show(mean, sd)
 
 
 def duration(seconds: float) -> str:

@@ -7,10 +7,11 @@ from rich.console import Console
 
 from regard.cli.fetch import fetch_data
 from regard.cli.lines import program
+from regard.cli.opening import all_kinds
 from regard.config import override
 from regard.errors import UserError
 from regard.pretrained.hub import SIGN, found
-from regard.recipes import KINDS, RECIPES, Recipe, find_recipe
+from regard.recipes import Recipe, find_recipe
 from regard.stored import stored_recipe
 from regard.training.folder import is_run
 from regard.training.parallel import Ranks
@@ -40,22 +41,24 @@ def _chosen(name: str, settings: list[str], resumed: Path | None) -> Recipe:
 
     That one may have been given a name of its own; what is refused is the name of another recipe.
     """
+    kinds = all_kinds()
     if not (resumed and is_run(resumed)):
-        return override(find_recipe(name), settings, KINDS)
-    recipe = stored_recipe(resumed)
-    if recipe.name != name and recipe.name in RECIPES:
+        return override(find_recipe(name, kinds), settings, kinds)
+    recipe = stored_recipe(resumed, kinds)
+    if recipe.name != name and recipe.name in kinds["recipe"]:
         command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
         raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
-    return override(recipe, settings, KINDS)
+    return override(recipe, settings, kinds)
 
 
 def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ranks) -> tuple[Recipe, WarmStart]:
     """The recipe for the model that the run starts from, with its changes, and that model."""
+    kinds = all_kinds()
     if download:
         if ranks.first:
             found(start, download)
         ranks.from_first([0.0])  # the others wait until it is here
-    return warm_started(find_recipe(name), settings, warm_start_from(start), start)
+    return warm_started(find_recipe(name, kinds), settings, warm_start_from(start, kinds), start, kinds)
 
 
 def _fetch(recipe: Recipe, start: str | None, ranks: Ranks, console: Console) -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regard import verbs
-from regard.data.example import Example
+from regard.data.fields import TextField
 from regard.models import reads_whole
 from regard.verbs import Loaded
 from regard.verbs.filling import mask_of
@@ -23,17 +23,19 @@ class Sample(NamedTuple):
     said: str
 
 
-def excerpts(model: Loaded, examples: Sequence[Example], most: int) -> list[str]:
+def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[str]:
     """Texts of the first few examples that the model can read; a text that is too long is cut."""
-    found = (_readable(model, excerpt(example)) for example in examples)
+    name = next((name for name, each in model.fields.items() if isinstance(each, TextField)), None)
+    if name is None:
+        return []
+    alone = len(model.fields) == 1
+    found = (_readable(model, excerpt(getattr(one, name)) if alone else getattr(one, name)) for one in examples)
     return list(islice((text for text in found if _enough(model, text)), most))
 
 
-def excerpt(example: Example) -> str:
-    """The source of an example, or the beginning of its longest line."""
-    if example.source:
-        return example.source
-    line = max(example.target.splitlines(), key=len, default="").strip()
+def excerpt(text: str) -> str:
+    """The beginning of the longest line of a text."""
+    line = max(text.splitlines(), key=len, default="").strip()
     return line if len(line) <= LONGEST else line[:LONGEST].rpartition(" ")[0] or line[:LONGEST]
 
 

@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.lines import say
+from regard.cli.opening import all_kinds
 from regard.cli.tables import grid
 
 if TYPE_CHECKING:
@@ -42,17 +43,19 @@ def show(
       regard show dates --example
     """
     from regard.config import override, tree
-    from regard.recipes import KINDS, RECIPES, find_recipe
+    from regard.recipes import find_recipe, find_task
 
-    console = Console()
+    console, kinds = Console(), all_kinds()
     if name is None:
-        recipes = {name: make() for name, make in RECIPES.items()}
+        recipes = {name: make() for name, make in kinds["recipe"].items()}
         if json:
-            say({name: {"task": recipe.task, "title": recipe.title} for name, recipe in recipes.items()})
+            tasks = {name: find_task(recipe, kinds).name for name, recipe in recipes.items()}
+            say({name: {"task": tasks[name], "title": recipe.title} for name, recipe in recipes.items()})
         else:
             _list(console, recipes)
         return
-    recipe = override(find_recipe(name), settings or [], KINDS)
+    recipe = override(find_recipe(name, kinds), settings or [], kinds)
+    find_task(recipe, kinds)  # refuses parts that do not go together
     if json:
         say({setting.name: setting.value for setting in tree(recipe)})
         return
@@ -65,12 +68,12 @@ def show(
 
 
 def _list(console: Console, recipes: "dict[str, Recipe]") -> None:
-    from regard.tasks import task_of
+    from regard.recipes import find_task
 
     rows: dict[str, list[list[str]]] = {verb: [] for verb in HEADINGS}
     for name, recipe in recipes.items():
         row = [name, _kind(recipe.data), _kind(recipe.model), recipe.title]
-        rows.setdefault(task_of(recipe.model).verb, []).append(row)
+        rows.setdefault(find_task(recipe, all_kinds()).verb, []).append(row)
     for verb, some in rows.items():
         heading = HEADINGS.get(verb, verb.capitalize())
         console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some, justify="left"), "")
@@ -116,16 +119,23 @@ def bars(values: list[float], height: int) -> list[str]:
 
 
 def _examples(console: Console, recipe: "Recipe") -> None:
+    from regard.recipes import find_task
+
     corpus = recipe.data.load()
     sizes = ", ".join(f"{len(getattr(corpus, part)):,} {part}" for part in ("train", "valid", "test"))
-    rows = [[example.source, " / ".join((example.target, *example.others))] for example in corpus.train[:EXAMPLES]]
-    console.print(grid(f"{recipe.name}: {sizes}", ["source", "target"], rows, justify="left"))
+    columns = list(find_task(recipe, all_kinds()).fields)
+    rows = [[_shown(example, column) for column in columns] for example in corpus.train[:EXAMPLES]]
+    console.print(grid(f"{recipe.name}: {sizes}", columns, rows, justify="left"))
+
+
+def _shown(example: Any, column: str) -> str:
+    """A column of an example; of a target, all that are accepted."""
+    others = getattr(example, "others", ()) if column == "target" else ()
+    return " / ".join(map(str, (getattr(example, column), *others)))
 
 
 def _kind(part: Any) -> str:
-    from regard.recipes import KINDS
-
-    return next(name for name, kind in KINDS.items() if kind is type(part))
+    return next(name for table in all_kinds().values() for name, kind in table.items() if kind is type(part))
 
 
 def _about(setting: "Setting") -> str:

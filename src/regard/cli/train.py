@@ -15,6 +15,7 @@ from rich.markup import escape
 from regard.cli import options
 from regard.cli.console import INTERRUPTED, Lasting, ready, unbegun
 from regard.cli.lines import program, say
+from regard.cli.opening import all_kinds
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
 
     if not ranks.first:
         return
-    found = estimate(recipe, init)
+    found = estimate(recipe, init, all_kinds())
     if json:
         say(vars(found))
         return
@@ -164,7 +165,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     from regard.training.run import Run
 
     with unbegun(console, job.out):
-        run = Run(job.recipe, job.out, job.existing, job.init, ranks)
+        run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds())
         try:
             finished = follow(run, console, name)
             return judge(name, run, finished) if ranks.first else None

@@ -55,7 +55,7 @@ KINDS: Kinds = {
 
 def with_kinds(more: Kinds | None) -> Kinds:
     """Our tables with the entries of a user's own, which win where a name is in both."""
-    if not more:
+    if not more or more is KINDS:
         return KINDS
     for name in more:
         if name not in KINDS:

@@ -162,6 +162,6 @@ def test_a_person_sees_what_came(server: Served, cache: Path, monkeypatch: pytes
     assert isinstance(console.file, io.StringIO)
     told = console.file.getvalue()
     assert f"tinyshakespeare/input.txt: {len(TEXT):,} bytes from {server.url}/a, SHA-256 {SHA256}, as it should" in told
-    assert Shakespeare().load().train[0].target.startswith("To fetch")
+    assert Shakespeare().load().train[0].text.startswith("To fetch")
     fetch_data(Shakespeare(), console)
     assert server.asked == ["/a"]

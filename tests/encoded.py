@@ -1,14 +1,15 @@
-"""Encoded corpora for tests: columns and rows of ids, without texts and tokenizers."""
+"""Encoded corpora for tests: columns, rows and batches of ids, and fields of tokenizers that exist."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from regard.data.batches import Batch, Columns, Row, collate, one_row
+from regard.data.fields import Field
 from regard.data.flat import Flat, FlatBuilder
 from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import OUR_SPECIAL_TOKENS
-from regard.tasks import TASKS
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer
+from regard.tasks import TASKS, Task
 
 Ids = Sequence[int]
 
@@ -65,3 +66,8 @@ def text_batch(texts: Sequence[Ids], special: SpecialTokens = OUR_SPECIAL_TOKENS
 def labelled_batch(examples: Sequence[tuple[Ids, int]]) -> Batch:
     """One narrow batch for a classifier."""
     return collate(rows_of(labelled_columns(examples)), TASKS["classify"])
+
+
+def fields_for(task: Task, *tokenizers: Tokenizer) -> dict[str, Field]:
+    """The fields of a task whose columns are all texts, with these tokenizers."""
+    return {name: kind(tokenizer) for (name, kind), tokenizer in zip(task.fields.items(), tokenizers)}  # type: ignore[call-arg]

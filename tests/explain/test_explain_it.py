@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from encoded import fields_for
 from regard.cli.topics.resolving import It, resolved
+from regard.data.fields import MaskedText
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.explain.pronouns import PRONOUN, pairs
 from regard.explain.resolve import Share, lead, resolution
 from regard.models import Bert, BertConfig, GptConfig, TransformerConfig
+from regard.tasks import task_of
 from regard.verbs.loaded import Loaded
 
 TINY = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "context": 64}
@@ -70,8 +73,8 @@ def test_intervals() -> None:
 
 def loss_module(config: BertConfig | GptConfig | TransformerConfig, tokenizer: Tokenizer, seed: int = 0) -> It:
     torch.manual_seed(seed)
-    source = tokenizer if isinstance(config, TransformerConfig) else None
-    return resolved(Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), tokenizer, source))
+    fields = fields_for(task_of(config), tokenizer, tokenizer)
+    return resolved(Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), fields))
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "gpt", "xl", "transformer"])
@@ -98,7 +101,7 @@ def test_random_heads_are_right_by_chance(family: str) -> None:
 def test_a_head_that_is_right_by_construction_is_found() -> None:
     tokenizer = train_tokenizer("word", LINES, 1000, "[MASK]")
     module = knowing(tokenizer)
-    it = resolved(Loaded(Path("knows"), module, torch.device("cpu"), tokenizer))
+    it = resolved(Loaded(Path("knows"), module, torch.device("cpu"), {"text": MaskedText(tokenizer)}))
     assert it.found is not None
     best = it.found.best
     assert (best.layer, best.head) == ("stack.blocks.1.attention.read", 0)

@@ -122,8 +122,6 @@ class GptConfig(Shape, Facts):
 class Gpt(nn.Module):
     """Embedding, causal stack, readout. ``advance`` reads any number of tokens: a prompt and a step are one method."""
 
-    task = "language"
-
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.config = config

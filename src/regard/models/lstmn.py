@@ -81,8 +81,6 @@ class LstmnState:
 class Lstmn(nn.Module):
     """In an LSTM's equations, attention over all past states replaces the previous state (2016, eq. 5-10)."""
 
-    task = "language"
-
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__()
         self.config = config

@@ -226,8 +226,6 @@ DECODERS: dict[str, Callable[[Seq2SeqConfig], Decoder]] = {
 class Seq2Seq(nn.Module):
     """Encoder, decoder, readout. ``advance`` reads any number of tokens: teacher forcing and search are one method."""
 
-    task = "translate"
-
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config

@@ -104,8 +104,6 @@ class DecoderState:
 class Transformer(nn.Module):
     """Encoder, decoder, readout. ``advance`` reads any number of tokens: teacher forcing and search are one method."""
 
-    task = "translate"
-
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config

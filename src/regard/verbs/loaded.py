@@ -26,6 +26,7 @@ from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
 from regard.metrics import Metric
 from regard.models import Model
+from regard.models.facts import reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import found as found_at
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
@@ -192,12 +193,10 @@ class Loaded:
 
     def fitted(self, tokens: list[int], place: str) -> list[int]:
         """Tokens that leave room for the special tokens around them, as `long` says."""
-        special_tokens = self.tokenizer.special_tokens
-        around = (
-            int(special_tokens.bos is not None)
-            if self.module.task == "language"
-            else len(special_tokens.wrap_input([]))
-        )
+        special_tokens, config = self.tokenizer.special_tokens, self.module.config
+        around = len(special_tokens.wrap_input([]))
+        if not reads_whole(config):
+            around = int(special_tokens.bos is not None)
         most = None if self.longest is None else self.longest - around
         if most is None or len(tokens) <= most:
             return tokens
@@ -288,9 +287,9 @@ def _public(path: Path, allow_pickle: bool) -> Loaded:
     settings = read_settings(path)
     module = read_model(path, settings, allow_pickle)
     source, target = public_tokenizers(path, settings) if _has_tokenizer(path) else (None, None)
-    for tokenizer, vocab in ((source, "source_vocab"), (target, "target_vocab")):
+    for tokenizer, vocab in ((source, module.config.source_vocab), (target, module.config.token_vocab)):
         if tokenizer is not None:
-            check_vocab(tokenizer, getattr(module.config, vocab, 0) or getattr(module.config, "vocab", 0), path)
+            check_vocab(tokenizer, vocab, path)
     tokenizers = [tokenizer for tokenizer in (source, target) if tokenizer is not None]
     kinds = task_of(module.config).fields
     fields = {name: kind(tokenizer) for (name, kind), tokenizer in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]

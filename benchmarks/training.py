@@ -134,7 +134,7 @@ def nanogpt(path: str, work: Work, compile: bool) -> Iterator[float]:
             bias=True,
         )
     )
-    return theirs(model, lambda run, given: run(given.tokens, given.targets)[1], work, compile)
+    return theirs(model, lambda run, given: run(given["tokens"], given["targets"])[1], work, compile)
 
 
 def hf(work: Work, name: str, compile: bool) -> Iterator[float]:

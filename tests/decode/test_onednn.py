@@ -27,7 +27,7 @@ def built(config: ModelConfig) -> tuple[nn.Module, Callable[[int], object]]:
     for weight in model.parameters():
         if weight.dim() > 1:
             nn.init.normal_(weight, std=0.5)
-    source = torch.randint(4, 37, (9, 6)) if model.task == "translate" else None
+    source = torch.randint(4, 37, (9, 6)) if model.config.reads_source else None
 
     def begun(rows: int) -> object:
         return model.start(None if source is None else source[:rows], rows=rows, capacity=12)  # type: ignore[operator]

@@ -25,7 +25,7 @@ from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
 from regard.metrics import Metric
-from regard.models import Model
+from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import found as found_at
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
@@ -193,16 +193,13 @@ class Loaded:
     def fitted(self, tokens: list[int], place: str) -> list[int]:
         """Tokens that leave room for the special tokens around them, as `long` says."""
         special_tokens = self.tokenizer.special_tokens
-        around = (
-            int(special_tokens.bos is not None)
-            if self.module.task == "language"
-            else len(special_tokens.wrap_input([]))
-        )
+        whole = reads_whole(self.module.config)
+        around = len(special_tokens.wrap_input([])) if whole else int(special_tokens.bos is not None)
         most = None if self.longest is None else self.longest - around
         if most is None or len(tokens) <= most:
             return tokens
         if self.long == "error":
-            why = f" (a context of {self.longest}, and {around} kept for special_tokens)" if around else ""
+            why = f" (a context of {self.longest}, and {around} kept for special tokens)" if around else ""
             raise UserError(
                 f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; "
                 "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)"
@@ -275,10 +272,10 @@ def _trained(path: Path, kinds: Kinds) -> Loaded:
             f"{path}: a step outside its run, which holds the recipe; name the run, or a step in its steps/."
         )
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
+    recipe = stored_recipe(run, kinds)
     with SkipInit():
         module = from_json(read_json(folder / "model.json"), kinds, "model").build()
     load_weights(module, folder / "weights.safetensors")
-    recipe = stored_recipe(run, kinds)
     fields = read_fields(folder, find_task(recipe, kinds))
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
 

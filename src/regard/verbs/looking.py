@@ -89,8 +89,7 @@ def look(
     paths = _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:
-        pair = (tokens, [0]) if model.source_tokenizer else ([], tokens)  # 0: any label
-        seen = _reading(model, pair, text, paths)
+        seen = _reading(model, ([], tokens), text, paths)
     elif model.source_tokenizer is None:
         seen = _saying(model, ([], tokens), text, paths)
     elif target is None:

@@ -36,6 +36,7 @@ import numpy as np
 
 from regard.config import override
 from regard.recipes import KINDS, Recipe, find_recipe
+from regard.stored import field_path
 from regard.training.prepare import prepare
 
 SEED = 7
@@ -76,11 +77,11 @@ def recipe_for(folder: Path, name: str, vocab: int, kind: str) -> Recipe:
 
 
 def train_tokenizers(folder: Path, vocab: int, kind: str) -> None:
-    """Leave the tokenizers of the whole corpus in the folder, where `prepare` looks for those of a saved step."""
+    """Leave the fields of the whole corpus in the folder, where `prepare` looks for those of a saved step."""
     prepared = prepare(recipe_for(folder, "all", vocab, kind))
-    assert prepared.source_tokenizer is not None
-    prepared.source_tokenizer.save(folder / "source.json")
-    prepared.target_tokenizer.save(folder / "target.json")
+    (folder / "fields").mkdir()
+    for name, field in prepared.fields.items():
+        field.save(field_path(folder, name))
 
 
 def memory(trim: bool) -> dict[str, int]:
@@ -102,21 +103,20 @@ def measure(folder: Path, vocab: int, kind: str, trim: bool, answer: Any) -> Non
     prepared = prepare(recipe_for(folder, "all", vocab, kind), folder)
     everything = memory(trim)
     pairs = len(prepared.corpus.train)
-    batches, source, target = prepared.batches, prepared.source_tokenizer, prepared.target_tokenizer
+    batches, fields = prepared.batches, prepared.fields
     del prepared  # and with it the examples; the tokenizers are still held, as at the baseline
     alone = memory(trim)
-    assert source is not None
     tokens = sum(
         len(ids)
-        for name, tokenizer in (("src", source), ("tgt", target))
-        for ids in tokenizer.encode_batch((folder / f"all.{name}").read_text().splitlines())
+        for side, field in zip(("src", "tgt"), fields.values())
+        for ids in field.encode((folder / f"all.{side}").read_text().splitlines())
     )
     state = "in use" if trim else "as left"
     taken = {f"corpus and plan, {state}": alone, f"everything, {state}": everything}
     growth = {name: {key: (at[key] - before[key]) / tokens for key in KINDS_OF_MEMORY} for name, at in taken.items()}
     if not trim:  # the system keeps the peak of VmRSS alone
         growth["peak"] = {"VmRSS": (everything["VmHWM"] - before["VmRSS"]) / tokens}
-    sizes = {"tokens": tokens, "pairs": pairs, "vocabulary": max(source.size, target.size), "batches": len(batches)}
+    sizes = {"tokens": tokens, "pairs": pairs, "vocabulary": max(field.size for field in fields.values()), "batches": len(batches)}
     answer.send({**sizes, "bytes of text per token": _text_bytes(folder) / tokens, "bytes per token": growth})
 
 

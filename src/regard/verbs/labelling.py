@@ -15,7 +15,7 @@ from regard.verbs.record_forced import record_forced
 
 @dataclass(frozen=True)
 class Classified:
-    """The likeliest label of a text, and how likely each is, the likeliest first."""
+    """The likeliest label of a text, and the probability of every label, the likeliest first."""
 
     label: str
     probability: float
@@ -27,18 +27,18 @@ def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKE
     """The labels of texts, in their order."""
     model.expect("classify", "class" in model.module.config.predicts)
     check_is_list(texts)
-    pairs = [(tokens, [0]) for tokens in model.read(texts)]  # a label stands there, whichever
+    pairs = [(tokens, [0]) for tokens in model.read(texts)]  # 0: any label
     record_forced(model, pairs, batch_tokens)
     answers: dict[int, Classified] = {}
     with silenced(model.module), model.autocast():
         for rows in grouped([len(tokens) for tokens, _ in pairs], batch_tokens):
             batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)
-            chances = model.module(batch).float()[:, len(SPECIALS) :].softmax(dim=-1)  # (B, C): marks are no labels
-            answers |= {row: _told(model, likely) for row, likely in zip(rows, chances.tolist())}
+            chances = model.module(batch).float()[:, len(SPECIALS) :].softmax(dim=-1)  # (B, C)
+            answers |= {row: _classified(model, likely) for row, likely in zip(rows, chances.tolist())}
     return [answers[row] for row in range(len(texts))]
 
 
-def _told(model: Loaded, chances: list[float]) -> Classified:
+def _classified(model: Loaded, chances: list[float]) -> Classified:
     labels = model.target_tokenizer.pieces(range(len(SPECIALS), len(SPECIALS) + len(chances)))
     ranked = dict(sorted(zip(labels, chances), key=lambda item: -item[1]))
     best = next(iter(ranked))

@@ -14,7 +14,7 @@ from regard.verbs.record_forced import record_forced
 
 @dataclass(frozen=True)
 class Classified:
-    """The likeliest label of a text, and how likely each is, the likeliest first."""
+    """The likeliest label of a text, and the probability of every label, the likeliest first."""
 
     label: str
     probability: float

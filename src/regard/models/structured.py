@@ -1,4 +1,4 @@
-"""Structured self-attention (Lin et al. 2017): a sentence as several weighted sums of its own states."""
+"""Structured self-attention (Lin et al. 2017): a sentence is represented by several weighted sums of its states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regard.scores import Dot
 
 @dataclass(frozen=True)
 class StructuredConfig:
-    """A classifier of texts: bidirectional recurrent states, pooled by several learned looks."""
+    """A text classifier: bidirectional recurrent states, pooled by several learned attention queries (hops)."""
 
     causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
@@ -31,8 +31,8 @@ class StructuredConfig:
     embed: int = 128  # of the token embeddings
     layers: int = 1
     cell: str = "lstm"  # rnn, lstm or gru
-    hops: int = 4  # how many looks
-    attention: int = 64  # width in which looks and states are compared
+    hops: int = 4  # number of attention queries
+    attention: int = 64  # width of queries and keys
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class StructuredConfig:
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that the model reads: as many as there are."""
+        """The most tokens that the model can read: no limit."""
         return None
 
     def build(self) -> Structured:
@@ -49,7 +49,7 @@ class StructuredConfig:
 
 
 class Structured(nn.Module):
-    """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (2017, eq. 6-7). The rows of W₂ are queries, one for each hop."""
+    """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (Lin et al. 2017, eq. 6-7). The rows of W₂ are queries, one for each hop."""
 
     task = "classify"
 
@@ -67,8 +67,8 @@ class Structured(nn.Module):
         self.readout_ = nn.Linear(config.width, config.labels)
 
     def look(self, batch: Batch) -> Look:
-        """The matrix M (B, hops, width) and where each hop looked (B, hops, T)."""
-        return self.attention.look(*self._reading(batch))
+        """The matrix M (B, hops, width) and the attention weights of each hop (B, hops, T)."""
+        return self.attention.look(*self._query_and_memory(batch))
 
     def classify(self, pooled: Tensor) -> Tensor:
         """M (B, hops, width) → logits (B, labels)"""
@@ -76,14 +76,14 @@ class Structured(nn.Module):
         return self.readout_(self._drop(hidden))
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.classify(self.attention(*self._reading(batch)))
+        return self.classify(self.attention(*self._query_and_memory(batch)))
 
     def states(self, tokens: Tensor, real: Tensor | None = None) -> Tensor:
-        """What the encoder makes of every place of a text, (B, T, width)."""
+        """The encoder's state of every token, (B, T, width)."""
         states, _ = self.encoder(self._drop(self.embedding(tokens)), real)
         return states
 
-    def _reading(self, batch: Batch) -> tuple[Tensor, Memory]:
+    def _query_and_memory(self, batch: Batch) -> tuple[Tensor, Memory]:
         states = self.states(batch.tokens, batch.real)
         memory = Memory(torch.tanh(self.key(states)), states, batch.real)
         return self.hops.expand(len(states), -1, -1), memory

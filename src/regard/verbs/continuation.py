@@ -19,7 +19,7 @@ from regard.decode import PAD, greedy, stream
 from regard.decode.sample import Noted
 from regard.errors import UserError
 from regard.models import Gpt
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import rounded
 from regard.verbs.generation_options import GenerationOptions
 from regard.verbs.loaded import Loaded
@@ -99,7 +99,7 @@ def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tens
     lengths = torch.tensor([len(text) for text in texts], device=model.device)
     real = torch.arange(width, device=model.device) >= width - lengths[:, None]
     module: Any = model.module  # any language model: `start`, `advance` and `step` are the same for all
-    with silenced(module), model.autocast():
+    with pause_recording(module), model.autocast():
         state = module.start(rows=len(texts), capacity=width + limit - 1)
         if width > 1:
             padded = min(map(len, texts)) < width
@@ -121,7 +121,7 @@ def steps(
     stop = -1 if end is None else end  # no token is -1
     said = stream(model.decoder, state, prompt, pick, limit, stop)
     while True:
-        with silenced(model.module), model.autocast():
+        with pause_recording(model.module), model.autocast():
             tokens = next(said, None)
         if tokens is None:
             return

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from regard.data.ragged import Ragged
 from regard.errors import UserError
 from regard.models import Seq2Seq, Transformer
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import Pooling, pooling_of
@@ -108,7 +108,7 @@ def _states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
     """The last states of what a model reads; of nothing at all, none."""
     if tokens.shape[1] == 0:
         return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)
-    with silenced(model.module), model.autocast():
+    with pause_recording(model.module), model.autocast():
         match model.module:
             case Transformer() as module:
                 return module.encode(tokens, real)

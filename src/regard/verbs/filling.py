@@ -12,7 +12,7 @@ from regard.data.batches import collate
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.models import Bert
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, frame_of, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
@@ -54,7 +54,7 @@ def fill(
     pairs = {row: (list[int](), tokens[row]) for row in there}
     record_forced(model, list(pairs.values()), batch_tokens)
     answers = {row: Filled("", []) for row in range(len(texts))}
-    with silenced(model.module):
+    with pause_recording(model.module):
         for group in grouped([len(tokens[row]) for row in there], batch_tokens):
             rows = [there[at] for at in group]
             batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)

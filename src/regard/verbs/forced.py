@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.models import Transformer
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
-from regard.recording import record, silenced
+from regard.recording import pause_recording, record
 from regard.verbs.loaded import Loaded
 from regard.verbs.parts import aligning, path_of
 
@@ -109,7 +109,7 @@ def _force(model: Loaded, pairs: Sequence[Pair], name: str | None) -> Iterator[F
     frame = frame_of(model)
     batch = collate(pairs, frame).to(model.device)
     path = () if name is None else (path_of(name),)
-    with silenced(model.module), record(model.module, path) as tape, model.autocast():
+    with pause_recording(model.module), record(model.module, path) as tape, model.autocast():
         logps = _logps(cast(CausalModel, model.module), batch)
     looked = None if name is None else _mean(tape[name])
     first = 0 if model.source_tokenizer is None else model.source_tokenizer.special_tokens.prefix is not None

@@ -7,7 +7,7 @@ import torch
 
 from regard.data.batches import collate
 from regard.data.tokenizers import SPECIALS
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, frame_of, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
@@ -30,7 +30,7 @@ def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKE
     pairs = [(tokens, [0]) for tokens in model.read(texts)]  # a label stands there, whichever
     record_forced(model, pairs, batch_tokens)
     answers: dict[int, Classified] = {}
-    with silenced(model.module), model.autocast():
+    with pause_recording(model.module), model.autocast():
         for rows in grouped([len(tokens) for tokens, _ in pairs], batch_tokens):
             batch = collate([pairs[row] for row in rows], frame_of(model)).to(model.device)
             chances = model.module(batch).float()[:, len(SPECIALS) :].softmax(dim=-1)  # (B, C): marks are no labels

@@ -15,7 +15,7 @@ from regard.errors import UserError, nearest
 from regard.models import Bert, Gpt, Structured, Transformer
 from regard.models.seq2seq import RecurrentState
 from regard.objectives.objective import CausalModel
-from regard.recording import Axes, Tape, attentions, record, silenced
+from regard.recording import Axes, Tape, attentions, pause_recording, record
 from regard.render.parts import Floats, Frame, Layer
 from regard.render.view import AttentionView
 from regard.verbs.forced import fit_target, frame_of
@@ -99,7 +99,7 @@ def look(
     elif model.source_tokenizer is None:
         seen = _saying(model, ([], tokens), text, paths)
     elif target is None:
-        with silenced(model.module):
+        with pause_recording(model.module):
             (best, *_) = translate(model, [text], beam=beam, align=False)
         seen = _saying(model, (tokens, best.tokens), f"{text} → {best.text}", paths)
     else:
@@ -118,7 +118,7 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
     if part is None and layer is not None:
         part = "cross" if "cross" in there else next(iter(there), None)
     paths = [path for path, each in found.items() if part in (None, each)]
-    shared = any(attentions(model.module)[path].turns > 1 for path in paths)
+    shared = any(attentions(model.module)[path].shared_by > 1 for path in paths)
     if layer is not None and paths and not shared and not 0 <= layer < len(paths):
         raise UserError(f"layer={layer}: {part} has layers 0 to {len(paths) - 1}.")
     return paths
@@ -127,7 +127,7 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
 @torch.no_grad()
 def _reading(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> AttentionView:
     """A text that is read whole, at once."""
-    with silenced(model.module), record(model.module, paths) as tape, model.autocast():
+    with pause_recording(model.module), record(model.module, paths) as tape, model.autocast():
         batch = collate([pair], frame_of(model)).to(model.device)
         if isinstance(model.module, Bert):
             model.module.features(batch.tokens)  # a checkpoint may have no readout
@@ -147,7 +147,7 @@ def _saying(model: Loaded, pair: Pair, title: str, paths: Sequence[str]) -> Atte
     stride = len(told) if isinstance(model.module, Gpt | Transformer) else 1
     says, frames = iter(told[1:]), list[Frame]()
     with (
-        silenced(model.module),
+        pause_recording(model.module),
         record(model.module, paths) as tape,
         _listening(model.module) as contexts,
         model.autocast(),

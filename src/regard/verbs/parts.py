@@ -43,7 +43,7 @@ def path_of(name: str) -> str:
 
 def source_reads(module: nn.Module) -> list[str]:
     """The names on a tape of all that reads the source, from the bottom up."""
-    turns = {path: attention.turns for path, attention in attentions(module).items()}
+    turns = {path: attention.shared_by for path, attention in attentions(module).items()}
     paths = [path for path, part in parts(module).items() if part == "cross"]
     return [name for path in paths for name in _turns(path, turns[path])]
 

@@ -19,10 +19,10 @@ def record_forced(model: Loaded, pairs: Sequence[Pair], batch_tokens: int) -> No
     A verb does its own work in batches of its own order, unseen by that tape; so item i of the tape is pair i. A tape
     holds one batch: what would not fit in one is refused, and so is a second pass.
     """
-    taps = [module.tap for module in attentions(model.module).values() if module.tap is not None]
-    if not taps or not pairs:
+    recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
+    if not recorders or not pairs:
         return
-    tape, rows = taps[0].tape, taps[0].rows
+    tape, rows = recorders[0].tape, recorders[0].rows
     if len(tape):
         raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
     size = len(pairs) * max(max(len(source), len(target) + 1) for source, target in pairs)

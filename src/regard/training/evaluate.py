@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from regard.alignment import aer, chance, inside, links_from, merge
+from regard.alignment import aer, chance_accuracy, correct_targets, links_from, merge
 from regard.data.batches import Batch, Pair, collate, encode_examples
 from regard.data.example import Example, Unit
 from regard.data.streams import Running, encode_again, in_order, joined, window_of
@@ -137,9 +137,9 @@ def _looks(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> dic
         assert table is not None
         assert example.links is not None
         weights = _units(model, example.unit, pair, table[:-1])  # without the look at the end
-        hits, targets = inside(weights, example.links)
+        hits, targets = correct_targets(weights, example.links)
         right, looking = right + hits, looking + targets
-        lucky += targets * chance(example.links, weights.shape[1])
+        lucky += targets * chance_accuracy(example.links, weights.shape[1])
         golds.append(example.links)
         proposed.append(links_from(weights))
     measured = {"aer": aer(golds, golds, proposed).aer}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 from torch import Tensor
 
 from regard.checkpoint import resolve
-from regard.config import override, written
+from regard.config import format_value, override
 from regard.data.example import Tokens
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
@@ -56,7 +56,7 @@ def warm_started(
         raise UserError(f"model={said['model']}: the model in {path} is of the kind {kind}; leave it out.")
     recipe = override(recipe, [f"model={GIVEN}", *changes], {**KINDS, GIVEN: given.config})
     for name in (field.name for field in fields(given.config) if "dropout" not in field.name):
-        was, now = (written(getattr(config, name)) for config in (given.config, recipe.model))
+        was, now = (format_value(getattr(config, name)) for config in (given.config, recipe.model))
         if was != now:
             raise UserError(f"model.{name}={now}: the model in {path} has {was}; leave it out.")
     return replace(recipe, data=_cut(recipe.data, said, given, path)), given._replace(config=recipe.model)
@@ -97,7 +97,7 @@ def _cut(data: Data, said: Mapping[str, str], given: WarmStart, path: str | Path
     for name, was in true.items():
         now = getattr(data, name)
         if f"data.{name}" in said and now != was:
-            told = f"it is {written(was)} for the tokenizers of {path}, which come with its weights"
-            raise UserError(f"data.{name}={written(now)}: {told}; leave it out.")
+            told = f"it is {format_value(was)} for the tokenizers of {path}, which come with its weights"
+            raise UserError(f"data.{name}={format_value(now)}: {told}; leave it out.")
     ours = get_args(Tokens)  # a public tokenizer may be of a kind that no setting names
     return replace(data, **{name: was for name, was in true.items() if "tokens" not in name or was in ours})

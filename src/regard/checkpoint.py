@@ -47,7 +47,8 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
             for name, content in files.items():
                 _write(unfinished / name, content)
             _write(unfinished / MANIFEST, {"files": {name: _fingerprint(unfinished / name) for name in files}})
-            _sync_folders(unfinished)
+            for folder, _, _ in os.walk(unfinished):
+                _sync(Path(folder))
             _move_into_place(unfinished, final)
         finally:
             shutil.rmtree(steps / ".half", ignore_errors=True)
@@ -267,11 +268,6 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _sync_folders(top: Path) -> None:
-    for folder, _, _ in os.walk(top):
-        _sync(Path(folder))
 
 
 @contextmanager

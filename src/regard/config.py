@@ -193,7 +193,9 @@ def _parse(text: str, hint: Any) -> Any:
     if hint is int:
         return _parse_int(text)
     if hint is float:
-        return _check_finite(float(text))
+        if not math.isfinite(number := float(text)):
+            raise ValueError(text)
+        return number
     if get_origin(hint) is Literal:
         return {str(choice): choice for choice in get_args(hint)}[text]
     if get_origin(hint) is tuple:
@@ -210,12 +212,6 @@ def _parse_int(text: str) -> int:
         if number.is_integer() and abs(number) <= 2**53:  # larger floats do not represent every whole number
             return int(number)
         raise
-
-
-def _check_finite(number: float) -> float:
-    if not math.isfinite(number):
-        raise ValueError(number)
-    return number
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------

@@ -343,9 +343,8 @@ def _distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
     """
     if torch.compiler.is_compiling() or (like.is_cuda and torch.cuda.is_current_stream_capturing()):
         return _sinusoids(length, width, like.dtype, like.device)
-    rounded = (
-        -(-length // SINUSOIDS_STEP) * SINUSOIDS_STEP
-    )  # so that a growing text does not need a new table at every token
+    # The length is rounded up, so that a growing text does not need a new table at every token.
+    rounded = -(-length // SINUSOIDS_STEP) * SINUSOIDS_STEP
     return _cached_sinusoids(rounded, width, like.dtype, like.device)[:length]
 
 

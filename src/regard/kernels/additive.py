@@ -61,9 +61,7 @@ class AdditiveInBlocks(torch.autograd.Function):
         for rows, queries, r in blocks(q, k):
             g = gradient[rows, queries]
             dv.addmv_(r.view(-1, v.numel()).t(), g.view(-1))
-            d_sum = r.addcmul_(r, r, value=-1).mul_(
-                g.unsqueeze(-1)
-            )  # d tanh = 4 r (1 - r), written into the block's memory
+            d_sum = r.addcmul_(r, r, value=-1).mul_(g.unsqueeze(-1))  # d tanh = 4 r (1 - r), in place
             torch.sum(d_sum, 2, out=dq[rows, queries])
             dk[rows] += d_sum.sum(1)
         return dq.mul_(4 * v), dk.mul_(4 * v), gradient.sum() - 2 * dv

@@ -108,13 +108,13 @@ def _loss_in_chunks(x: Tensor, head: _Head, targets: Tensor, smoothing: float, g
     with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
         for start in range(0, len(x), size):
             rows = slice(start, start + size)
-            some = x[rows].to(head.weight.dtype)
-            logits = F.linear(some, head.weight, head.bias)  # (n, V)
+            chunk = x[rows].to(head.weight.dtype)
+            logits = F.linear(chunk, head.weight, head.bias)  # (n, V)
             losses[rows] = rows_function(logits, targets[rows], head.vocab, smoothing, gradients.wanted)
             if gradients.x is not None:
                 _put_product(gradients.x[rows], logits, head.weight)
             if gradients.weight is not None:
-                _add_product(gradients.weight, logits.t(), some)
+                _add_product(gradients.weight, logits.t(), chunk)
             if gradients.bias is not None:
                 gradients.bias.add_(logits.sum(0, dtype=gradients.bias.dtype))
     return losses.sum()
@@ -173,9 +173,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     if a.dtype == total.dtype:
         total.addmm_(a, b)
     elif total.is_cuda:
-        torch.addmm(
-            total, a, b, out_dtype=total.dtype, out=total
-        )  # half-precision inputs, float32 output, in one kernel
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)  # half-precision in, float32 out, in one kernel
     else:
         total += a @ b
 

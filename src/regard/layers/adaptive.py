@@ -69,9 +69,8 @@ class AdaptiveEmbedding(nn.Module):
         parts = []
         for (start, end), table in zip(self.clusters.spans, self.tables):
             inside = (tokens >= start) & (tokens < end)
-            last = (
-                None if end == self.clusters.vocab else end - start - 1
-            )  # a token past the end of the vocabulary still raises
+            # Not clamped at the end of the vocabulary, so that a token past the end raises.
+            last = None if end == self.clusters.vocab else end - start - 1
             parts.append(table((tokens - start).clamp(0, last)) * inside[..., None])
         # Every token has its vector in one part and zeros in the others, so one product projects all clusters.
         return F.linear(torch.cat(parts, -1), torch.cat(_weights(self.projections), -1))

@@ -144,37 +144,44 @@ class KVCache:
     def _extend(self, x: Tensor, real: Tensor | None) -> tuple[KVCache, AttentionPlan]:
         """The cache and the plan for new tokens that may see earlier ones."""
         if self.read is None or self.used is None or self.at is None:
-            raise UserError(
-                _full_message(self.capacity)
-            )  # the whole capacity was read at once, and no slots were allocated
+            # The first pass used the whole capacity, and no slots were allocated.
+            raise UserError(_full_message(self.capacity))
         count, device = x.shape[1], x.device
         reach, length = self._slots_to_read(count), count // self.beams
         new = torch.arange(count, device=device)  # beam by beam
         slots, q_at = self.used + new, self.read + new % length
         # A single token needs no causal mask if it reads only slots in use (CPU), or only those in ``visible``.
-        alone = length == 1 and (device.type == "cpu" or self.visible is not None)
-        mask, visible, kept = EVERYTHING if alone else replace(CAUSAL, sees_self=True), self.visible, self.real
+        unmasked = length == 1 and (device.type == "cpu" or self.visible is not None)
+        mask = EVERYTHING if unmasked else replace(CAUSAL, sees_self=True)
+        visible, slots_real = self.visible, self.real
         if visible is not None:
-            mine = (torch.arange(visible.shape[2], device=device) - self.used).div(
-                length, rounding_mode="floor"
-            )  # (S,)
-            visible = visible | (mine == torch.arange(self.beams, device=device)[:, None])
-            lineage = visible[:, :, :reach]
+            # (S,) the hypothesis that each new slot belongs to; other slots get a number outside 0 … K - 1
+            owner = (torch.arange(visible.shape[2], device=device) - self.used).div(length, rounding_mode="floor")
+            visible = visible | (owner == torch.arange(self.beams, device=device)[:, None])
+            pairs = visible[:, :, :reach]
             if length > 1:
-                lineage = lineage.repeat_interleave(length, dim=1)  # (B, K·T, reach)
-            mask = mask & Mask(pairs=lineage, sees_self=True)  # each hypothesis sees its own new tokens
-        if real is None and kept is None:
+                pairs = pairs.repeat_interleave(length, dim=1)  # (B, K·T, reach)
+            mask = mask & Mask(pairs=pairs, sees_self=True)  # each hypothesis sees its own new tokens
+        if real is None and slots_real is None:
             at = k_at = self.at.index_copy(0, slots, q_at)
         else:
             at, k_at = self._row_positions(x, real, slots)
         if real is not None:
             assert self.beams == 1, "padding is read before the beams are made"
-            everything = torch.ones(self.sentences, at.shape[-1], dtype=torch.bool, device=device)
-            kept = (everything if kept is None else kept).index_copy(1, slots, real)
-        if kept is not None:
-            mask = mask & Mask(keys=kept[:, :reach])
-        counted = replace(self, read=self.read + length, used=self.used + count, at=at, fresh=False)
-        cache = replace(counted, visible=visible, real=kept)
+            if slots_real is None:
+                slots_real = torch.ones(self.sentences, at.shape[-1], dtype=torch.bool, device=device)
+            slots_real = slots_real.index_copy(1, slots, real)
+        if slots_real is not None:
+            mask = mask & Mask(keys=slots_real[:, :reach])
+        cache = replace(
+            self,
+            read=self.read + length,
+            used=self.used + count,
+            at=at,
+            visible=visible,
+            real=slots_real,
+            fresh=False,
+        )
         return cache, AttentionPlan(mask, q_at, k_at[..., :reach], slots, length == 1)
 
     def _row_positions(self, x: Tensor, real: Tensor | None, slots: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,9 +229,8 @@ class KVCache:
         wide = self if beams == self.beams else self._with_beams(beams)
         visible = self.visible
         if visible is None:
-            visible = (
-                (self.at < EMPTY).view(-1, 1, self.at.shape[-1]).expand(self.sentences, -1, -1)
-            )  # it has read it all
+            used = self.at < EMPTY  # the one hypothesis sees all slots in use
+            visible = used.view(-1, 1, self.at.shape[-1]).expand(self.sentences, -1, -1)
         visible = visible.flatten(0, 1)[rows].unflatten(0, (self.sentences, beams))  # (B, K', S)
         assert wide.at is not None
         return replace(wide, visible=torch.nn.functional.pad(visible, (0, wide.at.shape[-1] - visible.shape[2])))

@@ -248,9 +248,9 @@ class Stack(nn.Module):
     def source_memories(self, states: Tensor) -> tuple[Memory, ...]:
         """The memory of the source for the cross-attention of each layer, projected once."""
         memories = tuple(block.cross.memory(states) for block in self.layers if block.cross is not None)
-        return (
-            memories if torch.is_grad_enabled() else tuple(one.contiguous() for one in memories)
-        )  # for a search's steps
+        if torch.is_grad_enabled():
+            return memories
+        return tuple(one.contiguous() for one in memories)  # the steps of decoding read them many times
 
     def _plans(self, plan: AttentionPlan, x: Tensor) -> list[AttentionPlan]:
         """The attention plan of each window, with its mask computed once; layers use the plans in turn."""

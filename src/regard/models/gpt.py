@@ -122,8 +122,10 @@ class Gpt(nn.Module):
         elif not config.tied:
             self.readout_ = nn.Linear(config.width, config.vocab, bias=False)
         init_weights(self, 0.02)
-        if config.shared_biases:
-            _share_biases(self.stack)
+        if config.shared_biases:  # all layers use the first layer's biases u and v of Dai et al. 2019
+            first, *others = (block.attention.read.score for block in self.stack.layers)
+            for score in others:
+                score.content, score.position = first.content, first.position
 
     def start(
         self,
@@ -177,10 +179,3 @@ class Gpt(nn.Module):
         rows, length = batch.tokens.shape
         features, _ = self.advance(batch.tokens, self.start(rows=rows, capacity=length))
         return self.readout(features)
-
-
-def _share_biases(stack: Stack) -> None:
-    """Makes all layers use the first layer's biases u and v of Dai et al. 2019."""
-    first, *others = (block.attention.read.score for block in stack.layers)
-    for score in others:
-        score.content, score.position = first.content, first.position

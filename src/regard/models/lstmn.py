@@ -71,7 +71,7 @@ class LstmnState:
 
 
 class Lstmn(nn.Module):
-    """In an LSTM's equations, attention over all past states replaces the previous state (2016, eq. 5-10)."""
+    """An LSTM in which attention to all earlier states replaces the last state (Cheng et al. 2016, eq. 5-10)."""
 
     task = "language"
 
@@ -108,8 +108,9 @@ class Lstmn(nn.Module):
         memory, summary, features = state.memory, state.summary, []
         spare, at = state.spare(tokens.shape[1]), state.used + torch.arange(tokens.shape[1], device=tokens.device)
         k_at = torch.arange(1, memory.keys.shape[-2] + 1, device=at.device)  # a state is visible from the next token on
-        if real is not None:
-            memory = _mark_padding(memory, at, real)
+        if real is not None:  # mark the padding among the slots that are written next
+            before = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
+            memory = replace(memory, real=before.index_copy(1, at, real))
         for t, x in enumerate(self._drop(self.embedding(tokens)).unbind(1)):
             query, here = self.query(torch.cat([x, summary], -1)), at[t : t + 1]
             reach = spare + t + 1  # later slots cannot be in use yet, or the remaining tokens would not fit
@@ -143,9 +144,3 @@ class Lstmn(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)
-
-
-def _mark_padding(memory: Memory, slots: Tensor, real: Tensor) -> Memory:
-    """The memory with the padding of the T slots that are written next; ``real`` (B, T) is False at padding."""
-    before = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
-    return replace(memory, real=before.index_copy(1, slots, real))

@@ -59,7 +59,7 @@ def test_a_twin_made_while_somebody_records_is_not_heard() -> None:
         with torch.no_grad():
             packed.step(torch.arange(5, 14), begun(9))
     assert len(tape) == 0
-    assert all(part.tap is None for part in attentions(packed._onednn).values())
+    assert all(part.recorder is None for part in attentions(packed._onednn).values())
 
 
 @needs_onednn

@@ -61,7 +61,7 @@ def test_so_it_is_with_other_scores(score: str) -> None:
 def test_attention_to_a_source_is_worked_out_too() -> None:
     torch.manual_seed(0)
     stack = Stack(TINY, causal=False, reads_source=True).double()
-    sources = stack.read_source(torch.randn(2, 5, 16, dtype=torch.float64))
+    sources = stack.source_memories(torch.randn(2, 5, 16, dtype=torch.float64))
     sight = calls_of(TINY, EVERYTHING)[0].plan
     with torch.no_grad(), watched(stack) as calls:
         stack.blocks[0](torch.randn(2, 3, 16, dtype=torch.float64), sight, None, sources[0], EVERYTHING)

@@ -155,7 +155,7 @@ def test_shared_biases_are_learnt_as_one() -> None:
         ({"same_length": True, "mem_len": 0}, "mem_len.*same_length"),
         ({"same_length": True, "mem_len": 1}, "mem_len.*same_length"),
         ({"cutoffs": "6,14"}, "cutoffs"),
-        ({"cutoffs": [14, 6]}, r"config\.json: cutoffs=14,6: must rise, from at least 1 to less than vocab_size="),
+        ({"cutoffs": [14, 6]}, r"config\.json: cutoffs=14,6: must increase, from at least 1 to less than vocab_size="),
         ({"div_val": 0}, r"config\.json: div_val should be a whole number of at least 1"),
         ({"tie_projs": [True]}, "tie_projs"),
         ({"untie_r": "no"}, "untie_r"),

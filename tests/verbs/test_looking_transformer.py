@@ -14,7 +14,7 @@ from regard.cli import main
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
-from regard.recording import Tap, attentions, record
+from regard.recording import Recorder, attentions, record
 from regard.verbs import Loaded, align, load, look, score, translate, view
 from regard.verbs.parts import aligning, parts, source_reads
 
@@ -206,13 +206,13 @@ def test_scores_are_the_chain_rule() -> None:
 
 def test_scores_look_at_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, plain = translator(), score(translator(), [("abc", "xy")])
-    written, watch = list[str](), Tap.watch
+    written, record_read = list[str](), Recorder.record_read
 
-    def noted(tap: Tap, *given: Any) -> None:
-        written.append(tap.name)
-        watch(tap, *given)
+    def noted(recorder: Recorder, *given: Any) -> None:
+        written.append(recorder.name)
+        record_read(recorder, *given)
 
-    monkeypatch.setattr(Tap, "watch", noted)
+    monkeypatch.setattr(Recorder, "record_read", noted)
     assert [one.total for one in score(model, [("abc", "xy")])] == [one.total for one in plain]
     assert written == []
     align(model, [("abc", "xy")])
@@ -239,7 +239,7 @@ def test_compiled_blocks_are_recorded_without_a_break_or_a_bit_of_difference(bac
             assert tape.names() == eager.names() == [f"stack.blocks.0.attention.read[{turn}]" for turn in range(2)]
             assert all(torch.allclose(tape[name], eager[name], atol=1e-6) for name in eager)
     assert len(set(graphs)) == 1  # another tape needs no other program
-    assert all(module.tap is None for module in attentions(model.module).values())
+    assert all(module.recorder is None for module in attentions(model.module).values())
     torch._dynamo.reset()
 
 

@@ -81,12 +81,12 @@ def _list(console: Console, recipes: "dict[str, Recipe]") -> None:
 
 
 def _settings(console: Console, recipe: "Recipe") -> None:
-    from regard.config import tree, written
+    from regard.config import format_value, tree
 
     parts: dict[str, list[list[str]]] = {}
     for setting in tree(recipe):
         head, dot, _ = setting.name.partition(".")
-        row = [setting.name, written(setting.value), _about(setting)]
+        row = [setting.name, format_value(setting.value), _about(setting)]
         parts.setdefault(head if dot else "", []).append(row)
     for head, rows in parts.items():
         part = getattr(recipe, head) if head else recipe

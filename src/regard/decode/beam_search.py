@@ -73,7 +73,7 @@ def beam(
     take: Callable[[Carried[S]], tuple[Carried[S], Outcome]] = steps.captured(turn, turn)
     sentence = torch.arange(len(prompt), device=prompt.device)
     # R = B * size rows, those of a sentence side by side.
-    state = steps.ready(state.select(sentence.repeat_interleave(size)), limit)
+    state = steps.preallocate(state.select(sentence.repeat_interleave(size)), limit)
     live = torch.full((len(prompt), size), NEVER, device=prompt.device)
     live[:, 0] = 0.0  # the beams of a sentence start alike: one is enough, or each sentence would be found `size` times
     # The scores of the best sentences that are over, best first.

@@ -146,11 +146,11 @@ class CapturedDecoder:
         found: tuple[Tensor, Any] = self.plain.decoder.advance(tokens, state, *given)
         return found
 
-    def ready(self, state: T, steps: int) -> T:
+    def preallocate(self, state: T, steps: int) -> T:
         """The state in the shape that a captured run of so many steps needs."""
         inner = self.plain.decoder
-        ready: T = inner.ready(state, steps) if hasattr(inner, "ready") else state
-        return ready
+        allocated: T = inner.preallocate(state, steps) if hasattr(inner, "preallocate") else state
+        return allocated
 
     def captured(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
         """The captured step that this key is for."""
@@ -197,7 +197,7 @@ class UncapturedDecoder:
     def captured(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
         return step
 
-    def ready(self, state: T, steps: int) -> T:
+    def preallocate(self, state: T, steps: int) -> T:
         return state
 
 

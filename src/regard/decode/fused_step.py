@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.attention import Memory, MultiHead
 from regard.decode.shared_copy import shared_copy
-from regard.kernels.step import QUERIES, WIDEST_HEAD, Norm, attend_step, linear_step, norm_step, usable
+from regard.kernels.step import MAX_HEAD_WIDTH, MAX_QUERIES, Norm, attend_step, linear_step, norm_step, usable
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.transformer import ACTIVATIONS, Block
 from regard.mask import EVERYTHING, Mask
@@ -42,9 +42,9 @@ def _able(block: nn.Module) -> TypeGuard[Block]:
         return False
     reads = [part for part in (block.attention, block.cross) if part is not None]
     norms = [norm for norm in (block.attention_norm, block.cross_norm, block.feed_norm) if norm is not None]
-    return all(type(part.read.score) in (Dot, ScaledDot) and part.head_width <= WIDEST_HEAD for part in reads) and all(
-        Norm.of(norm) is not None for norm in norms
-    )
+    return all(
+        type(part.read.score) in (Dot, ScaledDot) and part.head_width <= MAX_HEAD_WIDTH for part in reads
+    ) and all(Norm.of(norm) is not None for norm in norms)
 
 
 class FusedStep:
@@ -63,7 +63,7 @@ class FusedStep:
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
         block, (sentences, queries, width) = self._block, x.shape
-        few = queries <= QUERIES and sentences * queries <= MOST and not torch.is_grad_enabled()
+        few = queries <= MAX_QUERIES and sentences * queries <= MOST and not torch.is_grad_enabled()
         if cache is None or plan.slots is None or plan.q_at is None or plan.k_at is None or not (few and plan.single):
             return Block.forward(block, x, plan, cache, source, source_mask)
         rows = x.reshape(-1, width)  # (B·K, W)
@@ -77,7 +77,7 @@ class FusedStep:
         if block.cross is not None:
             assert source is not None
             assert block.cross_norm is not None
-            read = self._cross(block.cross, block.cross_norm, rows, queries, source, source.seen_through(source_mask))
+            read = self._cross(block.cross, block.cross_norm, rows, queries, source, source.mask_padding(source_mask))
             rows = self._join(rows, block.cross.out, read, block.cross_norm)
         rows = self._join(rows, block.feed.down, self._feed(rows), block.feed_norm)
         return rows.view_as(x), cache

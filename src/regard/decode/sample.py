@@ -112,7 +112,7 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
         return (tokens, done, state), done.all()
 
     take = steps.captured(("stream", stop), say) if whole else say
-    carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), steps.ready(state, limit)
+    carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), steps.preallocate(state, limit)
     late = DelayedFlag(tokens.device)
     for _ in range(limit):
         carry, ended = take(carry)

@@ -16,5 +16,5 @@ M = TypeVar("M", bound=nn.Module)
 def shared_copy(model: M) -> M:
     """A copy that shares every parameter and buffer. No tape hears it: a search is not what one looks at."""
     shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
-    shared.update({id(part.tap): None for part in attentions(model).values()})
+    shared.update({id(part.recorder): None for part in attentions(model).values()})
     return deepcopy(model, shared)

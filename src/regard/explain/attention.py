@@ -120,7 +120,7 @@ def by_hand(call: Call) -> Worked:
     states = block.attention_norm(x) if block.pre else x
     query, new = block.attention.project(states)
     memory, _ = plan.join(_first(call.past), new)
-    q_at, k_at = plan.places(x.shape[1], x.device)
+    q_at, k_at = plan.positions(x.shape[1], x.device)
     heads = _heads(block.attention, query, memory, plan.mask, q_at, k_at)
     joined = torch.cat([torch.stack([one.output for one in head]) for head in heads], dim=-1)  # (T, H·D)
     projected = block.attention.out(joined)
@@ -144,7 +144,7 @@ def _heads(
 ) -> list[list[Steps]]:
     """The six steps of every query in every head: (1, H, Tq, D), (1, H, Tk, D) → [H][Tq]"""
     score, keys, values = attention.read.score, memory.keys[0], memory.values[0]
-    table = memory.seen_through(mask).table(q_at, k_at, 4)
+    table = memory.mask_padding(mask).table(q_at, k_at, 4)
     scale, added = _compared(score, query, memory.keys, q_at, k_at)
     if table is not None:
         told = torch.zeros(()).masked_fill(~table, -math.inf) if table.dtype == torch.bool else table

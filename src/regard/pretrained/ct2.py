@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import MultiHead
-from regard.config import written
+from regard.config import format_value
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.layers.positions import sinusoids
@@ -67,8 +67,8 @@ def check(config: TransformerConfig) -> None:
     """Refuse by name what the engine does not have."""
     for name, known in HAS.items():
         if (value := getattr(config, name)) not in known:
-            words = ", ".join(written(one) or "none" for one in known)
-            raise UserError(f"model.{name}={written(value)}: ctranslate2 has only {words}; say --to transformers.")
+            words = ", ".join(format_value(one) or "none" for one in known)
+            raise UserError(f"model.{name}={format_value(value)}: ctranslate2 has only {words}; say --to transformers.")
     for shape in (config, config.decoder):
         if shape.heads * shape.head != shape.width:
             raise UserError(

@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from regard.config import written
+from regard.config import format_value
 from regard.errors import UserError
 from regard.layers.transformer import Shape
 from regard.models import MODELS, ModelConfig, TransformerConfig
@@ -40,7 +40,7 @@ def lost(kind: str, config: ModelConfig) -> list[str]:
     except UserError:  # settings that go together only with positions that the type does not have
         return [f"positions={getattr(whole, 'positions', None)}"]
     names = (one.name for one in fields(config) if getattr(whole, one.name) != getattr(back, one.name))
-    return [f"{name}={written(getattr(config, name))}" for name in names]
+    return [f"{name}={format_value(getattr(config, name))}" for name in names]
 
 
 def spelt_out(config: ModelConfig) -> ModelConfig:

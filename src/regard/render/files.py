@@ -4,13 +4,13 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from regard.checkpoint import replacing
+from regard.checkpoint import atomic_write
 
 
 def write(path: str | Path, content: str | bytes) -> Path:
     """Puts a file in its place in one move, and makes the folders on the way to it."""
     path = Path(path)
-    with replacing(path) as aside:
+    with atomic_write(path) as aside:
         aside.parent.mkdir(parents=True, exist_ok=True)
         aside.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path

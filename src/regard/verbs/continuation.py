@@ -18,7 +18,7 @@ from regard.decode import PAD, greedy, stream
 from regard.decode.sample import Noted
 from regard.errors import UserError
 from regard.models import reads_whole
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import rounded
 from regard.verbs.generation_options import GenerationOptions
 from regard.verbs.loaded import Loaded
@@ -98,7 +98,7 @@ def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tens
     lengths = torch.tensor([len(text) for text in texts], device=model.device)
     real = torch.arange(width, device=model.device) >= width - lengths[:, None]
     module: Any = model.module
-    with silenced(module), model.autocast():
+    with pause_recording(module), model.autocast():
         state = module.start(rows=len(texts), capacity=width + limit - 1)
         if width > 1:
             padding = (real[:, :-1],) if min(map(len, texts)) < width else ()
@@ -120,7 +120,7 @@ def steps(
     stop = -1 if end is None else end  # no token is -1
     generated = stream(model.decoder, state, prompt, pick, limit, stop)
     while True:
-        with silenced(model.module), model.autocast():
+        with pause_recording(model.module), model.autocast():
             tokens = next(generated, None)
         if tokens is None:
             return

@@ -14,7 +14,7 @@ from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.models.facts import ReadsSource
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import Pooling, pooling_of
@@ -109,7 +109,7 @@ def _states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
     """The states (B, T, width) of the last layer, of the source where the model reads one."""
     if tokens.shape[1] == 0:
         return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)
-    with silenced(model.module), model.autocast():
+    with pause_recording(model.module), model.autocast():
         if model.module.config.reads_source:
             return cast(ReadsSource, model.module).encode(tokens, real)
         return model.states(tokens, real)

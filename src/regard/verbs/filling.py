@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
@@ -53,7 +53,7 @@ def fill(
     pairs = {row: (list[int](), tokens[row]) for row in there}
     record_forced(model, list(pairs.values()), batch_tokens)
     answers = {row: Filled("", []) for row in range(len(texts))}
-    with silenced(model.module):
+    with pause_recording(model.module):
         for group in grouped([len(tokens[row]) for row in there], batch_tokens):
             rows = [there[at] for at in group]
             batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)

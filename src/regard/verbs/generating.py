@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from regard.data.spelling import UNKNOWN
 from regard.decode import beam as beam_search
 from regard.errors import UserError
-from regard.recording import active_tape, silenced
+from regard.recording import active_tape, pause_recording
 from regard.verbs.continuation import Continuation, batches, continuations, prefill, steps
 from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list
 from regard.verbs.generation_options import LIMIT, GenerationOptions
@@ -148,13 +148,13 @@ def _search(model: Loaded, batch: Sequence[Continuation], options: GenerationOpt
     stop = -1 if end is None else end  # no token is -1: all rows run to the limit
     texts = [one.text(turn, model.longest) for one in batch]
     prompt, state = prefill(model, texts, limit)
-    with silenced(model.module), model.autocast():
+    with pause_recording(model.module), model.autocast():
         best = beam_search(
             model.decoder, state, prompt, options.beam, limit, stop, PENALTY, nbest=1, forbid=model.forbidden
         )
     for one, text, row, length in zip(batch, texts, best.tokens[:, 0].tolist(), best.lengths[:, 0].tolist()):
         whole = torch.tensor([text + row[:length]], device=model.device)
-        with silenced(model.module):
+        with pause_recording(model.module):
             logits = model.logits(whole[:, :-1])[0, len(text) - 1 :].float()
         logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(text) :, None])[:, 0]
         one.append(row[:length], logps.tolist(), end, options.limit)

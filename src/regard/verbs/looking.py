@@ -13,7 +13,7 @@ from regard.decode.state import NEVER, HiddenState
 from regard.errors import UserError, nearest
 from regard.models.facts import ReadsText
 from regard.objectives.objective import CausalModel
-from regard.recording import Axes, Tape, attentions, record, silenced
+from regard.recording import Axes, Tape, attentions, pause_recording, record
 from regard.render.parts import Floats, Frame, Layer
 from regard.render.view import AttentionView
 from regard.verbs.forced import batch_of, fit_target
@@ -93,7 +93,7 @@ def look(
     elif model.source_tokenizer is None:
         seen = _predicting(model, ([], tokens), text, paths)
     elif target is None:
-        with silenced(model.module):
+        with pause_recording(model.module):
             (best, *_) = translate(model, [text], beam=beam, align=False)
         seen = _predicting(model, (tokens, best.tokens), f"{text} → {best.text}", paths)
     else:
@@ -112,7 +112,7 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
     if part is None and layer is not None:
         part = "cross" if "cross" in there else next(iter(there), None)
     paths = [path for path, each in found.items() if part in (None, each)]
-    shared = any(attentions(model.module)[path].turns > 1 for path in paths)
+    shared = any(attentions(model.module)[path].shared_by > 1 for path in paths)
     if layer is not None and paths and not shared and not 0 <= layer < len(paths):
         raise UserError(f"layer={layer}: {part} has layers 0 to {len(paths) - 1}.")
     return paths
@@ -121,7 +121,7 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
 @torch.no_grad()
 def _reading(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> AttentionView:
     """The attention of a model that reads a text in both directions."""
-    with silenced(model.module), record(model.module, paths) as tape, model.autocast():
+    with pause_recording(model.module), record(model.module, paths) as tape, model.autocast():
         batch = batch_of(model, [pair]).to(model.device)
         if model.module.config.one_per_text:
             model.module(batch)
@@ -141,7 +141,7 @@ def _predicting(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -
     stride = len(ids) if model.module.config.parallel else 1
     targets, frames = iter(ids[1:]), list[Frame]()
     with (
-        silenced(model.module),
+        pause_recording(model.module),
         record(model.module, paths) as tape,
         _contexts(model.module) as contexts,
         model.autocast(),

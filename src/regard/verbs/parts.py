@@ -44,7 +44,7 @@ def path_of(name: str) -> str:
 
 def source_reads(module: Any) -> list[str]:
     """The names on a tape of all attentions to the source, from the lowest layer up."""
-    turns = {path: attention.turns for path, attention in attentions(module).items()}
+    turns = {path: attention.shared_by for path, attention in attentions(module).items()}
     paths = [path for path, part in parts(module).items() if part == "cross"]
     return [name for path in paths for name in _turns(path, turns[path])]
 

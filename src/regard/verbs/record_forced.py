@@ -18,10 +18,10 @@ def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> 
     The verb's own batches, in another order, are not recorded, so item i of the tape is pair i. A tape holds one batch:
     pairs that do not fit in one are refused, and so is a second pass.
     """
-    taps = [module.tap for module in attentions(model.module).values() if module.tap is not None]
-    if not taps or not pairs:
+    recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
+    if not recorders or not pairs:
         return
-    tape, rows = taps[0].tape, taps[0].rows
+    tape, rows = recorders[0].tape, recorders[0].rows
     if len(tape):
         raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
     size = len(pairs) * max(max(len(source), len(target) + 1) for source, target in pairs)

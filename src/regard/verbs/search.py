@@ -13,7 +13,7 @@ from regard.decode import beam as beam_search
 from regard.decode import check_penalty, check_size, collect, greedy, stream
 from regard.decode.sample import Noted
 from regard.errors import UserError
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, check_is_list, forced, grouped, rounded, target_limit
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
@@ -92,7 +92,7 @@ def translate(
     sources = model.read(lines)
     there = [line for line, source in enumerate(sources) if source]
     found = [Found(line, []) for line, source in enumerate(sources) if not source]
-    with silenced(model.module), torch.no_grad(), model.autocast():
+    with pause_recording(model.module), torch.no_grad(), model.autocast():
         for rows in grouped([len(sources[line]) for line in there], batch_tokens // beam):
             found += _search(model, {there[row]: sources[there[row]] for row in rows}, search)
     found.sort(key=lambda one: one.line)  # stable: the best of a line stays first

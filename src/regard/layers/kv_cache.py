@@ -103,7 +103,7 @@ class KVCache:
         padding = self.padding
         return at if padding is None else (at - padding).clamp(min=0)
 
-    def ready(self, slots: Slots, steps: int = 1) -> KVCache:
+    def preallocate(self, slots: Slots, steps: int = 1) -> KVCache:
         """A cache whose shape no longer changes, even by the first token: what captured steps need.
 
         There must be room for all of them: no captured step can say that it is one too many.

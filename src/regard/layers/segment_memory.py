@@ -37,7 +37,7 @@ class SegmentMemory:
     def positions(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         return torch.arange(tokens.shape[1], device=tokens.device)[None]
 
-    def ready(self, slots: Slots, steps: int = 1) -> SegmentMemory:
+    def preallocate(self, slots: Slots, steps: int = 1) -> SegmentMemory:
         return self  # it grows until it is full, and no slots are made beforehand
 
     def room(self, x: Tensor, real: Tensor | None, slots: Slots) -> tuple[SegmentMemory, AttentionPlan]:

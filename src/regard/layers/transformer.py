@@ -240,9 +240,9 @@ class Stack(nn.Module):
         memories = (Memory(*(x.expand(rows, -1, length, -1) for x in (one.keys, one.values))) for one in slots)
         return SegmentMemory(length, tuple(memories), held=length)
 
-    def ready(self, cache: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
+    def preallocate(self, cache: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
         """The cache with its slots made, if it has one: none of the steps to come will change its shape."""
-        return cache.ready(self._slots, steps)
+        return cache.preallocate(self._slots, steps)
 
     def read_source(self, states: Tensor) -> tuple[Memory, ...]:
         """What every layer's attention to the source will read, projected once."""

@@ -163,9 +163,9 @@ class Gpt(nn.Module):
         product = self.product(features)
         return F.linear(*product) if isinstance(product, Product) else product.log_probs()
 
-    def ready(self, state: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
+    def preallocate(self, state: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
         """The state in the shape that it has in all the steps to come, so that they can be captured."""
-        return self.stack.ready(state, steps)
+        return self.stack.preallocate(state, steps)
 
     def step(self, tokens: Tensor, state: KVCache | SegmentMemory) -> tuple[Tensor, KVCache | SegmentMemory]:
         features, state = self.advance(tokens[:, None], state)

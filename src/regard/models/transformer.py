@@ -149,9 +149,9 @@ class Transformer(nn.Module):
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))
 
-    def ready(self, state: DecoderState, steps: int = 1) -> DecoderState:
+    def preallocate(self, state: DecoderState, steps: int = 1) -> DecoderState:
         """The state in the shape that it has in all the steps to come, so that they can be captured."""
-        cache = self.decoder.ready(state.cache, steps)
+        cache = self.decoder.preallocate(state.cache, steps)
         assert isinstance(cache, KVCache)
         return replace(state, cache=cache)
 

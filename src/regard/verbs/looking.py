@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Pair, collate
-from regard.decode.state import NEVER
+from regard.decode.state import NEG_INF
 from regard.errors import UserError, nearest
 from regard.models import Bert, Gpt, Structured, Transformer
 from regard.models.seq2seq import RecurrentState
@@ -181,7 +181,7 @@ def _seen(model: Loaded, tape: Tape, pair: Pair, title: str) -> AttentionView:
 def _top(model: Loaded, logits: Tensor, said: int) -> list[tuple[str, float, float]]:
     """The likeliest next pieces of those that may be said, and the one that is: piece, logit, probability."""
     spelt = logits[: model.target_tokenizer.size]  # a vocabulary may be padded to a round number
-    offered = spelt.index_fill(0, torch.tensor(model.forbidden, dtype=torch.long, device=spelt.device), NEVER)
+    offered = spelt.index_fill(0, torch.tensor(model.forbidden, dtype=torch.long, device=spelt.device), NEG_INF)
     best = offered.topk(min(TOP, len(spelt) - len(model.forbidden))).indices.tolist()
     tokens = best if said in best else [*best, said]
     return list(zip(model.target_tokenizer.pieces(tokens), spelt[tokens].tolist(), logits.softmax(0)[tokens].tolist()))

@@ -9,7 +9,7 @@ from regard.cli.fetch import fetch_data
 from regard.cli.lines import program
 from regard.config import override
 from regard.errors import UserError
-from regard.pretrained.hub import SIGN, found
+from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
 from regard.recipes import KINDS, RECIPES, Recipe, find_recipe
 from regard.stored import stored_recipe
 from regard.training.folder import is_run
@@ -53,7 +53,7 @@ def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ran
     """The recipe for the model that the run starts from, with its changes, and that model."""
     if download:
         if ranks.first:
-            found(start, download)
+            resolve_hub_path(start, download)
         ranks.from_first([0.0])  # the others wait until it is here
     return warm_started(find_recipe(name), settings, warm_start_from(start), start)
 
@@ -61,6 +61,6 @@ def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ran
 def _fetch(recipe: Recipe, start: str | None, ranks: Ranks, console: Console) -> None:
     """Download the data, unless it is the model to start from that was meant: the first rank does, others wait."""
     public = bool(getattr(recipe.data, "files", ()))
-    if ranks.first and (public or not (start or "").startswith(SIGN)):
+    if ranks.first and (public or not (start or "").startswith(HUB_PREFIX)):
         fetch_data(recipe.data, console)
     ranks.from_first([0.0])

@@ -23,7 +23,7 @@ from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
 from regard.models import Bert, Model
 from regard.pretrained import is_public, read_model, read_settings
-from regard.pretrained.hub import found as found_at
+from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe
 from regard.stored import load_weights, read_tokenizers, stored_recipe
 from regard.tasks import Task, task_of
@@ -226,7 +226,7 @@ def load(
     for name, value, known in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in known:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
-    place, path = choose_device(device), transformer_in(found_at(path, download, allow_pickle))
+    place, path = choose_device(device), transformer_in(resolve_hub_path(path, download, allow_pickle))
     found = _public(path, allow_pickle) if is_public(path) else _trained(path)
     module = found.module.to(place, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     return replace(found, module=module, device=place, precision=precision, long=long)

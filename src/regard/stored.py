@@ -7,7 +7,7 @@ from torch import nn
 
 from regard.checkpoint import load_tensors, read_json
 from regard.config import from_json
-from regard.data.public import unpacked
+from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
@@ -30,7 +30,7 @@ def read_tokenizers(folder: Path) -> tuple[Tokenizer | None, Tokenizer]:
 def read_tokenizer(path: Path) -> Tokenizer:
     """What `Tokenizer.save` wrote: one of ours, or a public one with the files it came from."""
     content = read_json(path)
-    return unpacked(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
+    return unpack_tokenizer(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
 
 
 def load_weights(module: nn.Module, path: Path) -> None:

@@ -16,7 +16,7 @@ from references import CASES, Case, build
 import regard
 from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer, write_json
 from regard.config import to_json
-from regard.data.public import read_tokenizers
+from regard.data.public_tokenizers import read_tokenizers
 from regard.data.sources import Lines, Pairs
 from regard.data.special_tokens import SpecialTokens
 from regard.data.streams import Book
@@ -156,7 +156,7 @@ def test_an_exported_model_is_read_back(name: str, translator: Callable[..., reg
     again = regard.load(tmp_path / "out", device="cpu")
     assert again.source_tokenizer is not None
     for ours, theirs in ((model.tokenizer, again.tokenizer), (model.target_tokenizer, again.target_tokenizer)):
-        assert (ours.captions, ours.special_tokens) == (theirs.captions, theirs.special_tokens)
+        assert (ours.display_names, ours.special_tokens) == (theirs.display_names, theirs.special_tokens)
     generated = [[one.text for one in regard.translate(each, LINES, limit=12)] for each in (model, again)]
     assert generated[0] == generated[1]
 

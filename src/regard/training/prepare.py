@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from regard.data.batches import Batches, Frame, extra, frame_for
+from regard.data.detokenize import SPACE
 from regard.data.example import Corpus, Example
 from regard.data.large import Encoded, digest
 from regard.data.shapes import LENGTHS
-from regard.data.spelling import SPACE
 from regard.data.streams import Running, Windows, encode_text, joined, unmarked, window_of
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.device import choose_device

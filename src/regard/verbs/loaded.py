@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.checkpoint import read_json, resolve
 from regard.config import from_json
-from regard.data.public import read_tokenizers as public_tokenizers
+from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.streams import Running, unmarked
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab

@@ -70,8 +70,8 @@ def make_env(folder: Path) -> Path:
     return python
 
 
-def mend() -> None:
-    """4.57 asks `type_as(dtype=…)` of its positions, which no torch understands: let it mean what it says."""
+def patch_type_as() -> None:
+    """Make `Tensor.type_as` accept `dtype=`, which transformers 4.57 passes and torch does not support."""
     import torch
 
     original = torch.Tensor.type_as
@@ -83,7 +83,7 @@ def mend() -> None:
 
 
 def build(settings: dict[str, Any], seed: int) -> Any:
-    """A model whose every number is random, and large enough that a mistake anywhere shows in the outputs."""
+    """A model with random weights, large enough that an error anywhere changes the outputs."""
     import torch
     from transformers import TransfoXLConfig, TransfoXLLMHeadModel
 
@@ -130,7 +130,7 @@ def make(out: Path) -> None:
 
     transformers.logging.set_verbosity_error()
     logging.captureWarnings(True)
-    mend()
+    patch_type_as()
     for seed, (name, settings) in enumerate(VARIANTS.items()):
         model, folder = build(settings, seed), out / name
         shutil.rmtree(folder, ignore_errors=True)

@@ -39,7 +39,7 @@ def written(model: Bert, folder: Path, kind: str | None = None, kept: dict[str, 
 
 
 def changed(path: Path, tensors: Change | None = None, **settings: object) -> Path:
-    """The checkpoint, changed where it lies; a setting that is `...` is taken out."""
+    """Change tensors and settings of a checkpoint in place; a setting that is `...` is removed."""
     if tensors is not None:
         save_file(tensors(load_file(path / "model.safetensors")), path / "model.safetensors")
     config = json.loads((path / "config.json").read_text()) | settings

@@ -84,8 +84,8 @@ def test_log_probabilities_sum_to_one(name: str) -> None:
 
 
 @every
-def test_the_way_back(name: str, tmp_path: Path) -> None:
-    """No version in use opens this type, so the files themselves are compared."""
+def test_export_writes_the_same_tensors(name: str, tmp_path: Path) -> None:
+    """The installed `transformers` cannot open this type, so the files are compared."""
     regard.export(regard.load(FIXTURES / name, device="cpu"), tmp_path / "back", to="transformers")
     theirs, back = (load_file(folder / "model.safetensors") for folder in (FIXTURES / name, tmp_path / "back"))
     assert set(back) == set(theirs)
@@ -104,14 +104,14 @@ def settings(name: str) -> dict[str, Any]:
 
 
 def reread(name: str, tensors: dict[str, Tensor], folder: Path) -> Gpt:
-    """The model of a fixture's settings and of other tensors."""
+    """The model with the settings of a fixture and other tensors."""
     save_file({key: tensor.clone() for key, tensor in tensors.items()}, folder / "model.safetensors")
     model = read_model(folder, settings(name)).eval()
     assert isinstance(model, Gpt)
     return model
 
 
-def says_as_before(name: str, model: Gpt) -> None:
+def check_outputs(name: str, model: Gpt) -> None:
     expected = outputs(name)
     with torch.no_grad():
         features, _ = model.advance(expected["tokens"], model.start(rows=2))
@@ -120,17 +120,17 @@ def says_as_before(name: str, model: Gpt) -> None:
 
 @pytest.mark.parametrize("name", ["published", "projected"])
 def test_a_file_that_repeats_its_tensors(name: str, tmp_path: Path) -> None:
-    """As pickles of older versions do: the softmax's own names for what is the embedding's."""
+    """As pickles of older versions do: tensors of the embedding again under the names of the softmax."""
     tensors = load_file(FIXTURES / name / "model.safetensors")
     for key, tensor in list(tensors.items()):
         copy = key.replace("transformer.word_emb.emb_", "crit.out_")
         if key.startswith("transformer.word_emb"):
             tensors.setdefault(copy, tensor)
-    if name == "projected":  # where all clusters have the vectors, and the projection, of one table
+    if name == "projected":  # all clusters share one table and one projection
         tensors |= {f"crit.out_projs.{i}": tensors["transformer.word_emb.emb_projs.0"] for i in (1, 2)}
     model = reread(name, tensors, tmp_path)
     assert model.config == read_model(FIXTURES / name, settings(name)).config
-    says_as_before(name, model)
+    check_outputs(name, model)
 
 
 def test_biases_that_are_saved_once(tmp_path: Path) -> None:
@@ -138,10 +138,10 @@ def test_biases_that_are_saved_once(tmp_path: Path) -> None:
     once = {key: tensor for key, tensor in tensors.items() if ".dec_attn.r_r_bias" not in key}
     once = {key: tensor for key, tensor in once.items() if ".dec_attn.r_w_bias" not in key}
     assert len(once) == len(tensors) - 6
-    says_as_before("tied", reread("tied", once, tmp_path))
+    check_outputs("tied", reread("tied", once, tmp_path))
 
 
-def test_shared_biases_are_learnt_as_one() -> None:
+def test_shared_biases_are_trained_as_one() -> None:
     model = read_model(FIXTURES / "tied", settings("tied"))
     names = [name for name, _ in model.named_parameters() if "score.content" in name]
     assert names == ["stack.blocks.0.attention.read.score.content"]
@@ -162,7 +162,7 @@ def test_shared_biases_are_learnt_as_one() -> None:
     ],
     ids=str,
 )
-def test_what_is_not_built_is_refused_by_name(changed: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_are_named(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_model(FIXTURES / "published", {**settings("published"), **changed})
 

@@ -94,14 +94,14 @@ def fetch(name: str, remote: RemoteFile, progress: ProgressCallback = lambda pro
         path.parent.mkdir(parents=True, exist_ok=True)
         sha256 = _receive(name, remote, partial, progress)
         if remote.sha256 and sha256 != remote.sha256:
-            cure = "try again; if this repeats, the file on the server has changed"
-            raise UserError(f"{remote.url}: its SHA-256 is {sha256}, expected {remote.sha256}; {cure}.")
+            advice = "try again; if this repeats, the file on the server has changed"
+            raise UserError(f"{remote.url}: its SHA-256 is {sha256}, expected {remote.sha256}; {advice}.")
         if remote.sha256 is None:
             path.with_name(f"{path.name}.sha256").write_text(f"{sha256}  {path.name}\n", encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
-        cure = "choose another folder with REGARD_CACHE=FOLDER"
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {cure}.") from error
+        advice = "choose another folder with REGARD_CACHE=FOLDER"
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {advice}.") from error
     finally:
         with suppress(OSError):
             partial.unlink()
@@ -134,8 +134,8 @@ def _receive(name: str, remote: RemoteFile, partial: Path, progress: ProgressCal
 
 
 def _unreachable(name: str, remote: RemoteFile, why: str) -> UserError:
-    cure = f"try again, or put the file at {cache_folder() / name} yourself"
-    return UserError(f"{remote.url}: cannot be fetched ({why}); {cure}.")
+    advice = f"try again, or put the file at {cache_folder() / name} yourself"
+    return UserError(f"{remote.url}: cannot be fetched ({why}); {advice}.")
 
 
 def _find_local(name: str) -> Path | None:

@@ -95,9 +95,9 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
     except UserError:
         raise
     except Exception as error:  # the libraries raise bare Exception for every kind of damage
-        there = ", ".join(name for name in files if name in wanted or name == "tokenizer.json")
+        present = ", ".join(name for name in files if name in wanted or name == "tokenizer.json")
         raise UserError(
-            f"{folder}: {there}: damaged, or of another kind of tokenizer ({error}); download them again."
+            f"{folder}: {present}: damaged, or of another kind of tokenizer ({error}); download them again."
         ) from error
 
 
@@ -111,9 +111,9 @@ def _read_exported(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer, 
         return None  # not one of ours
     source = Tokenizer.load(source_path)
     if config.get("model_type") in LANGUAGE_MODELS:
-        begin = None if config.get("bos_token_id") is None else source.special_tokens.bos
-        end = None if config.get("eos_token_id") is None else source.special_tokens.eos
-        source = replace(source, special_tokens=replace(source.special_tokens, bos=begin, eos=end, prefix=begin))
+        bos = None if config.get("bos_token_id") is None else source.special_tokens.bos
+        eos = None if config.get("eos_token_id") is None else source.special_tokens.eos
+        source = replace(source, special_tokens=replace(source.special_tokens, bos=bos, eos=eos, prefix=bos))
     return source, (Tokenizer.load(target_path) if target_path.is_file() else source)
 
 
@@ -185,8 +185,8 @@ def _marian(files: Files, config: Settings, side: str) -> Tokenizer:
         files[f"{side}.spm"], vocab, [name for name in specials if name in vocab], special_tokens.unk
     )
     special = frozenset(vocab[name] for name in specials if name in vocab)
-    names = PublicVocab("sentencepiece", names_by_id(vocab), special, special)
-    return _tokenizer(encode_function, names, special_tokens, {"files": files, "config": config, "side": side})
+    public_vocab = PublicVocab("sentencepiece", names_by_id(vocab), special, special)
+    return _tokenizer(encode_function, public_vocab, special_tokens, {"files": files, "config": config, "side": side})
 
 
 def _settings(files: Files) -> dict[str, Any]:
@@ -209,13 +209,13 @@ def _add_specials(inner: rust.Tokenizer, files: Files, settings: Settings, defau
         token = settings.get(role)
         if token is not None and (token != defaults.get(role) or inner.token_to_id(token_text(token)) is not None):
             tokens.append(token)
-    there = {token.content for token in inner.get_added_tokens_decoder().values()}
+    known = {token.content for token in inner.get_added_tokens_decoder().values()}
     for token in [*tokens, *extras]:
-        if token_text(token) not in there:
+        if token_text(token) not in known:
             flags = {"special": True}
             flags |= {flag: token[flag] for flag in ADDED_TOKEN_FLAGS if isinstance(token, dict) and flag in token}
             inner.add_tokens([rust.AddedToken(token_text(token), **flags)])
-            there.add(token_text(token))
+            known.add(token_text(token))
 
 
 def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Settings, config: Settings) -> SpecialTokens:
@@ -225,25 +225,25 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
         number: int | None = id_of(token_text(settings[name])) if name in settings else None
         return number
 
-    before, after = map(role, tokenizer_type.wrapping)
-    pad, end, unknown = role("pad_token"), role("eos_token"), role("unk_token")
-    begin = before if before is not None else role("bos_token")
+    prefix, suffix = map(role, tokenizer_type.wrapping)
+    pad, eos, unk = role("pad_token"), role("eos_token"), role("unk_token")
+    bos = prefix if prefix is not None else role("bos_token")
     if config["model_type"] in ("t5", "marian"):
-        begin = pad if config.get("decoder_start_token_id") is None else config["decoder_start_token_id"]
-    end = after if end is None else end
+        bos = pad if config.get("decoder_start_token_id") is None else config["decoder_start_token_id"]
+    eos = suffix if eos is None else eos
     return SpecialTokens(
-        pad=next((token for token in (pad, end) if token is not None), 0),
-        bos=begin,
-        eos=end,
-        unk=None if unknown == end else unknown,  # GPT-2 has every byte, so that nothing is unknown
+        pad=next((token for token in (pad, eos) if token is not None), 0),
+        bos=bos,
+        eos=eos,
+        unk=None if unk == eos else unk,  # GPT-2 has every byte, so that nothing is unknown
         mask=role("mask_token"),
-        prefix=before,
-        suffix=after,
+        prefix=prefix,
+        suffix=suffix,
     )
 
 
 def _tokenizer(
-    encode_function: EncodeFunction, names: PublicVocab, special_tokens: SpecialTokens, packed: Settings
+    encode_function: EncodeFunction, vocab: PublicVocab, special_tokens: SpecialTokens, packed: Settings
 ) -> Tokenizer:
     """A tokenizer and what `save` writes of it: `packed` has its files, the settings of the model and the side."""
 
@@ -252,11 +252,11 @@ def _tokenizer(
         return json.dumps({**packed, "files": coded}, indent=2)
 
     return Tokenizer(
-        kind=names.kind,
+        kind=vocab.kind,
         special_tokens=special_tokens,
         encode_function=encode_function,
-        detokenizer=names.detokenizer(special_tokens),
-        display_names=names.display_names(),
+        detokenizer=vocab.detokenizer(special_tokens),
+        display_names=vocab.display_names(),
         export_files=lambda: packed["files"],
         serialize=serialize,
     )

@@ -46,7 +46,7 @@ class OneDnnLinear:
 
 
 class OneDnnRows:
-    """``MultiHead.projected`` with reordered weights. Each slice of rows (the queries, say) is reordered by itself."""
+    """``MultiHead.projected`` with reordered weights. Each slice of rows, such as the queries, has its own copy."""
 
     def __init__(self, linear: nn.Linear) -> None:
         self._linear = linear

@@ -45,8 +45,8 @@ def resolve_hub_path(path: str | Path, download: bool = False, allow_pickle: boo
     except Exception as error:  # no such repository, no permission, no network: the message explains it
         raise UserError(f"{path}: cannot be fetched ({_first_line(error)}).") from error
     if not any((Path(folder) / file).is_file() for file in ("config.json", "modules.json")):
-        cure = "the repository may have no model" if download else "add --download to fetch the rest"
-        raise UserError(f"{path}: has no config.json on this machine; {cure}.")
+        advice = "the repository may have no model" if download else "add --download to fetch the rest"
+        raise UserError(f"{path}: has no config.json on this machine; {advice}.")
     return Path(folder)
 
 

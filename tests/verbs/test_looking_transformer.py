@@ -70,7 +70,7 @@ def test_what_is_seen_is_what_a_step_by_step_pass_sees() -> None:
         state = model.module.start(source, capacity=3)  # type: ignore[union-attr, operator]
         for frame, token in zip(seen.frames or (), tokens):
             logits, state = model.module.step(torch.tensor([token]), state)  # type: ignore[union-attr, operator]
-            chances = dict(zip(model.target_tokenizer.captions, logits.softmax(-1)[0].tolist()))
+            chances = dict(zip(model.target_tokenizer.display_names, logits.softmax(-1)[0].tolist()))
             offered = {piece: chance for piece, chance in chances.items() if piece not in ("<pad>", "<bos>", "<unk>")}
             assert frame.top[0][2] == pytest.approx(max(offered.values()), abs=1e-5)
             assert {piece for piece, _, _ in frame.top[:5]} <= offered.keys()

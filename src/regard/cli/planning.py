@@ -10,7 +10,7 @@ from regard.cli.lines import program
 from regard.cli.opening import all_kinds
 from regard.config import override
 from regard.errors import UserError
-from regard.pretrained.hub import SIGN, found
+from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
 from regard.recipes import Recipe, find_recipe
 from regard.stored import stored_recipe
 from regard.training.folder import is_run
@@ -56,7 +56,7 @@ def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ran
     kinds = all_kinds()
     if download:
         if ranks.first:
-            found(start, download)
+            resolve_hub_path(start, download)
         ranks.from_first([0.0])  # the others wait until it is here
     return warm_started(find_recipe(name, kinds), settings, warm_start_from(start, kinds), start, kinds)
 
@@ -64,6 +64,6 @@ def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ran
 def _fetch(recipe: Recipe, start: str | None, ranks: Ranks, console: Console) -> None:
     """Download the data, unless it is the model to start from that was meant: the first rank does, others wait."""
     public = bool(getattr(recipe.data, "files", ()))
-    if ranks.first and (public or not (start or "").startswith(SIGN)):
+    if ranks.first and (public or not (start or "").startswith(HUB_PREFIX)):
         fetch_data(recipe.data, console)
     ranks.from_first([0.0])

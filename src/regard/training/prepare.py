@@ -10,10 +10,10 @@ from torch import nn
 
 from regard.config import Kinds
 from regard.data.batches import Batches
+from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import Field, TextField, encode, fit_fields
 from regard.data.shapes import LENGTHS
-from regard.data.spelling import SPACE
 from regard.data.streams import RunningText, Windows, encode_text, joined, window_of
 from regard.data.tokenizers import Tokenizer
 from regard.device import choose_device

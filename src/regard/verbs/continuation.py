@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.decode import PAD, greedy, stream
-from regard.decode.sample import Noted
+from regard.decode.sample import WithLogps
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.recording import pause_recording
@@ -116,7 +116,7 @@ def steps(
     end = model.target_tokenizer.special_tokens.eos
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     choose = options.sampler([one.index for one in batch], turn, model.device) if options.temperature else greedy
-    pick = Noted(choose, torch.tensor(model.forbidden, dtype=torch.long, device=model.device))
+    pick = WithLogps(choose, torch.tensor(model.forbidden, dtype=torch.long, device=model.device))
     stop = -1 if end is None else end  # no token is -1
     generated = stream(model.decoder, state, prompt, pick, limit, stop)
     while True:

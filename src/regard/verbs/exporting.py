@@ -19,7 +19,7 @@ from tokenizers import processors
 
 from regard.average import average as averaged
 from regard.checkpoint import read_json, resolve, write_json
-from regard.data.public import with_prefix
+from regard.data.public_tokenizers import files_with_prefix
 from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import KINDS, Tokenizer
 from regard.errors import UserError, nearest
@@ -138,7 +138,7 @@ def _came_as(model: Loaded) -> str | None:
         return str(model.public["model_type"])
     if not model.fields or model.target_tokenizer.kind in KINDS:
         return None
-    return str(json.loads(model.target_tokenizer.stored())["config"]["model_type"])
+    return str(json.loads(model.target_tokenizer.serialize())["config"]["model_type"])
 
 
 def _settings(model: Loaded) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _tokenizer_files(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:
     left_to_right = not reads_whole(config)
     if tokenizer.kind not in KINDS:
         trained = left_to_right and model.public is None
-        return with_prefix(tokenizer, *model.opening) if trained and model.opening else files
+        return files_with_prefix(tokenizer, *model.opening) if trained and model.opening else files
     inner = rust.Tokenizer.from_str(files["tokenizer.json"].decode())
     before, after = (
         [] if mark is None else [mark] for mark in (tokenizer.special_tokens.prefix, tokenizer.special_tokens.suffix)

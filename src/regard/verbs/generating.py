@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from regard.data.spelling import UNKNOWN
+from regard.data.detokenize import UNKNOWN
 from regard.decode import beam as beam_search
 from regard.errors import UserError
 from regard.recording import active_tape, pause_recording

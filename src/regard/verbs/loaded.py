@@ -17,7 +17,7 @@ from regard.config import Kinds, from_json
 from regard.data.batches import Row
 from regard.data.fields import Field, TextField
 from regard.data.flat import Values
-from regard.data.public import read_tokenizers as public_tokenizers
+from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
 from regard.decode import CapturedDecoder, OneDnnDecoder, onednn_usable
@@ -27,7 +27,7 @@ from regard.layers.init import SkipInit
 from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
-from regard.pretrained.hub import found as found_at
+from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.stored import load_weights, read_fields, stored_recipe
 from regard.tasks import Task, task_of
@@ -258,7 +258,7 @@ def load(
     for name, value, known in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in known:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
-    place, path = choose_device(device), transformer_in(found_at(path, download, allow_pickle))
+    place, path = choose_device(device), transformer_in(resolve_hub_path(path, download, allow_pickle))
     found = _public(path, allow_pickle) if is_public(path) else _trained(path, with_kinds(kinds))
     module = found.module.to(place, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     return replace(found, module=module, device=place, precision=precision, long=long)

@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from regard.decode.state import NEVER, HiddenState
+from regard.decode.state import NEG_INF, HiddenState
 from regard.errors import UserError, nearest
 from regard.models.facts import ReadsText
 from regard.objectives.objective import CausalModel
@@ -175,7 +175,7 @@ def _seen(model: Loaded, tape: Tape, pair: IdPair, title: str) -> AttentionView:
 def _top(model: Loaded, logits: Tensor, target: int) -> list[tuple[str, float, float]]:
     """The likeliest tokens that may be generated, and the target: piece, logit, probability."""
     spelt = logits[: model.target_tokenizer.size]  # a vocabulary may be padded to a round number
-    offered = spelt.index_fill(0, torch.tensor(model.forbidden, dtype=torch.long, device=spelt.device), NEVER)
+    offered = spelt.index_fill(0, torch.tensor(model.forbidden, dtype=torch.long, device=spelt.device), NEG_INF)
     best = offered.topk(min(TOP, len(spelt) - len(model.forbidden))).indices.tolist()
     tokens = best if target in best else [*best, target]
     return list(zip(model.target_tokenizer.pieces(tokens), spelt[tokens].tolist(), logits.softmax(0)[tokens].tolist()))

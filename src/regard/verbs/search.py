@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.data.flat import pad_ids
 from regard.decode import beam as beam_search
 from regard.decode import check_penalty, check_size, collect, greedy, stream
-from regard.decode.sample import Noted
+from regard.decode.sample import WithLogps
 from regard.errors import UserError
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, check_is_list, forced, grouped, rounded, target_limit
@@ -168,7 +168,7 @@ def _greedy(model: Loaded, state: Any, prompt: Tensor, limit: int) -> tuple[Tens
     """The likeliest token at every step: tokens (B, T), their log-probability (B,)."""
     end = model.target_tokenizer.special_tokens.eos
     assert end is not None
-    pick = Noted(greedy, torch.tensor(model.forbidden, dtype=torch.long, device=prompt.device))
+    pick = WithLogps(greedy, torch.tensor(model.forbidden, dtype=torch.long, device=prompt.device))
     tokens = collect(stream(model.decoder, state, prompt, pick, limit, end))
     logps = torch.stack(pick.logps[: tokens.shape[1]], dim=1)
     ends = tokens == end

@@ -126,7 +126,7 @@ def _known(model: "Loaded", version: "Version") -> Reading | None:
 def _spelled(reading: Reading) -> list[str]:
     """Its words, put together from their pieces."""
     spelled = [""] * (max(reading.words, default=-1) + 1)
-    for word, piece in zip(reading.words, reading.model.tokenizer.spelling(reading.tokens)):
+    for word, piece in zip(reading.words, reading.model.tokenizer.detokenizer(reading.tokens)):
         if word >= 0:
             spelled[word] += piece.decode("utf-8", errors="replace").strip()
     return spelled

@@ -54,11 +54,9 @@ class Memory:
     def write_at(self, slots: Tensor, new: Memory) -> Memory:
         """The memory with ``new`` written to these slots (T,). Without gradients this overwrites the old buffers."""
         copy = Tensor.index_copy if torch.is_grad_enabled() else Tensor.index_copy_
-        return replace(
+        return replace(  # under autocast new keys and values may be half precision
             self,
-            keys=copy(
-                self.keys, -2, slots, new.keys.to(self.keys.dtype)
-            ),  # under autocast new keys may be half precision
+            keys=copy(self.keys, -2, slots, new.keys.to(self.keys.dtype)),
             values=copy(self.values, -2, slots, new.values.to(self.values.dtype)),
         )
 

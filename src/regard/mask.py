@@ -194,7 +194,7 @@ def masked_bias(bias: Tensor, table: Tensor | None) -> Tensor:
 def _combine(
     a: Tensor | None, b: Tensor | None, join: Callable[[Tensor, Tensor], Tensor] = operator.and_
 ) -> Tensor | None:
-    """``join(a, b)``, or the one that is not None. Only one of the two may have a dimension for heads."""
+    """``join(a, b)``, or the one that is not None. If one has a dimension for heads, the other gets one too."""
     if a is None or b is None:
         return b if a is None else a
     dims = max(a.dim(), b.dim())

@@ -24,9 +24,7 @@ from regard.data.batches import IGNORED
 
 CHUNK = {"cpu": 2**26, "cuda": 2**28}  # bytes of logits that exist at once
 ROW_MULTIPLE = 128  # the positions of a chunk are a multiple of this: whole tiles of a matrix product
-COLUMN_MULTIPLE = (
-    64  # columns to which a GPU's logits are padded: a vocabulary of 50257 would keep products off the fast kernels
-)
+COLUMN_MULTIPLE = 64  # the columns of a GPU's logits are padded to a multiple of this, for faster matrix products
 
 
 def linear_cross_entropy(

@@ -128,7 +128,7 @@ def linear_rows(
 @triton.jit
 def attention(
     q, new, keys, values, slots, table, out,
-    heads, queries, filled, stride, scale,
+    heads, queries, used, stride, scale,
     table_b, table_h, table_q, table_s, keys_b, keys_h, values_b, values_h,
     WRITES: tl.constexpr, TABLE: tl.constexpr, HEAD: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, PADDED: tl.constexpr, PDL: tl.constexpr,
@@ -141,9 +141,9 @@ def attention(
     _wait_for_previous(PDL)
     b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
     i, d, s = tl.arange(0, QUERIES), tl.arange(0, PADDED), tl.arange(0, KEYS)
-    mine = (i < queries)[:, None] & (d < HEAD)[None, :]
+    inside = (i < queries)[:, None] & (d < HEAD)[None, :]
     rows = (b * queries + i)[:, None] * stride + h * HEAD + d[None, :]
-    query = tl.load(q + rows, mask=mine, other=0.0)
+    query = tl.load(q + rows, mask=inside, other=0.0)
     keys += b.to(tl.int64) * keys_b + h * keys_h
     values += b.to(tl.int64) * values_b + h * values_h
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
@@ -151,32 +151,32 @@ def attention(
     sums = tl.zeros((QUERIES, PADDED), tl.float32)
     if WRITES:
         slot = tl.load(slots + i, mask=i < queries, other=2**30)
-        kept = mine & (slot < filled)[:, None]  # do not write past the end
-        filled = tl.min(slot).to(tl.int32)
-        own_key = tl.load(new + rows, mask=mine, other=0.0)
-        own_value = tl.load(new + rows + heads * HEAD, mask=mine, other=0.0)
-        tl.store(keys + slot[:, None] * HEAD + d[None, :], own_key, mask=kept)
-        tl.store(values + slot[:, None] * HEAD + d[None, :], own_value, mask=kept)
+        writable = inside & (slot < used)[:, None]  # do not write past the end
+        used = tl.min(slot).to(tl.int32)
+        own_key = tl.load(new + rows, mask=inside, other=0.0)
+        own_value = tl.load(new + rows + heads * HEAD, mask=inside, other=0.0)
+        tl.store(keys + slot[:, None] * HEAD + d[None, :], own_key, mask=writable)
+        tl.store(values + slot[:, None] * HEAD + d[None, :], own_value, mask=writable)
         top = tl.sum(query.to(tl.float32) * own_key.to(tl.float32), 1) * (scale * LOG2E)
         if TABLE == "bias":
             own_cell = table + b * table_b + h * table_h + i * table_q + slot * table_s
             top += tl.load(own_cell, mask=i < queries, other=0.0).to(tl.float32) * LOG2E
         total += 1.0
         sums += own_value.to(tl.float32)
-    for start in range(0, filled, KEYS):
-        there = start + s < filled
-        held = there[:, None] & (d < HEAD)[None, :]
-        k = tl.load(keys + (start + s)[:, None] * HEAD + d[None, :], mask=held, other=0.0)
-        v = tl.load(values + (start + s)[:, None] * HEAD + d[None, :], mask=held, other=0.0)
+    for start in range(0, used, KEYS):
+        in_use = start + s < used
+        key_inside = in_use[:, None] & (d < HEAD)[None, :]
+        k = tl.load(keys + (start + s)[:, None] * HEAD + d[None, :], mask=key_inside, other=0.0)
+        v = tl.load(values + (start + s)[:, None] * HEAD + d[None, :], mask=key_inside, other=0.0)
         u = tl.dot(query, tl.trans(k), input_precision="ieee") * (scale * LOG2E)
-        seen = (i < queries)[:, None] & there[None, :]
+        visible = (i < queries)[:, None] & in_use[None, :]
         if TABLE != "none":
             cell = table + b * table_b + h * table_h + i[:, None] * table_q + (start + s)[None, :] * table_s
             if TABLE == "bool":
-                seen &= tl.load(cell, mask=seen, other=0) != 0
+                visible &= tl.load(cell, mask=visible, other=0) != 0
             else:
-                u += tl.load(cell, mask=seen, other=0.0).to(tl.float32) * LOG2E
-        u = tl.where(seen, u, float("-inf"))
+                u += tl.load(cell, mask=visible, other=0.0).to(tl.float32) * LOG2E
+        u = tl.where(visible, u, float("-inf"))
         new_top = tl.maximum(top, tl.max(u, 1))
         base = tl.where(new_top == float("-inf"), 0.0, new_top)  # -∞ while no key was visible
         p = tl.exp2(u - base[:, None])
@@ -186,7 +186,7 @@ def attention(
         top = new_top
     y = sums / tl.where(total == 0.0, 1.0, total)[:, None]
     place = (b * queries + i)[:, None] * (heads * HEAD) + h * HEAD + d[None, :]
-    tl.store(out + place, y.to(out.dtype.element_ty), mask=mine)
+    tl.store(out + place, y.to(out.dtype.element_ty), mask=inside)
 
 
 def launch_norm(x: Tensor, norm: tuple) -> Tensor:
@@ -245,5 +245,5 @@ def launch_attention(
 
 def _launch_options(x: Tensor, **options: int) -> dict[str, int]:
     """The launch options of a kernel: with PDL if the GPU supports it (compute capability 9 or later)."""
-    ahead = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
-    return {"PDL": ahead, "launch_pdl": True, **options} if ahead else {"PDL": False, **options}
+    pdl = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
+    return {"PDL": pdl, "launch_pdl": True, **options} if pdl else {"PDL": False, **options}

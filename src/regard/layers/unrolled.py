@@ -22,7 +22,7 @@ from regard.layers.recurrent import PARTS, POINTWISE, Recurrent
 
 
 class StepwiseLinear:
-    """y_t = known_t + W x_t, called once for every t in order. ``precomputed`` is (T, B, out)."""
+    """y_t = precomputed_t + W x_t, called once for each step t in order. ``precomputed`` is (T, B, out)."""
 
     def __init__(self, weight: Tensor, precomputed: Tensor) -> None:
         self.weight = weight.detach().t()
@@ -56,14 +56,14 @@ class UnrolledRecurrent:
 
     def __init__(self, rnn: Recurrent, x: Tensor) -> None:
         self.rnn = rnn
-        known_width = x.shape[-1]
+        token_width = x.shape[-1]
         steps = x.transpose(0, 1)  # (T, B, E)
         self.inputs, self.hidden = [], []
         for depth in range(rnn.layers):
             w = rnn.weights(depth)
             if depth == 0:
-                precomputed = F.linear(steps, w.input[:, :known_width], w.input_bias)
-                self.inputs.append(StepwiseLinear(w.input[:, known_width:], precomputed))
+                precomputed = F.linear(steps, w.input[:, :token_width], w.input_bias)
+                self.inputs.append(StepwiseLinear(w.input[:, token_width:], precomputed))
             else:
                 self.inputs.append(StepwiseLinear(w.input, _repeat_bias(w.input_bias, steps)))
             self.hidden.append(StepwiseLinear(w.hidden, _repeat_bias(w.hidden_bias, steps)))

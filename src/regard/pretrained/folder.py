@@ -45,10 +45,10 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = False) -> Model:
     """The model of a public checkpoint. Missing tensors, extra tensors and other shapes raise a UserError."""
-    public = CHECKPOINT_TYPES[settings["model_type"]].with_settings(settings)
-    tensors = public.normalized(read_weights(path, allow_pickle))
-    config = _read_config(public, ConfigReader(path / "config.json", settings), frozenset(tensors))
-    weight_table = public.weight_table(config)
+    checkpoint_type = CHECKPOINT_TYPES[settings["model_type"]].with_settings(settings)
+    tensors = checkpoint_type.normalized(read_weights(path, allow_pickle))
+    config = _read_config(checkpoint_type, ConfigReader(path / "config.json", settings), frozenset(tensors))
+    weight_table = checkpoint_type.weight_table(config)
     ours = to_ours(weight_table, tensors, path)
     with SkipInit():
         model = config.build()
@@ -57,13 +57,13 @@ def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = Fal
     return model
 
 
-def _read_config(public: CheckpointType, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:
+def _read_config(checkpoint_type: CheckpointType, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:
     try:
-        return public.read_config(reader, names)
+        return checkpoint_type.read_config(reader, names)
     except UserError as error:  # from our config, whose message does not name the file
         if str(error).startswith(str(reader.path)):
             raise
-        raise UserError(f"{reader.path}: {public.in_file_names(str(error))}; restore the file.") from error
+        raise UserError(f"{reader.path}: {checkpoint_type.in_file_names(str(error))}; restore the file.") from error
 
 
 def read_weights(path: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
@@ -133,11 +133,14 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     fits = kind is not None and type(model.config) is CHECKPOINT_TYPES[kind].config
     if kind is None or not fits or unsupported_settings(kind, model.config):
         kind = find_type(model.config)  # keep the original type if it fits: XLM-RoBERTa also reads back as RoBERTa
-    public = CHECKPOINT_TYPES[kind]
-    write_json(folder / "config.json", {**kept, **public.write_config(model.config), "dtype": "float32"})
-    tensors = {**to_theirs(public.weight_table(model.config), model.state_dict()), **public.constants(model.config)}
+    checkpoint_type = CHECKPOINT_TYPES[kind]
+    write_json(folder / "config.json", {**kept, **checkpoint_type.write_config(model.config), "dtype": "float32"})
+    tensors = {
+        **to_theirs(checkpoint_type.weight_table(model.config), model.state_dict()),
+        **checkpoint_type.constants(model.config),
+    }
     for name in kept.get("architectures") or ():
-        if name in public.class_constants:
-            tensors |= public.class_constants[name](model.config)
+        if name in checkpoint_type.class_constants:
+            tensors |= checkpoint_type.class_constants[name](model.config)
     save_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     return kind

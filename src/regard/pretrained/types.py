@@ -34,37 +34,41 @@ CHECKPOINT_TYPES: dict[str, CheckpointType] = {
 
 def unsupported_settings(kind: str, config: ModelConfig) -> list[str]:
     """The settings of a model, as name=value, that a checkpoint of this type cannot hold: they would not read back."""
-    filled = fill_defaults(config)
+    canonical = canonical_config(config)
     try:
-        read_back = fill_defaults(CHECKPOINT_TYPES[kind].round_trip(filled))
+        read_back = canonical_config(CHECKPOINT_TYPES[kind].round_trip(canonical))
     except UserError:  # the type lacks these positions, and the other settings are invalid without them
-        return [f"positions={getattr(filled, 'positions', None)}"]
-    names = (one.name for one in fields(config) if getattr(filled, one.name) != getattr(read_back, one.name))
+        return [f"positions={getattr(canonical, 'positions', None)}"]
+    names = (one.name for one in fields(config) if getattr(canonical, one.name) != getattr(read_back, one.name))
     return [f"{name}={format_value(getattr(config, name))}" for name in names]
 
 
-def fill_defaults(config: ModelConfig) -> ModelConfig:
-    """The config in a form that can be compared: defaults filled in, settings without effect on the network reset."""
+def canonical_config(config: ModelConfig) -> ModelConfig:
+    """The config in a form that can be compared: defaults filled in, settings without effect reset."""
     if not isinstance(config, Shape):
         return config
     sides = (config, config.decoder) if isinstance(config, TransformerConfig) else (config,)
     even = all(side.heads * side.head == side.width for side in sides)
-    plain = replace(config, head_width=0 if even else config.head, dropout=0.0, attention_dropout=0.0, feed_dropout=0.0)
-    if plain.positions not in ("t5", "relative"):
-        plain = replace(plain, furthest=128, buckets=32)
-    if plain.longest is None:
-        plain = replace(plain, context=512)
-    if isinstance(plain, TransformerConfig):
-        decoder = plain.decoder
-        plain = replace(plain, decoder_layers=decoder.layers, decoder_heads=decoder.heads, decoder_inner=decoder.inner)
-    return plain
+    canonical = replace(
+        config, head_width=0 if even else config.head, dropout=0.0, attention_dropout=0.0, feed_dropout=0.0
+    )
+    if canonical.positions not in ("t5", "relative"):
+        canonical = replace(canonical, furthest=128, buckets=32)
+    if canonical.longest is None:
+        canonical = replace(canonical, context=512)
+    if isinstance(canonical, TransformerConfig):
+        decoder = canonical.decoder
+        canonical = replace(
+            canonical, decoder_layers=decoder.layers, decoder_heads=decoder.heads, decoder_inner=decoder.inner
+        )
+    return canonical
 
 
 def find_type(config: ModelConfig) -> str:
     """The type that a model can be written as: the first one that reads back as the same config."""
     differences: dict[str, list[str]] = {}
-    for kind, public in CHECKPOINT_TYPES.items():
-        if type(config) is public.config:
+    for kind, checkpoint_type in CHECKPOINT_TYPES.items():
+        if type(config) is checkpoint_type.config:
             differences[kind] = unsupported_settings(kind, config)
             if not differences[kind]:
                 return kind

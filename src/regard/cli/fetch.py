@@ -17,13 +17,13 @@ def fetch_data(data: object, console: Console) -> None:
                 tasks[arrival.name] = bars.add_task(arrival.name, total=arrival.total)
             bars.update(tasks[arrival.name], completed=arrival.bytes)
             if arrival.sha256 is not None:
-                console.print(_told(arrival), highlight=False, markup=False, soft_wrap=True)
+                console.print(_message(arrival), highlight=False, markup=False, soft_wrap=True)
 
         download(data, show)
 
 
-def _told(arrival: Arrival) -> str:
-    """What to say of a file that is here now."""
+def _message(arrival: Arrival) -> str:
+    """The message about a file that has been downloaded."""
     home = HOMES.get(arrival.name)
     checked = "as it should be" if home and home.sha256 else "which is noted beside it, not checked"
     return f"{arrival.name}: {arrival.bytes:,} bytes from {arrival.url}, SHA-256 {arrival.sha256}, {checked}"

@@ -1,4 +1,4 @@
-"""The model that a command is to use, wherever it comes from."""
+"""Loads the model of a command."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ def opened(
     download: bool = False,
     allow_pickle: bool = False,
 ) -> "Loaded":
-    """A run, a public checkpoint or `hf:NAME`, ready to be used."""
+    """The model of a run, of a public checkpoint or of `hf:NAME`."""
     from regard.verbs import load
 
     return load(run, device, precision, long, allow_pickle, download)

@@ -1,6 +1,6 @@
 """The command line: one short file per command, over the verbs and the recipes.
 
-Nothing here imports torch before a command that needs it runs, so that help and completion come at once.
+Nothing here imports torch before a command that needs it runs, so that help and completion are fast.
 """
 
 import atexit

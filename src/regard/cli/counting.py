@@ -1,4 +1,4 @@
-"""A bar for work that takes long and leaves the terminal alone: the answers go to a file or a pipe."""
+"""A progress bar for commands whose output goes to a file or a pipe."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def counted(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Inside, say how many more are done, of a total where that is known; shown on standard error.
+    """Gives a function that adds to the count; the bar is shown on standard error.
 
-    Where nobody would see it, or answers appear on the same terminal, there is no bar.
+    There is no bar if standard error is not a terminal, or if the output goes to the same terminal.
     """
     if sys.stdout.isatty() or not sys.stderr.isatty():
         yield lambda more: None

@@ -10,7 +10,7 @@ import typer
 from rich.cells import cell_len
 
 from regard.cli import options
-from regard.cli.lines import chunks, pair, say
+from regard.cli.lines import chunks, pair, print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 
@@ -36,11 +36,10 @@ def score(
     """The log-probability of each line: in total, per token, and as a perplexity.
 
     A translator wants source<TAB>target, a language model a line of text. Each answer is total, tab, perplexity, tab,
-    the pieces with their natural logarithms. A model with a mark to begin with says the first piece after it, and one
-    with a mark to end with says that last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its
-    first piece has no probability. With --tokens each piece has a line of its own, and the product of their
-    probabilities builds up. A blank line is answered by a blank line. The
-    perplexity of everything goes to standard error.
+    the pieces with their natural logarithms. A model with a begin token predicts the first piece after it, and one with
+    an end token predicts it last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its first
+    piece has no probability. With --tokens each piece has a line of its own, with the sum of the logarithms so far. A
+    blank line is answered by a blank line. The perplexity of all lines goes to standard error.
 
     \b
     Examples:
@@ -68,18 +67,18 @@ def score(
         for number in range(first, first + len(lines)):
             one = scored.get(number)
             if json:
-                say({"line": number} | ({} if one is None else vars(one)))
+                print_line({"line": number} | ({} if one is None else vars(one)))
             elif one is None:
-                say("")
+                print_line("")
             elif tokens:
-                say("\n".join(_chain(one)))
+                print_line("\n".join(_chain(one)))
             else:
                 pieces = " ".join(f"{piece} {digits(logp)}" for piece, logp in zip(one.pieces, one.logps))
-                say(f"{digits(one.total)}\t{digits(one.perplexity)}\t{pieces}")
+                print_line(f"{digits(one.total)}\t{digits(one.perplexity)}\t{pieces}")
         sys.stdout.flush()
         total += sum(one.total for one in scored.values())
         count += sum(len(one.pieces) for one in scored.values())
-    unknown.tell()
+    unknown.report()
     if count:
         print(f"{count} tokens, perplexity {digits(perplexity(total, count))}", file=sys.stderr)
 

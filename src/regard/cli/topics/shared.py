@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from regard.cli.lines import say
+from regard.cli.lines import print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def tell(found: Findings, out: Path | None, json: bool) -> None:
 
         write(out, report(found.title, found.sections))
     if json:
-        say({**found.data, "page": out})
+        print_line({**found.data, "page": out})
         return
     console = Console()
     for at, part in enumerate(found.terminal):

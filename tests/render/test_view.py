@@ -9,7 +9,7 @@ import pytest
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
 from regard.render.files import write
-from regard.render.parts import Matrix
+from regard.render.view_data import Matrix
 
 
 def soft(heads: int, rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -95,7 +95,7 @@ def test_parts_have_axes_of_their_own():
         view.matrix(part="crss")
     with pytest.raises(UserError, match=r"layer=3: there are layers 0 to 2"):
         view.matrix(3, part="encoder")
-    with pytest.raises(ValueError, match=r'layer "m": is of another shape'):
+    with pytest.raises(ValueError, match=r'layer "m": shape differs'):
         AttentionView(
             "t", ["a"], ["x"], [Layer("l", np.ones((1, 1, 1))), Layer("m", np.ones((1, 1, 2)), ["a"], ["x"] * 2)]
         )
@@ -104,7 +104,7 @@ def test_parts_have_axes_of_their_own():
 def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
     view = three_parts()
     head = view.only("decoder", 2, 3)
-    assert [(layer.name, layer.numbers) for layer in head.layers] == [("decoder.2", [3])]
+    assert [(layer.name, layer.head_numbers) for layer in head.layers] == [("decoder.2", [3])]
     assert head.matrix().label == "decoder · layer 2 · head 3"
     assert head.frames is not None
     assert view.only("encoder").frames is None  # nothing is said there
@@ -121,7 +121,7 @@ def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("top", "ceiling"),
+    ("top", "expected"),
     [
         (0.0, 1.0),
         (1.0, 1.0),
@@ -134,20 +134,20 @@ def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
         (math.nan, 1.0),
     ],
 )
-def test_the_scale_ends_at_a_round_number(top, ceiling):
+def test_the_scale_ends_at_a_round_number(top, expected):
     weights = np.array([[top] + [min(top, 1e-5)] * 999], dtype=np.float32)
     matrix = Matrix("", "", ["a"], ["x"] * 1000, weights)
-    assert matrix.ceiling == ceiling
-    assert 0 <= matrix.shares[0, 0] <= 1
+    assert matrix.scale_max == expected
+    assert 0 <= matrix.intensities[0, 0] <= 1
 
 
 def test_first_words_do_not_set_the_scale_and_evenness_is_pale():
     even = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]  # a causal head without a preference
     matrix = Matrix("", "", ["a"] * 40, ["x"] * 40, even.astype(np.float32))
-    assert matrix.ceiling == pytest.approx(0.05)
-    assert matrix.shares[-1].max() == pytest.approx(0.5)
-    assert matrix.shares[0, 0] == 1
-    assert Matrix("", "", ["a"], ["x", "y"], np.full((1, 2), 0.5, dtype=np.float32)).ceiling == 1
+    assert matrix.scale_max == pytest.approx(0.05)
+    assert matrix.intensities[-1].max() == pytest.approx(0.5)
+    assert matrix.intensities[0, 0] == 1
+    assert Matrix("", "", ["a"], ["x", "y"], np.full((1, 2), 0.5, dtype=np.float32)).scale_max == 1
 
 
 def test_views_and_reprs_are_short():

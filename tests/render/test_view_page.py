@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
 from regard.render.files import asset
-from regard.render.labels import number
+from regard.render.formatting import format_number
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -83,11 +83,11 @@ def test_the_page_holds_every_number_to_six_digits():
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="runs a function of the page, with node")
 def test_the_page_writes_numbers_as_everything_else_does():
-    told = re.search(r"const told = .*?\n  };\n", asset("page.js"), re.DOTALL)
+    function = re.search(r"const formatNumber = .*?\n  };\n", asset("page.js"), re.DOTALL)
     values = [0, 1, -2.5, 0.25, 0.0001, 0.00012, 5.06408e-6, -3.2e-11, -9e-5, 1e-12]
-    program = f"{told[0]}console.log(JSON.stringify({values}.map(told)))"
+    program = f"{function[0]}console.log(JSON.stringify({values}.map(formatNumber)))"
     said = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
-    assert json.loads(said.stdout) == [number(value) for value in values]
+    assert json.loads(said.stdout) == [format_number(value) for value in values]
 
 
 def test_nothing_is_fetched_from_anywhere():
@@ -101,7 +101,7 @@ def test_nothing_is_fetched_from_anywhere():
 def test_the_parts_that_the_script_fills_are_there():
     with_steps, without = (Tree(view.html()) for view in (stepping(["2"]), AttentionView("t", ["a"], ["x"], [])))
     assert len(set(with_steps.ids)) == len(with_steps.ids)
-    assert {"matrix", "lines", "heads", "said", "count", "output", "state", "bars", "context", "top"} <= set(
+    assert {"matrix", "lines", "heads", "status", "count", "output", "state", "bars", "context", "top"} <= set(
         with_steps.ids
     )
     assert {"matrix", "lines", "parts", "layer", "heads"} <= set(without.ids)

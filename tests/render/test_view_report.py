@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.render import AttentionView, Layer
-from regard.render.report import Curve, Gallery, Line, Pre, Table, Text, report
+from regard.render.report import Curve, Gallery, Line, Pre, Table, Text, report_html
 
 
 def read_pointer(page: str, row: str) -> list[tuple[str, str]]:
@@ -17,7 +17,7 @@ def read_pointer(page: str, row: str) -> list[tuple[str, str]]:
 
 def test_sections_come_in_order_and_escaped():
     view = AttentionView("a <view>", ["a"], ["x"], [Layer("cross", np.ones((1, 1, 1)))])
-    page = report(
+    page = report_html(
         "dates <ladder>",
         [
             Text("one & two\n\nthree", "Words"),
@@ -46,11 +46,11 @@ def test_pictures_of_a_gallery_share_one_scale_and_a_row():
     faint, strong = (np.full((1, 2, 50), 0.01), np.full((1, 2, 50), 0.01))
     strong[0, :, 0] = 0.3
     views = [AttentionView("t", ["a", "b"], ["x"] * 50, [Layer("l", weights)]) for weights in (faint, strong)]
-    assert [view.matrix().ceiling for view in views] == [0.05, 0.5]
-    page = report("t", [Gallery("G", views)])
+    assert [view.matrix().scale_max for view in views] == [0.05, 0.5]
+    page = report_html("t", [Gallery("G", views)])
     assert page.count(">0.5</text>") == 2
     assert page.count('<figure class="large">') == 2  # half a page would be too small for fifty columns
-    assert "<figure><figcaption" in report("t", [Gallery("G", [AttentionView("t", ["a"], ["x"], [])])])
+    assert "<figure><figcaption" in report_html("t", [Gallery("G", [AttentionView("t", ["a"], ["x"], [])])])
 
 
 def test_figures_stand_right_and_the_best_are_marked():
@@ -66,7 +66,7 @@ def test_figures_stand_right_and_the_best_are_marked():
         "note",
         {"match": "high", "aligned": "high", "loss": "low"},
     )
-    page = report("t", [table])
+    page = report_html("t", [table])
     assert read_pointer(page, "none") == [
         ("", "none"),
         ("figure", "412,345"),
@@ -87,7 +87,7 @@ def test_figures_stand_right_and_the_best_are_marked():
 
 def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
     rows = [["a", " 1.00 -0.50  2.00 …"], ["b", "-1.00  0.50"], ["c", "masked 1.00"]]
-    page = report("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
+    page = report_html("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
     assert [read_pointer(page, name)[1] for name, _ in rows] == [
         ("vector", rows[0][1]),
         ("vector", rows[1][1]),
@@ -97,7 +97,7 @@ def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
 
 
 def test_dates_and_names_are_not_figures():
-    assert read_pointer(report("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
+    assert read_pointer(report_html("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
 
 
 def test_tables_that_do_not_fit_are_named():

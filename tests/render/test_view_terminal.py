@@ -31,7 +31,7 @@ def test_the_strongest_cell_stands_under_its_column():
     for at, line in enumerate(lines[2:6]):
         assert line.index("█") == lines[1].index("3␣fé"[at])
         assert f"{'3␣fé'[at]} (0.90)" in line
-    assert lines[6] == "each row looks at the columns"
+    assert lines[6] == "each row attends to the columns"
     assert "█ ≤1" in lines[7]
 
 
@@ -44,7 +44,7 @@ def test_what_may_not_be_looked_at_is_blank_and_what_is_small_a_dot():
     assert lines[31][2:62:2] == "█" + "░" * 29
     assert lines[22][2:44:2] == "█" + "░" * 20
     assert not lines[22][44:62].strip()
-    assert lines[32] == "each row looks at the columns"
+    assert lines[32] == "each row attends to the columns"
     assert lines[33].startswith("blank 0  ·")
     assert lines[33].endswith("█ ≥0.38")
 
@@ -56,7 +56,7 @@ def test_special_tokens_take_little_room():
 
 def test_a_translation_is_said_row_by_row():
     view = AttentionView("t", ["a"], ["x", "y"], [Layer("cross", np.full((1, 1, 2), 0.5), part="cross")])
-    assert printed(view, 80)[-2] == "to say each row, it looks at the columns"
+    assert printed(view, 80)[-2] == "to generate each row, the model attends to the columns"
 
 
 def test_thirty_five_characters_fit_eighty_columns_and_forty():
@@ -109,7 +109,7 @@ def test_nothing_to_look_at_is_said(rows, columns):
 def test_no_attention_is_said_and_not_drawn():
     lines = [line for line in printed(AttentionView("t", ["a"], ["x", "y"], []), 80) if line.strip()]
     assert len(lines) == 2
-    assert "no attention" in lines[1]
+    assert "no attention weights" in lines[1]
     assert not any("·" in line for line in lines)
 
 

@@ -16,8 +16,8 @@ from regard.models import Bert, Gpt, Structured, Transformer
 from regard.models.seq2seq import RecurrentState
 from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, record, silenced
-from regard.render.parts import Floats, Frame, Layer
 from regard.render.view import AttentionView
+from regard.render.view_data import Floats, Frame, Layer
 from regard.verbs.forced import fit_target, frame_of
 from regard.verbs.loaded import KINDS_OF, Loaded
 from regard.verbs.parts import axes, parts, path_of

@@ -60,7 +60,7 @@ def align(
 
     `unit` is what is linked: "word" (pieces are merged), "piece", or "auto": pieces where the model reads characters,
     else words. `method` is how links are read off weights: "argmax" or "mutual". Of several layers that look at the
-    source, the one that aligns best is read (`aligning_layer`), or that whose number is given; of heads, the mean.
+    source, the one that aligns best is read (`alignment_layer`), or that whose number is given; of heads, the mean.
     """
     model.expect("align", "translate")
     encoded = _encoded(model, pairs)

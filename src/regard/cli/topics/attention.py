@@ -202,8 +202,8 @@ def _sections(tables: dict[str, Rows], shown: Shown, verdict: str) -> "list[Sect
     import torch
 
     from regard.render import report as page
-    from regard.render.parts import Layer
     from regard.render.view import AttentionView
+    from regard.render.view_data import Layer
 
     words = paragraphs(
         "Every word gives three vectors: a query (what it asks), a key (what it can be found by) and a value (what it "

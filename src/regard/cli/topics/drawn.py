@@ -1,28 +1,15 @@
 """Some heads of one layer, as lines and as matrices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from regard.render.labels import escape
-from regard.render.parts import Floats, Layer
-from regard.render.report import Gallery, Section
+from regard.render.report import Gallery, LineGallery, Section
 from regard.render.view import AttentionView
+from regard.render.view_data import Floats, Layer
 
 TOGETHER = (1, 2, 8)  # heads in one picture
-
-
-@dataclass(frozen=True)
-class Lines(Gallery):
-    """The same views, drawn as lines."""
-
-    def html(self) -> str:
-        pictures = "".join(
-            f"<figure><figcaption>{escape(view.title)}</figcaption>\n{replace(view, title='').lines()}</figure>\n"
-            for view in self.views
-        )
-        return f'<section class="card"><h2>{escape(self.title)}</h2><div class="gallery">{pictures}</div></section>'
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +32,11 @@ class Drawing:
         alone = [self._view(f"head {head}", [head], self.weights) for head in order[: counts[-1]]]
         whose = "all words" if asked.all() else f"“{''.join(self.pieces[at] for at in self.asking).strip('▁Ġ ')}”"
         return [
-            Lines(f"Heads of {self.layer} as lines: from {whose} on the left to what is looked at", together),
+            LineGallery(f"Heads of {self.layer} as lines: from {whose} on the left to what is looked at", together),
             Gallery("The same heads as matrices", alone),
         ]
 
     def _view(self, title: str, heads: Sequence[int], weights: Floats) -> AttentionView:
         return AttentionView(
-            title, self.pieces, self.pieces, [Layer(self.layer, weights[list(heads)], kept=tuple(heads))]
+            title, self.pieces, self.pieces, [Layer(self.layer, weights[list(heads)], kept_heads=tuple(heads))]
         )

@@ -180,8 +180,8 @@ def _sections(found: "list[Head]", tables: "dict[str, Rows]", note: str) -> "Ite
     values = [[getattr(one, name) for one in found] for name in PLACES]
     names = [one.layer if one.head < 0 else f"L{short(one.layer)} H{one.head}" for one in found]
     every, most = (page.Table(title, *table, told) for (title, table), told in zip(tables.items(), (note, "")))
-    heat = page.Heat("weight on …", "L layer, H head", "", values, list(PLACES.values()), names, top=1.0)
-    yield from (page.Text(words), most, page.Heats("As a picture", [heat]), every)
+    heat = page.Heatmap("weight on …", "L layer, H head", "", values, list(PLACES.values()), names, vmax=1.0)
+    yield from (page.Text(words), most, page.Heatmaps("As a picture", [heat]), every)
 
 
 def _it(it: It | None) -> "Iterator[Section]":

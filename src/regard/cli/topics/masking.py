@@ -66,8 +66,8 @@ def _sections(found: "Masking", least: str) -> "list[Section]":
     import numpy as np
 
     from regard.render import report as page
-    from regard.render.parts import Layer
     from regard.render.view import AttentionView
+    from regard.render.view_data import Layer
 
     words = paragraphs(
         "Two small Transformers learn to say the next word, all words of a sentence at once. They are alike but for "

@@ -75,8 +75,8 @@ def _sections(
     )
     bits = ["8", "4", "2", "1"]
     heats = [
-        page.Heat("sin and cos, width 48", "number in the vector", "position", found.encodings, side=11),
-        page.Heat("a counter of four bits", "bit", "position", found.counter, columns=bits, side=11),
+        page.Heatmap("sin and cos, width 48", "number in the vector", "position", found.encodings, side=11),
+        page.Heatmap("a counter of four bits", "bit", "position", found.counter, columns=bits, side=11),
     ]
     lines = [page.Line(one.positions, one.lengths, [100 * share for share in one.accuracy]) for one in found.reach]
     third = (
@@ -88,7 +88,7 @@ def _sections(
         page.Text(first),
         page.Table(titles[0], ORDER, order),
         page.Text(second),
-        page.Heats("The encodings", heats),
+        page.Heatmaps("The encodings", heats),
         page.Curve("Longer than in training", "length of the text", "right, %", lines),
         page.Table(titles[1], [name.replace("\n", " ") for name in columns], reach, third),
     ]

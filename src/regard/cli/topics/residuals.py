@@ -73,12 +73,12 @@ def _sections(found: "list[Panel]", rows: list[list[str]]) -> "list[Section]":
     )
     side = max(3, min(16, 192 // len(found[0].weights[0])))
 
-    def panel(one: "Panel") -> page.Heats:
+    def panel(one: "Panel") -> page.Heatmaps:
         heats = [
-            page.Heat(f"layer {at}", "looks at", "word", weights, side=side, top=1.0)
+            page.Heatmap(f"layer {at}", "looks at", "word", weights, side=side, vmax=1.0)
             for at, weights in enumerate(one.weights)
         ]
-        return page.Heats(f"{one.name[0].upper()}{one.name[1:]}: {one.accuracy:.0%} right", heats)
+        return page.Heatmaps(f"{one.name[0].upper()}{one.name[1:]}: {one.accuracy:.0%} right", heats)
 
     lines = [page.Line(one.name, range(len(one.known)), one.known) for one in found]
     curve = page.Curve(

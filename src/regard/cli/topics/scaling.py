@@ -83,10 +83,10 @@ def _sections(found: "list[Scaling]", keys: int, verdict: str) -> "list[Section]
         ]
         return page.Curve(title, "width of queries and keys", label, lines, log_y=log_y, log_x=True)
 
-    def heat(title: str, how: str) -> page.Heat:
+    def heat(title: str, how: str) -> page.Heatmap:
         values = [getattr(one, how).sorted[:24] for one in found]
         widths, places = [str(one.width) for one in found], [str(at + 1) for at in range(len(values[0]))]
-        return page.Heat(title, "keys, the best first", "width", values, widths, places, 14, top=1.0)
+        return page.Heatmap(title, "keys, the best first", "width", values, widths, places, 14, vmax=1.0)
 
     words = paragraphs(
         "Queries and keys are random, every number with mean 0 and variance 1. Their dot product is a sum of as many "
@@ -101,6 +101,6 @@ def _sections(found: "list[Scaling]", keys: int, verdict: str) -> "list[Section]
         page.Text(words),
         curve("How soft the softmax is", "entropy", "entropy of the weights, nats", False),
         curve("What it can learn from", "gradient", "‖∂weights/∂logits‖, median", True),
-        page.Heats("One query and its weights", [heat("q·k / √width", "scaled"), heat("q·k", "plain")]),
+        page.Heatmaps("One query and its weights", [heat("q·k / √width", "scaled"), heat("q·k", "plain")]),
         page.Table("In figures", names, [_row(one) for one in found], note=verdict.replace("\n", " ")),
     ]

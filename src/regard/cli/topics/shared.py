@@ -48,9 +48,9 @@ def tell(found: Findings, out: Path | None, json: bool) -> None:
     """The page where one was asked for, then JSON or the terminal's version."""
     if out is not None:
         from regard.render.files import write
-        from regard.render.report import report
+        from regard.render.report import report_html
 
-        write(out, report(found.title, found.sections))
+        write(out, report_html(found.title, found.sections))
     if json:
         say({**found.data, "page": out})
         return

@@ -1,31 +1,31 @@
-"""Numbers as colours."""
+"""Heatmaps."""
 
 import xml.etree.ElementTree as ET
 
 import numpy as np
 
-from regard.render.heat import WARM, Heat, heat_svg
-from regard.render.report import Curve, Heats, Line, report
+from regard.render.heatmap import NEGATIVE, Heatmap, heatmap_svg
+from regard.render.report import Curve, Heatmaps, Line, report_html
 
 
 def test_cells_have_a_hue_for_their_sign_and_say_their_number() -> None:
-    picture = heat_svg(Heat("t", "across", "down", [[1.0, -0.5], [0.0, float("nan")]], ["a", "<b>"], ["x", "y"]))
+    picture = heatmap_svg(Heatmap("t", "across", "down", [[1.0, -0.5], [0.0, float("nan")]], ["a", "<b>"], ["x", "y"]))
     ET.fromstring(picture)
     assert "<title>a, x: 1</title>" in picture
     assert "<title>a, y: -0.5</title>" in picture
     assert picture.count("<title>") == 3  # its own, and those of the two cells that are not blank
-    assert WARM in picture
+    assert NEGATIVE in picture
     assert "&lt;b&gt;" in picture
 
 
 def test_the_full_colour_may_be_fixed() -> None:
-    assert 'fill-opacity="0.1"' in heat_svg(Heat("", "", "", [[0.1]], top=1.0))
-    assert 'fill-opacity="1"' in heat_svg(Heat("", "", "", [[0.1]]))
-    ET.fromstring(heat_svg(Heat("", "", "", np.zeros((2, 300)))))
+    assert 'fill-opacity="0.1"' in heatmap_svg(Heatmap("", "", "", [[0.1]], vmax=1.0))
+    assert 'fill-opacity="1"' in heatmap_svg(Heatmap("", "", "", [[0.1]]))
+    ET.fromstring(heatmap_svg(Heatmap("", "", "", np.zeros((2, 300)))))
 
 
 def test_a_report_of_heats_and_of_logarithmic_curves() -> None:
-    page = report("t", [Heats("some", [Heat("one", "x", "y", [[1.0]])], note="a note")])
+    page = report_html("t", [Heatmaps("some", [Heatmap("one", "x", "y", [[1.0]])], note="a note")])
     assert '<figcaption dir="auto" title="one">one</figcaption>' in page
     assert "a note" in page
     straight = Curve("", "n", "ms", [Line("a", [10, 100, 1000, 0], [1, 10, 100, 5])], log_y=True, log_x=True).html()

@@ -9,7 +9,7 @@ from regard.render import AttentionView, Layer
 from regard.render.report import Curve, Gallery, Line, Pre, Table, Text, report_html
 
 
-def read_pointer(page: str, row: str) -> list[tuple[str, str]]:
+def cells_of(page: str, row: str) -> list[tuple[str, str]]:
     """The (class, text) of each cell in the table's row that begins with that text."""
     line = next(line for line in page.splitlines() if f">{row}<" in line and line.startswith("<tr><td"))
     return re.findall(r'<td class="([^"]*)">([^<]*)</td>', line)
@@ -67,15 +67,15 @@ def test_figures_stand_right_and_the_best_are_marked():
         {"match": "high", "aligned": "high", "loss": "low"},
     )
     page = report_html("t", [table])
-    assert read_pointer(page, "none") == [
+    assert cells_of(page, "none") == [
         ("", "none"),
         ("figure", "412,345"),
         ("figure", "61.2 ± 3.1"),
         ("figure", "–"),
         ("figure", "0.8123"),
     ]
-    assert [kind for kind, _ in read_pointer(page, "dot")] == ["", "figure", "figure best", "figure", "figure best"]
-    assert [kind for kind, _ in read_pointer(page, "add")] == [
+    assert [kind for kind, _ in cells_of(page, "dot")] == ["", "figure", "figure best", "figure", "figure best"]
+    assert [kind for kind, _ in cells_of(page, "add")] == [
         "",
         "figure",
         "figure best",
@@ -88,7 +88,7 @@ def test_figures_stand_right_and_the_best_are_marked():
 def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
     rows = [["a", " 1.00 -0.50  2.00 …"], ["b", "-1.00  0.50"], ["c", "masked 1.00"]]
     page = report_html("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
-    assert [read_pointer(page, name)[1] for name, _ in rows] == [
+    assert [cells_of(page, name)[1] for name, _ in rows] == [
         ("vector", rows[0][1]),
         ("vector", rows[1][1]),
         ("", rows[2][1]),
@@ -97,7 +97,7 @@ def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
 
 
 def test_dates_and_names_are_not_figures():
-    assert read_pointer(report_html("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
+    assert cells_of(report_html("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
 
 
 def test_tables_that_do_not_fit_are_named():

@@ -1,4 +1,4 @@
-"""The report: every kind of section, in order, in one file."""
+"""Reports: all kinds of sections, in order, in one file."""
 
 import re
 
@@ -42,7 +42,7 @@ def test_sections_come_in_order_and_escaped():
     assert "<script" not in page
 
 
-def test_pictures_of_a_gallery_share_one_scale_and_a_row():
+def test_pictures_of_a_gallery_share_one_colour_scale():
     faint, strong = (np.full((1, 2, 50), 0.01), np.full((1, 2, 50), 0.01))
     strong[0, :, 0] = 0.3
     views = [AttentionView("t", ["a", "b"], ["x"] * 50, [Layer("l", weights)]) for weights in (faint, strong)]
@@ -53,7 +53,7 @@ def test_pictures_of_a_gallery_share_one_scale_and_a_row():
     assert "<figure><figcaption" in report_html("t", [Gallery("G", [AttentionView("t", ["a"], ["x"], [])])])
 
 
-def test_figures_stand_right_and_the_best_are_marked():
+def test_numbers_are_aligned_right_and_the_best_are_marked():
     rows = [
         ["none", 412345, "61.2 ± 3.1", None, 0.81234],
         ["dot", 410112, "99.6 ± 0.1", "88.1 %", 0.5],
@@ -85,7 +85,7 @@ def test_figures_stand_right_and_the_best_are_marked():
     assert '<p class="quiet">note</p>' in page
 
 
-def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
+def test_a_vector_keeps_its_spaces_and_a_caption_has_its_full_title():
     rows = [["a", " 1.00 -0.50  2.00 …"], ["b", "-1.00  0.50"], ["c", "masked 1.00"]]
     page = report_html("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
     assert [cells_of(page, name)[1] for name, _ in rows] == [
@@ -96,11 +96,11 @@ def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
     assert '<figcaption dir="auto" title="a &amp; b">a &amp; b</figcaption>' in page
 
 
-def test_dates_and_names_are_not_figures():
+def test_dates_and_names_are_not_numbers():
     assert cells_of(report_html("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
 
 
-def test_tables_that_do_not_fit_are_named():
+def test_wrong_tables_raise_errors_with_the_name():
     with pytest.raises(ValueError, match='table "S": row 1 has 1 cells for 2 columns'):
         Table("S", ["a", "b"], [[1, 2], [1]])
     with pytest.raises(ValueError, match='"c", which is no column'):

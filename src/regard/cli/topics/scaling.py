@@ -42,8 +42,8 @@ def command(
     results = scaling.run(keys=keys, seed=seed)
     first, last = results[0], results[-1]
     verdict = (
-        f"Without the division, the largest weight is {first.unscaled.largest:.0%} at width {first.width} and "
-        f"{last.unscaled.largest:.0%} at width {last.width}. At width {last.width} the gradient is "
+        f"Without the division, the largest weight is on average {first.unscaled.largest:.0%} at width {first.width} "
+        f"and {last.unscaled.largest:.0%} at width {last.width}. At width {last.width} the gradient is "
         f"{last.unscaled.gradient / last.scaled.gradient:.2g} times the gradient with the division.\n"
         f"Uniform weights over {keys} keys have entropy {scaling.uniform_entropy(keys):.2f}."
     )

@@ -60,7 +60,7 @@ def test_the_mean_is_the_default_and_one_head_can_be_chosen():
         ("hihg", None, 'Did you mean "high"'),
         (2, None, "layers 0 to 1"),
         ("low", 2, "heads 0 to 1"),
-        (None, 0, "which layer"),
+        (None, 0, "choose a layer"),
     ],
 )
 def test_a_wrong_choice_lists_what_is_available(layer, head, message):

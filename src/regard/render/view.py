@@ -81,7 +81,7 @@ class AttentionView:
             chosen = [_layer(layer, chosen)]
         if head is not None:
             if len(chosen) > 1:
-                raise UserError(f"head={head}: choose a layer too: which layer, 0 to {len(chosen) - 1}?")
+                raise UserError(f"head={head}: choose a layer too, 0 to {len(chosen) - 1}.")
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
         has_steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # an encoder has no decoding steps

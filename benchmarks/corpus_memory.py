@@ -116,7 +116,12 @@ def measure(folder: Path, vocab: int, kind: str, trim: bool, answer: Any) -> Non
     growth = {name: {key: (at[key] - before[key]) / tokens for key in KINDS_OF_MEMORY} for name, at in taken.items()}
     if not trim:  # the system keeps the peak of VmRSS alone
         growth["peak"] = {"VmRSS": (everything["VmHWM"] - before["VmRSS"]) / tokens}
-    sizes = {"tokens": tokens, "pairs": pairs, "vocabulary": max(field.size for field in fields.values()), "batches": len(batches)}
+    sizes = {
+        "tokens": tokens,
+        "pairs": pairs,
+        "vocabulary": max(field.size for field in fields.values()),
+        "batches": len(batches),
+    }
     answer.send({**sizes, "bytes of text per token": _text_bytes(folder) / tokens, "bytes per token": growth})
 
 

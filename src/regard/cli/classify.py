@@ -30,7 +30,7 @@ def classify(
       regard classify runs/opinions --json texts.txt > labels.jsonl
     """
     from regard import verbs
-    from regard.render.labels import number as digits
+    from regard.render.formatting import format_number
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("classify", "class" in model.module.config.predicts)
@@ -45,6 +45,6 @@ def classify(
             if json:
                 print_line({"line": number} | ({} if one is None else vars(one)))
             else:
-                print_line("" if one is None else f"{one.label}\t{digits(one.probability)}")
+                print_line("" if one is None else f"{one.label}\t{format_number(one.probability)}")
         sys.stdout.flush()
     unknown.report()

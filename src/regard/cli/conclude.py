@@ -148,7 +148,7 @@ def write_report(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         *curves({outcome.name: outcome.path for outcome in outcomes}, ("loss", *recipe.metrics)),
         page.Table("Settings", ["setting", "value", "what it is"], settings),
     ]
-    return write(first.path / "report.html", page.report(recipe.name, sections))
+    return write(first.path / "report.html", page.report_html(recipe.name, sections))
 
 
 def curves(runs: Mapping[str, Path], measures: Sequence[str]) -> list[page.Curve]:

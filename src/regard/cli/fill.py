@@ -63,6 +63,6 @@ def fill(
 
 def _guesses(mask: "list[Guess]") -> str:
     """The guesses at one mask, and how likely each is."""
-    from regard.render.labels import number
+    from regard.render.formatting import format_number
 
-    return " ".join(f"{guess.piece} {number(guess.probability)}" for guess in mask)
+    return " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask)

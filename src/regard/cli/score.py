@@ -49,7 +49,7 @@ def score(
     """
     from regard import verbs
     from regard.metrics import perplexity
-    from regard.render.labels import number as digits
+    from regard.render.formatting import format_number
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("score", model.module.config.causal)
@@ -73,24 +73,26 @@ def score(
             elif tokens:
                 print_line("\n".join(_chain(one)))
             else:
-                pieces = " ".join(f"{piece} {digits(logp)}" for piece, logp in zip(one.pieces, one.logps))
-                print_line(f"{digits(one.total)}\t{digits(one.perplexity)}\t{pieces}")
+                pieces = " ".join(f"{piece} {format_number(logp)}" for piece, logp in zip(one.pieces, one.logps))
+                print_line(f"{format_number(one.total)}\t{format_number(one.perplexity)}\t{pieces}")
         sys.stdout.flush()
         total += sum(one.total for one in scored.values())
         count += sum(len(one.pieces) for one in scored.values())
     unknown.report()
     if count:
-        print(f"{count} tokens, perplexity {digits(perplexity(total, count))}", file=sys.stderr)
+        print(f"{count} tokens, perplexity {format_number(perplexity(total, count))}", file=sys.stderr)
 
 
 def _chain(one: "Scored") -> Iterator[str]:
     """p(text) = Π p(piece | the pieces before it): the factors, and what has become of their product so far."""
-    from regard.render.labels import number
+    from regard.render.formatting import format_number
 
     wide = max(map(cell_len, [*one.pieces, "piece"]))
     yield f"{'piece':<{wide}}  {'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"
     for piece, logp, total in zip(one.pieces, one.logps, accumulate(map(float, one.logps))):
         pad = " " * (wide - cell_len(piece))
-        yield f"{piece}{pad}  {number(math.exp(logp)):>17}  {number(logp):>12}  {number(total):>12}"
-    yield f"ln p(text) = {number(one.total)}, perplexity {number(one.perplexity)} over {len(one.pieces)} tokens"
+        probability = format_number(math.exp(logp))
+        yield f"{piece}{pad}  {probability:>17}  {format_number(logp):>12}  {format_number(total):>12}"
+    perplexity = format_number(one.perplexity)
+    yield f"ln p(text) = {format_number(one.total)}, perplexity {perplexity} over {len(one.pieces)} tokens"
     yield ""

@@ -88,7 +88,7 @@ class Standing:
         """ladder.json and ladder.html, of which the second is the one to open."""
         cells = [one for every in self.results.values() for one in every]
         write_json(out / "ladder.json", {**self.numbers, "cells": cells})
-        return write(out / "ladder.html", page.report(f"Ladder: {self.recipe.name}", self._sections(out)))
+        return write(out / "ladder.html", page.report_html(f"Ladder: {self.recipe.name}", self._sections(out)))
 
     def _measures(self) -> list[str]:
         return list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))

@@ -61,9 +61,9 @@ def translate(
 
 def _line(one: "Translation", nbest: int, links: "Aligned | None") -> str:
     from regard.alignment import pharaoh
-    from regard.render.labels import number
+    from regard.render.formatting import format_number
 
-    score = [number(one.score)] if nbest > 1 and one.source_tokens else []
+    score = [format_number(one.score)] if nbest > 1 and one.source_tokens else []
     return "\t".join([one.text, *score, *([pharaoh(links.links)] if links else [])])
 
 

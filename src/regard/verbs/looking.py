@@ -14,8 +14,8 @@ from regard.errors import UserError, nearest
 from regard.models.facts import ReadsText
 from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, pause_recording, record
-from regard.render.parts import Floats, Frame, Layer
 from regard.render.view import AttentionView
+from regard.render.view_data import Floats, Frame, Layer
 from regard.verbs.forced import batch_of, fit_target
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import axes, parts, path_of

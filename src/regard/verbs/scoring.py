@@ -59,7 +59,7 @@ def align(
 
     `unit` is what is linked: "word" (pieces are merged), "piece", or "auto": pieces where the model reads characters,
     else words. `method` is how links follow from weights: "argmax" or "mutual". The weights are the mean over the heads
-    of one layer: `layer`, or by default the layer that aligns best (`aligning_layer`).
+    of one layer: `layer`, or by default the layer that aligns best (`alignment_layer`).
     """
     model.expect("align", model.module.config.reads_source)
     encoded = _encoded(model, pairs)

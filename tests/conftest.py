@@ -1,6 +1,6 @@
 """Tiny runs of every task, with the weights that a seed gives them: enough for every verb and command."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -8,11 +8,13 @@ import torch
 
 from regard.checkpoint import save_step, save_tensors, set_pointer, write_json
 from regard.config import to_json
+from regard.data.fields import Field, InputText, LabelField, TargetText
 from regard.data.sources import Labelled, Lines, Pairs
-from regard.data.tokenizers import Tokenizer, train_tokenizer
+from regard.data.tokenizers import train_tokenizer
 from regard.models import LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
 from regard.objectives import Labelling, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
+from regard.stored import recipe_json
 
 torch.set_num_threads(1)
 
@@ -27,18 +29,17 @@ SOURCES = ["ab ba", "abc cab", "bca", "a b c", "cc"]
 TARGETS = ["xy yx", "xyz zxy", "yzx", "x y z", "zz"]
 
 
-def save_run(run: Path, recipe: Recipe, config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> Path:
+def save_run(run: Path, recipe: Recipe, config: ModelConfig, fields: Mapping[str, Field]) -> Path:
     """A run whose only step holds the model as it is first built."""
     torch.manual_seed(3)
     module = config.build()
     files = {
         "model.json": to_json(config, KINDS),
         "weights.safetensors": lambda path: save_tensors(path, module.state_dict()),
-        "target.json": target.save,
-        **({"source.json": source.save} if source else {}),
+        **{f"fields/{name}.json": field.save for name, field in fields.items()},
     }
     run.mkdir(parents=True)
-    write_json(run / "recipe.json", to_json(recipe, KINDS))
+    write_json(run / "recipe.json", recipe_json(recipe, KINDS))
     save_step(run, 7, files, keep=1)
     set_pointer(run, "best", 7)
     return run
@@ -56,7 +57,8 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
             sizes = {"source_vocab": source.size, "target_vocab": target.size, "width": 16, "embed": 8, "capacity": 32}
             config = Seq2SeqConfig(**{**sizes, "dropout": 0.0, **settings})  # type: ignore[arg-type]
             recipe = Recipe("tiny", "a tiny translator", Pairs(), config, TeacherForcing(), Plan(), ("exact",))
-            made[name] = save_run(tmp_path_factory.mktemp("runs") / "tiny", recipe, config, source, target)
+            fields = {"source": InputText(source), "target": TargetText(target)}
+            made[name] = save_run(tmp_path_factory.mktemp("runs") / "tiny", recipe, config, fields)
         return made[name]
 
     return make
@@ -68,13 +70,13 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer("char", SOURCES, 40)
     config = LstmnConfig(vocab=tokenizer.size, width=12, embed=8, context=32)
     recipe = Recipe("tiny", "a tiny language model", Lines(), config, TeacherForcing(), Plan(), ("perplexity",))
-    return save_run(tmp_path_factory.mktemp("runs") / "language", recipe, config, None, tokenizer)
+    return save_run(tmp_path_factory.mktemp("runs") / "language", recipe, config, {"text": TargetText(tokenizer)})
 
 
 @pytest.fixture(scope="session")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of a tiny classifier of texts as good or bad."""
-    source, labels = train_tokenizer("word", SOURCES, 40), train_tokenizer("word", ["good", "bad"], 40)
-    config = StructuredConfig(vocab=source.size, labels=labels.size, width=12, embed=8, hops=2, attention=6)
+    text, label = InputText(train_tokenizer("word", SOURCES, 40)), LabelField(("bad", "good"))
+    config = StructuredConfig(vocab=text.size, labels=label.size, width=12, embed=8, hops=2, attention=6)
     recipe = Recipe("tiny", "a tiny classifier", Labelled(), config, Labelling(), Plan(), ("accuracy",))
-    return save_run(tmp_path_factory.mktemp("runs") / "classifier", recipe, config, source, labels)
+    return save_run(tmp_path_factory.mktemp("runs") / "classifier", recipe, config, {"text": text, "label": label})

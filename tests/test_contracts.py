@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from encoded import labelled_columns, pair_columns, rows_of, text_columns, whole_columns
 from regard.attention import Memory
 from regard.checkpoint import load_tensors, save_tensors
-from regard.data.batches import Batch, Pair, collate, frame_for
-from regard.data.tokenizers import BOS, EOS, train_tokenizer
+from regard.data.batches import IGNORED, Batch, collate
+from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
@@ -38,9 +39,11 @@ from regard.models import (
 from regard.models.seq2seq import DECODERS
 from regard.recording import attentions, record
 from regard.scores import NOT_FOR_A_SOURCE, NOT_FOR_SELF_ATTENTION, SCORES, WINDOWS
+from regard.tasks import task_of
+
+Ids = tuple[list[int], list[int]]  # a source and a target, which is also the text or has the label
 
 VOCAB, LONGEST = 13, 12
-OWN = train_tokenizer("char", ["ab"], VOCAB)  # for its marks
 SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, capacity=LONGEST, radius=2, dropout=0.1)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
@@ -105,9 +108,8 @@ VARIANTS: dict[str, ModelConfig] = {
     "transformer-cosine": replace(TRANSFORMER, score="cosine"),
 }
 CASES = FAMILIES | VARIANTS
-CAUSAL = {"translate": True, "language": True, "classify": False, "fill": False}
 
-PAIRS: list[Pair] = [
+PAIRS: list[Ids] = [
     ([4, 5, 6, 7, 8], [9, 8, 7]),
     ([12, 4], [5, 10, 11, 12, 4, 6]),
     ([6, 6, 9, 4, 10, 11, 7], [4]),
@@ -118,18 +120,14 @@ def over(cases: Mapping[str, ModelConfig]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in cases.items()])
 
 
-def of_task(*tasks: str) -> dict[str, ModelConfig]:
-    return {name: config for name, config in CASES.items() if config.build().task in tasks}
-
-
-SPEAKERS = of_task("translate", "language")
+CAUSAL = {name: config for name, config in CASES.items() if config.causal}
 READERS = {name: config for name, config in CASES.items() if attentions(config.build())}
 PROMPTED = {  # whose prompts may be padded
     name: config
-    for name, config in SPEAKERS.items()
+    for name, config in CAUSAL.items()
     if isinstance(config, GptConfig | TransformerConfig) and not getattr(config, "memory", 0)
 }
-SOURCE_READERS = {name: config for name, config in of_task("translate").items() if name in READERS}
+SOURCE_READERS = {name: config for name, config in READERS.items() if config.reads_source}
 
 
 @pytest.fixture(autouse=True)
@@ -141,19 +139,32 @@ def built(config: ModelConfig) -> Any:
     return config.build().double().eval()
 
 
-def framed(model: Model, pairs: list[Pair] = PAIRS) -> Batch:
-    return collate(pairs, frame_for(model.task, OWN, OWN))
+def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
+    """The batch of the model's task: of the pairs, or of their targets alone, or of sources with a label each."""
+    task, texts = task_of(model.config), [target for _, target in pairs]
+    columns = {
+        "translate": pair_columns(pairs),
+        "language": text_columns(texts),
+        "masked": whole_columns(texts),
+        "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
+    }
+    return collate(rows_of(columns[task.name]), task)
+
+
+def with_tokens(batch: Batch, tokens: Tensor) -> Batch:
+    return replace(batch, fields={**batch.fields, "tokens": tokens})
 
 
 def begun(model: Any, batch: Batch, capacity: int | None = None) -> Any:
     """The state before the first token."""
-    return model.start(batch.source, batch.source_real, rows=len(batch.tokens), capacity=capacity or LONGEST)
+    source, real = batch.fields.get("source"), batch.real.get("source")
+    return model.start(source, real, rows=len(batch["tokens"]), capacity=capacity or LONGEST)
 
 
 def loss_module(model: Model, batch: Batch) -> Tensor:
     """What of the logits is judged: those of real places, or of each text. (N, V)"""
     logits = model(batch)
-    return logits if model.task == "classify" else logits[batch.real]
+    return logits if model.config.one_per_text else logits[batch.real["tokens"]]
 
 
 def close(found: Any, expected: Any) -> None:
@@ -171,28 +182,28 @@ def test_every_model_is_here() -> None:
 # Reading and stepping
 
 
-@over(SPEAKERS)
+@over(CAUSAL)
 @pytest.mark.parametrize("pieces", [[2, 3, 2], [6, 1]], ids=str)
 def test_a_text_may_be_read_whole_or_in_pieces(config: ModelConfig, pieces: list[int]) -> None:
     model = built(config)
-    batch = framed(model)
+    batch = batch_for(model)
     whole = model(batch)
-    assert whole.shape == (*batch.tokens.shape, VOCAB)
+    assert whole.shape == (*batch["tokens"].shape, VOCAB)
     with torch.no_grad():
         state, logits = begun(model, batch), []
-        for tokens in batch.tokens.split(pieces, dim=1):
+        for tokens in batch["tokens"].split(pieces, dim=1):
             features, state = model.advance(tokens, state)
             logits.append(model.readout(features))
         close(torch.cat(logits, dim=1), whole.detach())
 
 
-@over(SPEAKERS)
+@over(CAUSAL)
 def test_stepping_is_reading_one_by_one(config: ModelConfig) -> None:
     model = built(config)
-    batch = framed(model)
+    batch = batch_for(model)
     with torch.no_grad():
         state, logits = begun(model, batch), []
-        for tokens in batch.tokens.unbind(1):
+        for tokens in batch["tokens"].unbind(1):
             step, state = model.step(tokens, state)
             logits.append(step)
         close(torch.stack(logits, dim=1), model(batch))
@@ -205,13 +216,13 @@ def test_only_causal_models_do_not_see_the_future(config: ModelConfig) -> None:
     A classifier reads on both sides and must fail, or this test could not.
     """
     model = built(config)
-    batch = framed(model)
+    batch = batch_for(model)
     logits = model(batch)
-    for t in range(1, batch.tokens.shape[1]):
-        other = batch.tokens.clone()
+    for t in range(1, batch["tokens"].shape[1]):
+        other = batch["tokens"].clone()
         other[:, t:] = 4 + (other[:, t:] + 1) % (VOCAB - 4)
-        changed = model(replace(batch, tokens=other))
-        if CAUSAL[model.task]:
+        changed = model(with_tokens(batch, other))
+        if config.causal:
             close(changed[:, :t], logits[:, :t])
             assert differ(changed[:, t], logits[:, t])
         else:
@@ -221,22 +232,20 @@ def test_only_causal_models_do_not_see_the_future(config: ModelConfig) -> None:
 # Company
 
 
-def padded(batch: Batch, left: int, right: int) -> Batch:
+def padded(config: ModelConfig, batch: Batch, left: int, right: int) -> Batch:
     """More padding, full of tokens that nobody may read: around what is read both ways, behind what is said."""
-    text = (left, right) if batch.targets.dim() == 1 else (0, right)
-    longer = replace(batch, tokens=F.pad(batch.tokens, text, value=5), real=F.pad(batch.real, text))
-    if batch.source is None or batch.source_real is None:
-        return longer
-    around = (left, right)
-    return replace(longer, source=F.pad(batch.source, around, value=5), source_real=F.pad(batch.source_real, around))
+    sides = {"tokens": (0, right) if config.causal else (left, right), "source": (left, right)}
+    longer = {name: F.pad(batch[name], sides[name], value=5) for name in batch.real}
+    real = {name: F.pad(each, sides[name]) for name, each in batch.real.items()}
+    return replace(batch, fields={**batch.fields, **longer}, real=real, counts={})
 
 
 @over(CASES)
 @pytest.mark.parametrize(("left", "right"), [(0, 3), (3, 0), (2, 1)])
 def test_padding_changes_nothing(config: ModelConfig, left: int, right: int) -> None:
     model = built(config)
-    batch = framed(model)
-    close(loss_module(model, padded(batch, left, right)), loss_module(model, batch))
+    batch = batch_for(model)
+    close(loss_module(model, padded(config, batch, left, right)), loss_module(model, batch))
 
 
 @over(PROMPTED)
@@ -244,9 +253,9 @@ def test_padding_changes_nothing(config: ModelConfig, left: int, right: int) -> 
 def test_padding_of_a_prompt_changes_nothing_that_follows(config: ModelConfig, left: int, right: int) -> None:
     """Prompts of several lengths, padded further, and steps after them: as each alone, without padding."""
     model = built(config)
-    batch = framed(model)
+    batch = batch_for(model)
     said = torch.tensor([[4, 5, 6], [7, 8, 9]])  # by step
-    tokens, real = F.pad(batch.tokens, (left, right), value=5), F.pad(batch.real, (left, right))
+    tokens, real = F.pad(batch["tokens"], (left, right), value=5), F.pad(batch.real["tokens"], (left, right))
     with torch.no_grad():
         _, state = model.advance(tokens, begun(model, batch, 2 * LONGEST), real)
         found = []
@@ -254,8 +263,8 @@ def test_padding_of_a_prompt_changes_nothing_that_follows(config: ModelConfig, l
             logits, state = model.step(one, state)
             found.append(logits)
         for row, pair in enumerate(PAIRS):
-            alone = framed(model, [pair])
-            whole = torch.cat([batch.tokens[row][batch.real[row]], said[:, row]])[None]
+            alone = batch_for(model, [pair])
+            whole = torch.cat([batch["tokens"][row][batch.real["tokens"][row]], said[:, row]])[None]
             features, _ = model.advance(whole, begun(model, alone, 2 * LONGEST))
             close(torch.stack(found)[:, row], model.readout(features)[0, -2:])
 
@@ -263,23 +272,20 @@ def test_padding_of_a_prompt_changes_nothing_that_follows(config: ModelConfig, l
 @over(CASES)
 def test_the_other_rows_of_a_batch_change_nothing(config: ModelConfig) -> None:
     model = built(config)
-    alone = [loss_module(model, framed(model, [pair])) for pair in PAIRS]
-    close(loss_module(model, framed(model)), torch.cat(alone))
+    alone = [loss_module(model, batch_for(model, [pair])) for pair in PAIRS]
+    close(loss_module(model, batch_for(model)), torch.cat(alone))
 
 
 def with_filler(batch: Batch) -> Batch:
     """The batch with its last row emptied."""
-    return replace(
-        batch,
-        real=batch.real & (torch.arange(len(batch.real)) < len(batch.real) - 1)[:, None],
-        source_real=None if batch.source_real is None else batch.source_real & (torch.arange(3) < 2)[:, None],
-    )
+    kept = (torch.arange(3) < 2)[:, None]
+    return replace(batch, real={name: real & kept for name, real in batch.real.items()}, counts={})
 
 
 @over(CASES)
 def test_a_filler_row_is_finite_and_changes_nothing(config: ModelConfig) -> None:
     model = built(config)
-    batch = framed(model)
+    batch = batch_for(model)
     logits, emptied = model(batch), model(with_filler(batch))
     close(emptied[:-1], logits[:-1])
     emptied.sum().backward()
@@ -287,8 +293,8 @@ def test_a_filler_row_is_finite_and_changes_nothing(config: ModelConfig) -> None
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-def searched(model: Any, pairs: list[Pair], prompts: Tensor) -> Hypotheses:
-    return beam(model, begun(model, framed(model, pairs)), prompts, size=3, limit=6, stop=EOS, penalty=1.0)
+def searched(model: Any, pairs: list[Ids], prompts: Tensor) -> Hypotheses:
+    return beam(model, begun(model, batch_for(model, pairs)), prompts, size=3, limit=6, stop=EOS, penalty=1.0)
 
 
 PROMPTS = torch.tensor([BOS, 5, 9])  # what a model without a source differs by
@@ -305,7 +311,7 @@ def opinionated(config: ModelConfig) -> Any:
     return model
 
 
-@over(SPEAKERS)
+@over(CAUSAL)
 def test_a_beam_over_many_finds_what_it_finds_for_each_alone(config: ModelConfig) -> None:
     model = opinionated(config)
     together = searched(model, PAIRS, PROMPTS)
@@ -317,7 +323,7 @@ def test_a_beam_over_many_finds_what_it_finds_for_each_alone(config: ModelConfig
             assert one[:length].tolist() == other[:length].tolist()
 
 
-@over(SPEAKERS)
+@over(CAUSAL)
 def test_a_sentence_of_the_beam_is_as_likely_when_it_is_forced(config: ModelConfig) -> None:
     """A row that was moved without all of its state would have said something else."""
     model = opinionated(config)
@@ -326,7 +332,7 @@ def test_a_sentence_of_the_beam_is_as_likely_when_it_is_forced(config: ModelConf
         said = found.tokens[row]  # (N, T)
         read = torch.cat([PROMPTS[row].expand(len(said), 1), said[:, :-1]], dim=1)
         with torch.no_grad():
-            features, _ = model.advance(read, begun(model, framed(model, [pair] * len(said))))
+            features, _ = model.advance(read, begun(model, batch_for(model, [pair] * len(said))))
         logps = model.readout(features).log_softmax(-1).gather(2, said[..., None])[..., 0]
         inside = torch.arange(said.shape[1]) < found.lengths[row][:, None]
         torch.testing.assert_close((logps * inside).sum(1).float(), found.logps[row], atol=1e-4, rtol=1e-4)
@@ -338,29 +344,29 @@ def test_a_sentence_of_the_beam_is_as_likely_when_it_is_forced(config: ModelConf
 def sees_something(config: ModelConfig, name: str, batch: Batch, queries: int) -> Tensor:
     """Which queries of a module's rows have anything to see, (B, Tq)."""
     at = torch.arange(queries)
-    everywhere = torch.ones(len(batch.tokens), queries, dtype=torch.bool)
+    everywhere = torch.ones(len(batch["tokens"]), queries, dtype=torch.bool)
     match config:
         case LstmnConfig():
             return everywhere & (at > 0)  # the first token has no past
         case Seq2SeqConfig(window="local-m"):
-            assert batch.source_real is not None
-            near = (at[:, None] - torch.arange(batch.source_real.shape[1])).abs() <= config.radius  # (Tq, Tk)
-            return (near & batch.source_real[:, None]).any(-1)
+            real = batch.real["source"]
+            near = (at[:, None] - torch.arange(real.shape[1])).abs() <= config.radius  # (Tq, Tk)
+            return (near & real[:, None]).any(-1)
         case GptConfig():
             return everywhere
         case TransformerConfig() if name.startswith("decoder") and "cross" not in name:
             return everywhere
         case BertConfig(windows=(radius,)):
-            return ((at[:, None] - at).abs() <= radius).logical_and(batch.real[:, None]).any(-1)
+            return ((at[:, None] - at).abs() <= radius).logical_and(batch.real["tokens"][:, None]).any(-1)
         case _:
-            read = batch.real if batch.source_real is None else batch.source_real
+            read = batch.real.get("source", batch.real["tokens"])
             return everywhere & read.any(1, keepdim=True)
 
 
 @over(READERS)
 def test_recorded_rows_sum_to_one_or_to_nothing(config: ModelConfig) -> None:
     model = built(config)
-    batch = with_filler(framed(model))
+    batch = with_filler(batch_for(model))
     with record(model) as tape:
         model(batch)
     assert {name.partition("[")[0] for name in tape} == set(attentions(model))
@@ -401,7 +407,7 @@ def test_recorded_weights_are_those_of_the_read(config: ModelConfig) -> None:
     """Weights @ values is what was read. Values written later have no weight, so the last memory serves for all."""
     model = built(config)
     with record(model) as tape, watched(model) as reads:
-        model(framed(model))
+        model(batch_for(model))
     for name, found in reads.items():
         contexts = torch.cat([output for _, output in found], dim=-2)
         close(tape[name] @ found[-1][0].values, contexts)
@@ -413,7 +419,7 @@ def test_looking_does_not_change_the_answer_by_a_bit(config: ModelConfig) -> Non
 
     def answer() -> tuple[Tensor, list[Tensor | None]]:
         torch.manual_seed(2)
-        logits = model(framed(model))
+        logits = model(batch_for(model))
         model.zero_grad()
         logits.square().sum().backward()
         return logits, [p.grad for p in model.parameters()]
@@ -444,7 +450,7 @@ def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: 
             return keys(memory)
 
         monkeypatch.setattr(read.score, "keys", counted, raising=False)
-    batch, prompt = framed(model), torch.full((3,), BOS)
+    batch, prompt = batch_for(model), torch.full((3,), BOS)
     said = collect(stream(model, begun(model, batch), prompt, greedy, limit=5, stop=-1))  # nobody says -1
     assert said.shape == (3, 5)
     assert calls == [(3, 7)] * len(reads)
@@ -455,7 +461,7 @@ def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: 
 @over({name: c for name, c in SOURCE_READERS.items() if isinstance(c, Seq2SeqConfig) and c.decoder == "luong"})
 def test_luong_reads_a_target_without_a_loop(config: Seq2SeqConfig) -> None:
     model = built(config)
-    batch, calls = framed(model), []
+    batch, calls = batch_for(model), []
     for module in (*model.decoder.rnn.onward, model.decoder.attention):
         module.register_forward_hook(lambda module, args, output: calls.append(module))
     model(batch)
@@ -468,10 +474,10 @@ def test_luong_reads_a_target_without_a_loop(config: Seq2SeqConfig) -> None:
 @over(CASES)
 def test_a_saved_model_answers_as_before_to_the_bit(config: ModelConfig, tmp_path: Path) -> None:
     model, other = config.build().eval(), config.build().eval()
-    assert differ(other(framed(model)), model(framed(model)))
+    assert differ(other(batch_for(model)), model(batch_for(model)))
     save_tensors(tmp_path / "weights.safetensors", model.state_dict())
     other.load_state_dict(load_tensors(tmp_path / "weights.safetensors"))
-    assert torch.equal(other(framed(model)), model(framed(model)))
+    assert torch.equal(other(batch_for(model)), model(batch_for(model)))
 
 
 @over(FAMILIES)
@@ -484,17 +490,17 @@ def test_eight_examples_are_memorised(config: ModelConfig) -> None:
         return torch.randint(4, VOCAB, (length,), generator=noise).tolist()
 
     # A text without a source is given a first word of its own: nothing else could tell what follows.
-    batch = framed(model, [(draw(4 + i % 4), [i + 4, *draw(1 + i % 3)]) for i in range(8)])
-    targets = batch.targets if model.task == "classify" else batch.targets[batch.real]
-    if model.task == "language":
-        first = torch.zeros_like(batch.real)
-        first[:, 0] = True
-        targets = batch.targets.masked_fill(first, -100)[batch.real]
-    if isinstance(config, BertConfig):  # a token is taken away, and the rest of the text says which it was
-        hidden = torch.zeros_like(batch.real)
+    batch = batch_for(model, [(draw(4 + i % 4), [i + 4, *draw(1 + i % 3)]) for i in range(8)])
+    if isinstance(config, BertConfig):  # the second token is masked, and the rest of the text says which it was
+        hidden = torch.zeros_like(batch.real["tokens"])
         hidden[:, 1] = True
-        targets = batch.targets.masked_fill(~hidden, -100)[batch.real]
-        batch = replace(batch, tokens=batch.tokens.masked_fill(hidden, config.mask))
+        targets = batch["tokens"].masked_fill(~hidden, IGNORED)
+        batch = with_tokens(batch, batch["tokens"].masked_fill(hidden, config.mask))
+    else:
+        targets = batch["targets"]
+    if "next" in config.predicts:
+        targets[:, 0] = IGNORED
+    targets = targets if config.one_per_text else targets[batch.real["tokens"]]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(300):
         loss = F.cross_entropy(loss_module(model, batch), targets)

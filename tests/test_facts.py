@@ -3,7 +3,7 @@
 import ast
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar
@@ -18,12 +18,13 @@ from regard import verbs
 from regard.cli.conclude import Outcome, next_commands
 from regard.cli.samples import samples
 from regard.data.batches import Batch
-from regard.data.example import Example
+from regard.data.example import Text
+from regard.data.fields import Field, InputText, LabelField, TargetText
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
 from regard.models import MODELS, SIZES, Facts
 from regard.recipes import find_recipe
-from regard.tasks import TASKS, Task
+from regard.tasks import TASKS
 from regard.training.evaluate import Scores
 from regard.training.events import Finished
 from regard.verbs import Loaded
@@ -283,7 +284,7 @@ class Mean(nn.Module):
         return self.out((features * real[..., None]).sum(1) / real.sum(1, keepdim=True))
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.readout(self.features(batch.tokens, batch.real), batch.real)
+        return self.readout(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
 
 
 @pytest.fixture(scope="module")
@@ -291,13 +292,13 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer("word", ["the dog sees the cat", "the cat sees a bird"], 100)
 
 
-def loaded(config: Any, tokenizer: Tokenizer, source: Tokenizer | None = None) -> Loaded:
+def loaded(config: Any, **fields: Field) -> Loaded:
     torch.manual_seed(1)
-    return Loaded(Path("mine"), config.build().eval(), torch.device("cpu"), tokenizer, source)
+    return Loaded(Path("mine"), config.build().eval(), torch.device("cpu"), fields)
 
 
 def test_a_causal_model_from_outside_works_with_the_verbs(tokenizer: Tokenizer) -> None:
-    model = loaded(GatedConfig(tokenizer.size), tokenizer)
+    model = loaded(GatedConfig(tokenizer.size), text=TargetText(tokenizer))
     texts = ["the dog", "the cat sees a bird", "a"]
     together = verbs.generate(model, texts, limit=5)
     assert [one.tokens for one in together] == [verbs.generate(model, [text], limit=5)[0].tokens for text in texts]
@@ -317,8 +318,8 @@ def test_a_causal_model_from_outside_works_with_the_verbs(tokenizer: Tokenizer) 
 
 
 def test_a_classifier_from_outside_works_with_the_verbs(tokenizer: Tokenizer) -> None:
-    labels = train_tokenizer("word", ["good", "bad"], 100)
-    model = loaded(MeanConfig(tokenizer.size, labels.size), labels, tokenizer)
+    text, label = InputText(tokenizer), LabelField(("bad", "good"))
+    model = loaded(MeanConfig(tokenizer.size, label.size), text=text, label=label)
     texts = ["the dog", "the cat sees a bird"]
     assert {one.label for one in verbs.classify(model, texts)} <= {"good", "bad"}
     assert not verbs.look(model, "the dog").layers
@@ -328,13 +329,13 @@ def test_a_classifier_from_outside_works_with_the_verbs(tokenizer: Tokenizer) ->
 
 
 def test_a_task_from_outside_has_defaults(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "tagging", Task(name="tagging", verb="tag", head="tags"))
+    monkeypatch.setitem(TASKS, "tagging", replace(TASKS["language"], name="tagging", verb="tag", head="tags"))
     monkeypatch.setattr(GatedConfig, "predicts", ("tags",))
-    model = loaded(GatedConfig(tokenizer.size), tokenizer)
+    model = loaded(GatedConfig(tokenizer.size), text=TargetText(tokenizer))
     assert repr(model).startswith("<Loaded mine: a model of the task tagging, Gated of ")
     assert samples(model, ["the dog"], seed=1) == []
     recipe, finished = find_recipe("text"), Finished(1, "steps", 1, 1.0, 1.0)
-    outcome = Outcome("x", Path("run"), recipe, model, "test", [Example("", "the dog")], Scores({}, {}), finished)
+    outcome = Outcome("x", Path("run"), recipe, model, "test", [Text("the dog")], Scores({}, {}), finished)
     assert [line.partition("regard ")[2] for line in next_commands(outcome)] == [
         "look run 'the dog' -o look.html",
         "tag run",

@@ -16,7 +16,8 @@ from regard.data.tokenizers import train_tokenizer
 from regard.explain.pronouns import pairs
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing
-from regard.recipes import KINDS, Plan, Recipe
+from regard.recipes import KINDS, Plan, Recipe, find_task
+from regard.stored import recipe_json
 
 Regard = Callable[..., Any]
 
@@ -125,11 +126,10 @@ def saved(name: str, lines: Sequence[str] = LINES) -> Path:
     files: dict[str, Any] = {
         "model.json": to_json(config, KINDS),
         "weights.safetensors": lambda path: save_tensors(path, module.state_dict()),
-        "target.json": tokenizer.save,
-        **({"source.json": tokenizer.save} if name == "transformer" else {}),
+        **{f"fields/{column}.json": tokenizer.save for column in find_task(recipe, KINDS).fields},
     }
     run.mkdir(parents=True)
-    write_json(run / "recipe.json", to_json(recipe, KINDS))
+    write_json(run / "recipe.json", recipe_json(recipe, KINDS))
     save_step(run, 7, files, keep=1)
     set_pointer(run, "best", 7)
     return run

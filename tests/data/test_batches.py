@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,35 +10,30 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.batches import (
-    Batch,
-    Batches,
-    FillFrame,
-    LabelFrame,
-    LanguageFrame,
-    Pair,
-    TranslationFrame,
-    collate,
-    encode_examples,
-    extra,
-    frame_for,
-)
-from regard.data.example import Example
+from encoded import flat, labelled_columns, pair_batch, pair_columns, rows_of, text_columns, whole_columns
+from regard.data.batches import IGNORED, Batch, Batches, Columns, Row, collate
+from regard.data.example import Pair
+from regard.data.fields import InputText, TargetText, encode
 from regard.data.shapes import LENGTHS
 from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import BOS, EOS, PAD, train_tokenizer
 from regard.errors import UserError
+from regard.tasks import TASKS
+
+Ids = tuple[list[int], list[int]]
+
+TRANSLATE = TASKS["translate"]
 
 lengths = st.lists(st.tuples(st.integers(0, 70), st.integers(0, 70)), min_size=1, max_size=120)
 
 
-def make_pairs(sizes: list[tuple[int, int]]) -> list[Pair]:
+def make_pairs(sizes: list[tuple[int, int]]) -> list[Ids]:
     """Pairs of these sizes, all of their tokens told apart by value."""
     fresh = iter(range(4, 10**6))
     return [([next(fresh) for _ in range(s)], [next(fresh) for _ in range(t)]) for s, t in sizes]
 
 
-def random_pairs(count: int, most: int = 60, seed: int = 0) -> list[Pair]:
+def random_pairs(count: int, most: int = 60, seed: int = 0) -> list[Ids]:
     """Pairs whose sides are about equally long, as in translation."""
     rng = np.random.default_rng(seed)
     sources = rng.integers(1, most - 8, count)
@@ -50,28 +46,28 @@ def epoch_of(batches: Batches, epoch: int = 0) -> list[Batch]:
 
 
 def same(a: Batch, b: Batch) -> bool:
-    names = ("tokens", "targets", "real", "source", "source_real")
-    tensors = all(torch.equal(getattr(a, name), getattr(b, name)) for name in names)
-    return tensors and (a.rows, a.target_count) == (b.rows, b.target_count)
+    tensors = [
+        x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
+        for x, y in ((a.fields, b.fields), (a.real, b.real))
+    ]
+    return all(tensors) and (a.rows, a.counts) == (b.rows, b.counts)
 
 
-def check_row(batch: Batch, row: int, pairs: list[Pair]) -> None:
+def check_row(batch: Batch, row: int, pairs: list[Ids]) -> None:
     """A row holds its example and nothing else."""
-    assert batch.source is not None
-    assert batch.source_real is not None
     if batch.rows[row] < 0:
-        assert not batch.real[row].any()
-        assert not batch.source_real[row].any()
-        assert all((side[row] == PAD).all() for side in (batch.tokens, batch.targets, batch.source))
+        assert not any(real[row].any() for real in batch.real.values())
+        assert all((batch[name][row] == PAD).all() for name in ("tokens", "source"))
+        assert (batch["targets"][row] == IGNORED).all()
         return
     source, target = pairs[batch.rows[row]]
-    width = batch.tokens.shape[1] - len(target) - 1
-    assert batch.source[row].tolist() == source + [PAD] * (batch.source.shape[1] - len(source))
-    assert batch.source_real[row].sum() == len(source)
-    assert batch.source_real[row, : len(source)].all()
-    assert batch.tokens[row].tolist() == [BOS, *target] + [PAD] * width
-    assert batch.targets[row].tolist() == [*target, EOS] + [PAD] * width
-    assert batch.real[row].tolist() == [True] * (len(target) + 1) + [False] * width
+    width = batch["tokens"].shape[1] - len(target) - 1
+    assert batch["source"][row].tolist() == source + [PAD] * (batch["source"].shape[1] - len(source))
+    assert batch.real["source"][row].sum() == len(source)
+    assert batch.real["source"][row, : len(source)].all()
+    assert batch["tokens"][row].tolist() == [BOS, *target] + [PAD] * width
+    assert batch["targets"][row].tolist() == [*target, EOS] + [IGNORED] * width
+    assert batch.real["tokens"][row].tolist() == [True] * (len(target) + 1) + [False] * width
 
 
 @settings(deadline=None, max_examples=60)
@@ -80,18 +76,18 @@ def test_every_example_once_and_in_its_place(
     sizes: list[tuple[int, int]], budget: int, shuffle: bool, epoch: int
 ) -> None:
     pairs = make_pairs(sizes)
-    batches = Batches(pairs, budget, seed=5, shuffle=shuffle)
+    batches = Batches(pair_columns(pairs), TRANSLATE, budget, seed=5, shuffle=shuffle)
     found = epoch_of(batches, epoch)
     assert batches.dropped == 0
     assert sorted(row for batch in found for row in batch.rows if row >= 0) == list(range(len(pairs)))
-    assert sum(batch.target_count for batch in found) == sum(len(target) + 1 for _, target in pairs)
+    assert sum(batch.counts["targets"] for batch in found) == sum(len(target) + 1 for _, target in pairs)
     shapes = set(batches.shapes)
     for batch in found:
         rows, source_width, target_width = _shape(batch)
         assert (rows, source_width, target_width) in shapes
         assert rows * max(source_width, target_width) <= budget
         assert rows < 8 or rows % 8 == 0
-        assert batch.target_count == int(batch.real.sum())
+        assert batch.counts["targets"] == int(batch.real["tokens"].sum())
         for row in range(rows):
             check_row(batch, row, pairs)
     # Only one batch has fillers, and never a whole batch of them.
@@ -101,11 +97,11 @@ def test_every_example_once_and_in_its_place(
 
 def test_shapes_are_few_and_each_has_one_number_of_rows() -> None:
     pairs = random_pairs(6000)
-    batches = Batches(pairs, budget=2048, seed=0)
+    batches = Batches(pair_columns(pairs), TRANSLATE, budget=2048, seed=0)
     assert len(batches.shapes) <= 25
     assert len({shape[1:] for shape in batches.shapes}) == len(batches.shapes)
     assert {width for shape in batches.shapes for width in shape[1:]} <= set(LENGTHS)
-    seen = {(*b.source.shape, b.tokens.shape[1]) for b in epoch_of(batches, 2) if b.source is not None}
+    seen = {_shape(batch) for batch in epoch_of(batches, 2)}
     assert seen == set(batches.shapes)
     real = sum(len(source) + len(target) + 1 for source, target in pairs)
     room = sum(rows * (s + t) * n for (rows, s, t), n in Counter(_shape(b) for b in epoch_of(batches)).items())
@@ -113,13 +109,12 @@ def test_shapes_are_few_and_each_has_one_number_of_rows() -> None:
 
 
 def _shape(batch: Batch) -> tuple[int, int, int]:
-    assert batch.source is not None
-    return batch.source.shape[0], batch.source.shape[1], batch.tokens.shape[1]
+    return (*batch["source"].shape, batch["tokens"].shape[1])
 
 
 def test_a_step_is_the_same_whatever_came_before() -> None:
     pairs = random_pairs(500)
-    one, two = (Batches(pairs, budget=1024, seed=3) for _ in range(2))
+    one, two = (Batches(pair_columns(pairs), TRANSLATE, budget=1024, seed=3) for _ in range(2))
     far = 5000 * len(one) + 2
     first = one.batch(far)
     for step in (0, 7, far + 1, 3 * len(two), far, 1):
@@ -131,10 +126,10 @@ def test_a_step_is_the_same_whatever_came_before() -> None:
 
 def test_epochs_and_seeds_differ_but_not_in_length() -> None:
     pairs = random_pairs(500)
-    batches = Batches(pairs, budget=1024, seed=3)
+    batches = Batches(pair_columns(pairs), TRANSLATE, budget=1024, seed=3)
     rows = [[batch.rows for batch in epoch_of(batches, epoch)] for epoch in range(3)]
     assert rows[0] != rows[1] != rows[2]
-    assert rows[0] != [batch.rows for batch in epoch_of(Batches(pairs, budget=1024, seed=4))]
+    assert rows[0] != [batch.rows for batch in epoch_of(Batches(pair_columns(pairs), TRANSLATE, budget=1024, seed=4))]
     shapes = [Counter(map(_shape, epoch_of(batches, epoch))) for epoch in range(3)]
     assert shapes[0] == shapes[1] == shapes[2]
     order = [[_shape(batch) for batch in epoch_of(batches, epoch)] for epoch in range(2)]
@@ -142,7 +137,7 @@ def test_epochs_and_seeds_differ_but_not_in_length() -> None:
 
 
 def test_unshuffled_is_from_short_to_long_in_every_epoch() -> None:
-    batches = Batches(random_pairs(700), budget=1024, seed=3, shuffle=False)
+    batches = Batches(pair_columns(random_pairs(700)), TRANSLATE, budget=1024, seed=3, shuffle=False)
     assert all(same(a, b) for a, b in zip(epoch_of(batches, 0), epoch_of(batches, 4)))
     sums = [sum(_shape(batch)[1:]) for batch in epoch_of(batches)]
     assert sums == sorted(sums)
@@ -151,168 +146,231 @@ def test_unshuffled_is_from_short_to_long_in_every_epoch() -> None:
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_ranks_share_one_epoch(shuffle: bool) -> None:
     pairs = random_pairs(700)
-    alone = epoch_of(Batches(pairs, budget=1024, seed=1, shuffle=shuffle))
+    alone = epoch_of(Batches(pair_columns(pairs), TRANSLATE, budget=1024, seed=1, shuffle=shuffle))
     for ranks in (2, 3, 5):
-        parts = [Batches(pairs, 1024, seed=1, shuffle=shuffle, rank=rank, ranks=ranks) for rank in range(ranks)]
+        parts = [
+            Batches(pair_columns(pairs), TRANSLATE, 1024, seed=1, shuffle=shuffle, rank=rank, ranks=ranks)
+            for rank in range(ranks)
+        ]
         assert {len(part) for part in parts} == {-(-len(alone) // ranks)}
         rows = sorted(row for part in parts for batch in epoch_of(part) for row in batch.rows if row >= 0)
         assert rows == list(range(700))
         if not shuffle:
             dealt = [batch for step in zip(*map(epoch_of, parts)) for batch in step]
             assert all(same(a, b) for a, b in zip(alone, dealt))
-            assert all(batch.target_count == 0 and not batch.real.any() for batch in dealt[len(alone) :])
+            assert all(batch.counts["targets"] == 0 and not batch.real["tokens"].any() for batch in dealt[len(alone) :])
 
 
-def test_long_examples_are_dropped_cut_or_refused() -> None:
-    pairs = make_pairs([(3, 3), (30, 3), (3, 30), (5, 5)])
-    dropped = Batches(pairs, budget=256, seed=0, limit=10)
+def test_rows_that_are_too_long_are_left_out() -> None:
+    columns = pair_columns(make_pairs([(3, 3), (30, 3), (3, 30), (5, 5)]))
+    dropped = Batches(columns, TRANSLATE, budget=256, seed=0, limit=10)
     assert dropped.dropped == 2
     assert sorted(row for batch in epoch_of(dropped) for row in batch.rows if row >= 0) == [0, 3]
-    cut = Batches(pairs, budget=256, seed=0, limit=10, long="truncate")
-    assert cut.dropped == 0
-    short = [(source[:10], target[:10]) for source, target in pairs]
-    for batch in epoch_of(cut):
-        for row in range(len(batch.rows)):
-            check_row(batch, row, short)
-    with pytest.raises(UserError, match="example 1 has 30 tokens, past the limit of 10"):
-        Batches(pairs, budget=256, seed=0, limit=10, long="error")
-    assert Batches(pairs, budget=256, seed=0, limit=30, long="error").dropped == 0
-    assert Batches(pairs, budget=20, seed=0).dropped == 2  # the budget is a limit, too
+    assert Batches(columns, TRANSLATE, budget=256, seed=0, limit=30).dropped == 1  # a target of 30 tokens, and eos
+    assert Batches(columns, TRANSLATE, budget=256, seed=0, limit=31).dropped == 0
+    assert Batches(columns, TRANSLATE, budget=20, seed=0).dropped == 2  # the budget is a limit, too
 
 
 def test_what_cannot_be_batched_is_refused() -> None:
-    pairs = make_pairs([(30, 30)])
+    columns = pair_columns(make_pairs([(30, 30)]))
     with pytest.raises(UserError, match="no examples"):
-        Batches([], budget=256, seed=0)
+        Batches(pair_columns([]), TRANSLATE, budget=256, seed=0)
     with pytest.raises(UserError, match="every example has more than 10 tokens"):
-        Batches(pairs, budget=256, seed=0, limit=10)
+        Batches(columns, TRANSLATE, budget=256, seed=0, limit=10)
     with pytest.raises(UserError, match="budget of 1 "):
-        Batches(pairs, budget=1, seed=0)
-    with pytest.raises(UserError, match=r'long="trunc".*"truncate"'):
-        Batches(pairs, budget=256, seed=0, long="trunc")
+        Batches(columns, TRANSLATE, budget=1, seed=0)
 
 
 def test_few_examples_make_one_small_batch() -> None:
-    batches = Batches(make_pairs([(3, 4)] * 5), budget=100_000, seed=0)
+    batches = Batches(pair_columns(make_pairs([(3, 4)] * 5)), TRANSLATE, budget=100_000, seed=0)
     assert len(batches) == 1
     assert batches.shapes == [(5, 8, 8)]
-    assert Batches(make_pairs([(3, 4)] * 9), budget=100_000, seed=0).shapes == [(16, 8, 8)]
+    assert Batches(pair_columns(make_pairs([(3, 4)] * 9)), TRANSLATE, budget=100_000, seed=0).shapes == [(16, 8, 8)]
 
 
 def test_an_empty_source_keeps_its_row() -> None:
-    batch = Batches(make_pairs([(0, 2), (4, 2)]), budget=64, seed=0, shuffle=False).batch(0)
-    assert batch.source_real is not None
-    assert batch.source_real.sum(dim=1).tolist() == [0, 4]
+    batch = Batches(pair_columns(make_pairs([(0, 2), (4, 2)])), TRANSLATE, budget=64, seed=0, shuffle=False).batch(0)
+    assert batch.real["source"].sum(dim=1).tolist() == [0, 4]
 
 
 def test_language_batches_have_no_source() -> None:
-    pairs: list[Pair] = [([], [7, 8]), ([], [9])]
-    batches = Batches(pairs, budget=64, seed=0, shuffle=False, frame=LanguageFrame())
-    assert batches.shapes == [(2, 0, 8)]
+    batches = Batches(text_columns([[7, 8], [9]]), TASKS["language"], budget=64, seed=0, shuffle=False)
+    assert batches.shapes == [(2, 8)]
     batch = batches.batch(0)
-    assert batch.source is None
-    assert batch.source_real is None
+    assert batch.fields.keys() == {"tokens", "targets"}
+    assert batch.real.keys() == {"tokens"}
     assert batch.rows == [1, 0]
-    assert batch.tokens[:, :3].tolist() == [[BOS, 9, PAD], [BOS, 7, 8]]
-    assert batch.targets[:, :3].tolist() == [[9, EOS, PAD], [7, 8, EOS]]
-    assert batch.target_count == 5
+    assert batch["tokens"][:, :3].tolist() == [[BOS, 9, PAD], [BOS, 7, 8]]
+    assert batch["targets"][:, :3].tolist() == [[9, EOS, IGNORED], [7, 8, EOS]]
+    assert batch.counts == {"tokens": 5, "targets": 5}
 
 
 def test_label_batches_have_one_target_a_row() -> None:
-    pairs = [([4 + i] * (1 + i % 20), [i % 3]) for i in range(11)]
-    batches = Batches(pairs, budget=256, seed=0, frame=LabelFrame())
-    found = epoch_of(batches)
-    assert sum(batch.target_count for batch in found) == 11
+    examples = [([4 + i] * (1 + i % 20), i % 3) for i in range(11)]
+    found = epoch_of(Batches(labelled_columns(examples), TASKS["classify"], budget=256, seed=0))
+    assert sum(batch.counts["targets"] for batch in found) == 11
+    assert any(-1 in batch.rows for batch in found)
     for batch in found:
-        assert batch.targets.shape == (len(batch.rows),)
-        assert batch.source is None
+        assert batch["targets"].shape == (len(batch.rows),)
+        assert batch.fields.keys() == {"tokens", "targets"}
         for row, number in enumerate(batch.rows):
-            text, label = pairs[number] if number >= 0 else ([], [PAD])
-            assert batch.tokens[row][batch.real[row]].tolist() == text
-            assert batch.targets[row] == label[0]
+            text, label = examples[number] if number >= 0 else ([], IGNORED)
+            assert batch["tokens"][row][batch.real["tokens"][row]].tolist() == text
+            assert batch["targets"][row] == label
 
 
-def test_marks_come_from_the_tokenizers() -> None:
+def test_special_tokens_come_from_the_tokenizers() -> None:
     """As Marian has them: a source that ends, targets that start from the padding and end with id 0."""
     marian = SpecialTokens(pad=99, bos=99, eos=0, suffix=0)
-    frame = TranslationFrame(marian, marian)
-    pairs: list[Pair] = [([7, 8], [5]), ([9], [6, 4])]
-    for batch in (collate(pairs, frame), Batches(pairs, 64, seed=0, shuffle=False, frame=frame).batch(0)):
-        assert batch.source is not None
-        assert batch.source_real is not None
-        assert sorted(zip(batch.source[:, :3].tolist(), batch.source_real.sum(dim=1).tolist())) == [
+    columns = pair_columns([([7, 8], [5]), ([9], [6, 4])], marian, marian)
+    batches = Batches(columns, TRANSLATE, 64, seed=0, shuffle=False)
+    for batch in (collate(rows_of(columns), TRANSLATE), batches.batch(0)):
+        assert sorted(zip(batch["source"][:, :3].tolist(), batch.real["source"].sum(dim=1).tolist())) == [
             ([7, 8, 0], 3),
             ([9, 0, 0], 2),
         ]
-        assert sorted(batch.tokens[:, :3].tolist()) == [[99, 5, 0], [99, 6, 4]]
-        assert sorted(batch.targets[:, :3].tolist()) == [[5, 0, 0], [6, 4, 0]]
-        assert sorted(batch.real.sum(dim=1).tolist()) == [2, 3]
-        assert batch.target_count == 5
-    assert extra(frame) == 1
+        assert sorted(batch["tokens"][:, :3].tolist()) == [[99, 5, 0], [99, 6, 4]]
+        assert sorted(batch["targets"][:, :3].tolist()) == [[5, 0, IGNORED], [6, 4, 0]]
+        assert sorted(batch.real["tokens"].sum(dim=1).tolist()) == [2, 3]
+        assert batch.counts == {"source": 5, "tokens": 5, "targets": 5}
 
 
-def test_a_vocabulary_without_begin_or_end_says_what_follows_the_first() -> None:
-    frame = LanguageFrame(SpecialTokens(pad=0, bos=None, eos=None))
-    batch = collate([([], [5, 6, 7]), ([], [8]), ([], [])], frame)
-    assert batch.tokens.tolist() == [[5, 6], [0, 0], [0, 0]]
-    assert batch.targets[batch.real].tolist() == [6, 7]
-    assert batch.target_count == 2
-    assert Batches([([], [8]), ([], [])], 64, seed=0, frame=frame).batch(0).target_count == 0
+def test_a_vocabulary_without_bos_or_eos_predicts_what_follows_the_first() -> None:
+    special = SpecialTokens(pad=0, bos=None, eos=None)
+    batch = collate(rows_of(text_columns([[5, 6, 7], [8], []], special)), TASKS["language"])
+    assert batch["tokens"].tolist() == [[5, 6], [0, 0], [0, 0]]
+    assert batch["targets"].tolist() == [[6, 7], [IGNORED] * 2, [IGNORED] * 2]
+    assert batch.counts["targets"] == 2
+    nothing = Batches(text_columns([[8], []], special), TASKS["language"], 64, seed=0).batch(0)
+    assert nothing.counts["targets"] == 0
 
 
-def test_texts_to_fill_are_read_both_ways_and_said_as_they_stand() -> None:
-    frame = FillFrame(SpecialTokens(pad=0, bos=2, eos=3, mask=4, prefix=2, suffix=3))
-    assert extra(frame) == 2
-    batch = collate([([], [7, 8]), ([], [9])], frame)
-    assert batch.source is None
-    assert batch.tokens.tolist() == batch.targets.tolist() == [[2, 7, 8, 3], [2, 9, 3, 0]]
-    assert batch.real.sum(dim=1).tolist() == [4, 3]
-    whole = Batches([([], [7] * 62), ([], [7] * 63)], 64, seed=0, frame=frame)
+def test_texts_that_are_read_whole_stand_between_prefix_and_suffix() -> None:
+    special = SpecialTokens(pad=0, bos=2, eos=3, mask=4, prefix=2, suffix=3)
+    batch = collate(rows_of(whole_columns([[7, 8], [9]], special)), TASKS["masked"])
+    assert batch.fields.keys() == {"tokens"}
+    assert batch["tokens"].tolist() == [[2, 7, 8, 3], [2, 9, 3, 0]]
+    assert batch.real["tokens"].sum(dim=1).tolist() == [4, 3]
+    assert batch.counts == {"tokens": 7, "targets": 0}
+    whole = Batches(whole_columns([[7] * 62, [7] * 63], special), TASKS["masked"], 64, seed=0)
     assert (len(whole), whole.dropped) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("task", "frame"),
-    [("translate", TranslationFrame()), ("language", LanguageFrame()), ("classify", LabelFrame())],
-)
-def test_each_task_has_its_frame(task: str, frame: object) -> None:
-    ours = train_tokenizer("char", ["ab"], 10)
-    assert frame_for(task, ours, ours) == frame
-    framed = train_tokenizer("char", ["ab"], 10, mask="[MASK]")
-    assert frame_for("fill", None, framed) == FillFrame(framed.special_tokens)
 
 
 def test_collate_is_one_tight_batch_in_order() -> None:
     pairs = make_pairs([(3, 2), (1, 4), (0, 0)])
-    batch = collate(pairs)
+    batch = pair_batch(pairs)
     assert batch.rows == [0, 1, 2]
     assert _shape(batch) == (3, 3, 5)
     for row in range(3):
         check_row(batch, row, pairs)
-    assert collate([([], [])]).tokens.tolist() == [[BOS]]
+    assert pair_batch([([], [])])["tokens"].tolist() == [[BOS]]
+
+
+def test_a_mask_of_nothing_is_not_given() -> None:
+    padded, whole = pair_batch([([7, 8], [5]), ([9], [6])]), pair_batch([([7, 8], [5]), ([9, 6], [6])])
+    assert padded.visible("source") is padded.real["source"]
+    assert whole.visible("source") is padded.visible("tokens") is None
+    uncounted = replace(whole, counts={})
+    assert uncounted.visible("source") is whole.real["source"]
 
 
 def test_a_batch_moves_whole() -> None:
-    batch = collate(make_pairs([(3, 2)]))
+    batch = pair_batch(make_pairs([(3, 2)]))
+    batch = replace(batch, fields={**batch.fields, "extra": torch.ones(3)}, real={**batch.real, "extra": torch.ones(2)})
     moved = batch.to("meta")
-    assert moved.source is not None
-    assert {t.device.type for t in (moved.tokens, moved.targets, moved.real, moved.source)} == {"meta"}
-    assert (moved.rows, moved.target_count) == (batch.rows, batch.target_count)
-    assert collate(make_pairs([(0, 2)]), LanguageFrame()).to("meta").source is None
+    assert moved.fields.keys() == batch.fields.keys()
+    assert moved.real.keys() == batch.real.keys()
+    assert {tensor.device.type for tensor in (*moved.fields.values(), *moved.real.values())} == {"meta"}
+    assert (moved.rows, moved.counts) == (batch.rows, batch.counts)
 
 
-def test_examples_are_encoded_side_by_side() -> None:
-    examples = [Example("ab", "x y"), Example("b", "y")]
-    source = train_tokenizer("char", ["ab"], 10)
-    target = train_tokenizer("word", ["x y"], 10)
-    pairs = encode_examples(examples, source, target)
-    assert [(source.decode(s), target.decode(t)) for s, t in pairs] == [("ab", "x y"), ("b", "y")]
-    assert encode_examples(examples, None, target) == [([], t) for _, t in pairs]
+def test_columns_are_encoded_side_by_side() -> None:
+    examples = [Pair("ab", "x y"), Pair("b", "y")]
+    source, target = train_tokenizer("char", ["ab"], 10), train_tokenizer("word", ["x y"], 10)
+    columns = encode({"source": InputText(source), "target": TargetText(target)}, examples)
+    texts = [(source.decode(list(s)), target.decode(list(t))) for s, t in zip(columns["source"], columns["target"])]
+    assert texts == [("ab", "x y"), ("b", "y")]
+    alone = encode({"target": TargetText(target)}, examples)
+    assert alone["target"].values.tolist() == columns["target"].values.tolist()
+
+
+def test_the_digest_is_of_values_and_ends() -> None:
+    def digest(lists: list[list[int]]) -> str:
+        return Batches({"text": flat(lists)}, TASKS["language"], 64, seed=1).digest
+
+    assert digest([[1, 2, 3], [4, 5]]) == digest([[1, 2, 3], [4, 5]])
+    assert digest([[1, 2, 3], [4, 5]]) != digest([[4, 5], [1, 2, 3]])
+    assert digest([[1, 2, 3], [4, 5]]) != digest([[1, 2], [3, 4, 5]])  # where one text ends is part of what they are
+    one = Batches(pair_columns([([7], [8])]), TRANSLATE, 64, seed=1).digest
+    assert one != Batches(pair_columns([([8], [7])]), TRANSLATE, 64, seed=1).digest
+
+
+# -- Tasks that make several rows of an example ------------------------------------------------------------------------
+
+
+def pieces(columns: Columns, index: int) -> list[Row]:
+    """Rows of at most five tokens of a text; a text without tokens has no row."""
+    ids = columns["text"][index]
+    return [{"text": ids[at : at + 5]} for at in range(0, len(ids), 5)]
+
+
+PIECES = replace(TASKS["masked"], rows=pieces)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_an_example_may_have_several_rows(shuffle: bool) -> None:
+    sizes = [12, 5, 0, 1, 23, 4, 9, 30]
+    fresh = iter(range(4, 10**6))
+    texts = [[next(fresh) for _ in range(size)] for size in sizes]
+    batches = Batches({"text": flat(texts)}, PIECES, budget=64, seed=2, shuffle=shuffle)
+    assert batches.dropped == 0
+    for epoch in (0, 1):
+        found: dict[int, list[list[int]]] = {}
+        for batch in epoch_of(batches, epoch):
+            for row, example in enumerate(batch.rows):
+                ids = batch["tokens"][row][batch.real["tokens"][row]].tolist()
+                if example < 0:
+                    assert ids == []
+                else:
+                    found.setdefault(example, []).append(ids)
+        assert 2 not in found
+        for example, text in enumerate(texts):
+            parts = sorted(found.get(example, []))
+            assert all(len(part) <= 5 for part in parts)
+            assert [token for part in parts for token in part] == text
+    limited = Batches({"text": flat(texts)}, PIECES, budget=64, seed=2, limit=4)
+    assert limited.dropped == sum(size // 5 for size in sizes)  # rows, not examples
+
+
+def test_rows_of_an_example_may_have_fields_of_their_own() -> None:
+    """The names and lengths of rows, not of columns, make the widths of a batch."""
+
+    def shifted(columns: Columns, index: int) -> list[Row]:
+        ids = columns["text"][index]
+        return [{"source": ids, "target": ids[:length]} for length in (2, len(ids))]
+
+    batches = Batches({"text": flat([[1, 5, 6, 7, 2]])}, replace(TRANSLATE, rows=shifted), 64, seed=0, shuffle=False)
+    batch = batches.batch(0)
+    assert batch.rows == [0, 0]
+    assert batch["source"][:, :5].tolist() == [[1, 5, 6, 7, 2]] * 2
+    assert batch["targets"][:, :4].tolist() == [[5, *[IGNORED] * 3], [5, 6, 7, 2]]
+    task = replace(TRANSLATE, rows=shifted)
+    found = epoch_of(Batches({"text": flat([[1, 5, 6, 7, 2]] * 5)}, task, 64, seed=0, rank=1, ranks=2))
+    assert any(-1 in batch.rows for batch in found)
+    for batch in found:
+        fillers = torch.tensor(batch.rows) < 0
+        assert not batch.real["source"][fillers].any()
+        assert (batch["targets"][fillers] == IGNORED).all()
+
+
+def test_examples_without_rows_are_refused() -> None:
+    with pytest.raises(UserError, match="the examples have no rows"):
+        Batches({"text": flat([[], []])}, PIECES, budget=64, seed=0)
 
 
 def test_a_far_epoch_of_many_examples_is_planned_at_once() -> None:
     sizes = np.random.default_rng(0).integers(1, 50, (200_000, 2)).tolist()
-    batches = Batches([([4] * s, [5] * t) for s, t in sizes], budget=8192, seed=0)
+    batches = Batches(pair_columns([([4] * s, [5] * t) for s, t in sizes]), TRANSLATE, budget=8192, seed=0)
     start = time.perf_counter()
     batches.batch(1000 * len(batches))
     assert time.perf_counter() - start < 1.0

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data.dates import LANGUAGES, STYLES, DateFormat, Dates, date_formats, tag_ambiguous
-from regard.data.example import Corpus, Example
+from regard.data.example import Corpus, Pair
 from regard.errors import UserError
 
 YEARS = range(1950, 2050)
@@ -29,7 +29,7 @@ def find_format(language: str, style: str, formats: list[DateFormat] = FORMATS) 
     return next(fmt for fmt in formats if (fmt.language, fmt.style) == (language, style))
 
 
-def linked(example: Example, targets: range) -> str:
+def linked(example: Pair, targets: range) -> str:
     """The source characters linked to these target characters; each of them must have the same ones."""
     assert example.links is not None
     sources = [{i for i, j in example.links if j == target} for target in targets]
@@ -37,7 +37,7 @@ def linked(example: Example, targets: range) -> str:
     return "".join(example.source[i] for i in sorted(sources[0]))
 
 
-def fields(example: Example) -> tuple[str, str, str]:
+def fields(example: Pair) -> tuple[str, str, str]:
     return linked(example, range(0, 4)), linked(example, range(5, 7)), linked(example, range(8, 10))
 
 

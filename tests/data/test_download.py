@@ -164,6 +164,6 @@ def test_a_line_is_printed_for_each_complete_file(server: Served, cache: Path, m
     assert (
         f"tinyshakespeare/input.txt: {len(TEXT):,} bytes from {server.url}/a, SHA-256 {SHA256}, as expected" in reported
     )
-    assert Shakespeare().load().train[0].target.startswith("To fetch")
+    assert Shakespeare().load().train[0].text.startswith("To fetch")
     fetch_data(Shakespeare(), console)
     assert server.requested == ["/a"]

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from regard.data import large
-from regard.data.batches import Batches, encode_examples
-from regard.data.example import Example
+from regard.data import fields
+from regard.data.example import Pair
+from regard.data.fields import InputText, TargetText, encode
 from regard.data.files import read_parallel
-from regard.data.large import Encoded, LinesOnDisk, ParallelOnDisk, open_parallel
+from regard.data.large import LinesOnDisk, ParallelOnDisk, open_parallel
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 
@@ -30,7 +29,7 @@ def test_pairs_on_the_disk_are_those_that_are_read(files: tuple[Path, Path]) -> 
     whole = [example for example in read_parallel(*files) if example.source and example.target]
     assert list(pairs) == whole
     assert len(pairs) == len(whole) == 4
-    assert (pairs[-1], pairs[1:3], pairs[::2]) == (Example("zehn", "ten"), whole[1:3], whole[::2])
+    assert (pairs[-1], pairs[1:3], pairs[::2]) == (Pair("zehn", "ten"), whole[1:3], whole[::2])
     with pytest.raises(IndexError):
         pairs[4]
 
@@ -57,30 +56,15 @@ def test_bad_files_are_named_with_a_cure(tmp_path: Path, files: tuple[Path, Path
         LinesOnDisk(tmp_path / "latin")[1]
 
 
-def test_ids_in_one_array_are_the_ids_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "AT_ONCE", 7)
-    examples = [Example("ab" * (n % 5), "ba" * (n % 3)) for n in range(20)]
-    source, target = train_tokenizer("char", ["ab"], 60), train_tokenizer("char", ["ba"], 60)
-    for read in (source, None):
-        encoded, whole = Encoded(examples, read, target), encode_examples(examples, read, target)
-        assert [tuple(map(list, pair)) for pair in encoded] == whole
-        assert tuple(map(list, encoded[-1])) == whole[-1]
-        with pytest.raises(IndexError):
-            encoded[20]
-    assert Encoded(examples, source, target).digest == Encoded(list(examples), source, target).digest
-    assert Encoded(examples[::-1], source, target).digest != Encoded(examples, source, target).digest
-    # Where one text ends and the next begins is part of what they are.
-    ends = [[Example("", "ab"), Example("", "a")], [Example("", "a"), Example("", "ba")]]
-    assert len({Encoded(pairs, None, target).digest for pairs in ends}) == 2
-
-
-def test_batches_of_them_are_the_same() -> None:
-    examples = [Example("ab" * (n % 9), "ba" * (n % 7)) for n in range(1, 60)]
-    source, target = train_tokenizer("char", ["ab"], 60), train_tokenizer("char", ["ba"], 60)
-    ours = Batches(Encoded(examples, source, target), 128, seed=1)
-    theirs = Batches(encode_examples(examples, source, target), 128, seed=1)
-    assert len(ours) == len(theirs)
-    for step in range(len(ours)):
-        a, b = ours.batch(step), theirs.batch(step)
-        assert a.rows == b.rows
-        assert all(np.array_equal(getattr(a, n), getattr(b, n)) for n in ("tokens", "targets", "source", "real"))
+def test_ids_in_one_array_are_the_ids_of_each(monkeypatch: pytest.MonkeyPatch, files: tuple[Path, Path]) -> None:
+    source, target = (train_tokenizer("word", path.read_text(encoding="utf-8").split("\n"), 60) for path in files)
+    columns = {"source": InputText(source), "target": TargetText(target)}
+    for examples in (open_parallel(*files), [Pair("eins " * (n % 5), "one " * (n % 3)) for n in range(20)]):
+        for at_once in (3, 500):  # neither all texts nor all lists of ids are in memory together
+            monkeypatch.setattr(fields, "AT_ONCE", at_once)
+            encoded = encode(columns, examples)
+            assert len(encoded["source"]) == len(encoded["target"]) == len(examples)
+            for number, example in enumerate(examples):
+                assert encoded["source"][number].tolist() == source.encode(example.source)
+                expected = target.special_tokens.wrap_target(target.encode(example.target))
+                assert encoded["target"][number].tolist() == expected

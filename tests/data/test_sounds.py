@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.example import Example
+from regard.data.example import Pair
 from regard.data.sounds import Sounds, find_dictionary, read_dictionary
 from regard.errors import UserError
 
@@ -70,10 +70,10 @@ def test_parts_follow_from_the_hash(home: Path) -> None:
         encoding="utf-8",
     )
     corpus = Sounds().load()
-    assert corpus.test == [Example(test, "B AH", others=("B EY",))]
-    assert corpus.valid == [Example(valid, "B AH", others=("B EY",))]
-    assert corpus.train == [Example(train, "B AH"), Example(train, "B EY")], "one example a pronunciation"
-    assert Sounds(stress=True).load().test == [Example(test, "B AH0", others=("B EY1", "B AH1"))]
+    assert corpus.test == [Pair(test, "B AH", others=("B EY",))]
+    assert corpus.valid == [Pair(valid, "B AH", others=("B EY",))]
+    assert corpus.train == [Pair(train, "B AH"), Pair(train, "B EY")], "one example a pronunciation"
+    assert Sounds(stress=True).load().test == [Pair(test, "B AH0", others=("B EY1", "B AH1"))]
 
 
 def test_no_word_is_in_two_parts(home: Path) -> None:

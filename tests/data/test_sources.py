@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.example import Example
+from regard.data.example import LabelledText, Pair, Text
 from regard.data.files import data_folder, read_lines
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14, hold_out, read_pairs
 from regard.errors import UserError
@@ -70,7 +70,7 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
 
 def test_pairs_with_tabs(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", "eins\tone\n\n zwei \ttwo\tby hand\n\t\ndrei\t\n")
-    assert read_pairs(path) == [Example("eins", "one"), Example("zwei", "two"), Example("drei", "")]
+    assert read_pairs(path) == [Pair("eins", "one"), Pair("zwei", "two"), Pair("drei", "")]
 
 
 def test_a_line_without_a_tab_is_named(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_line_without_a_tab_is_named(tmp_path: Path) -> None:
 def test_parallel_files(tmp_path: Path) -> None:
     source = write(tmp_path / "a.de.gz", "eins\n\nzwei\n")
     target = write(tmp_path / "a.en", "one\nnothing\ntwo\n")
-    assert read_pairs(f"{source},{target}") == [Example("eins", "one"), Example("", "nothing"), Example("zwei", "two")]
+    assert read_pairs(f"{source},{target}") == [Pair("eins", "one"), Pair("", "nothing"), Pair("zwei", "two")]
     assert read_pairs(f"{source}, {target}") == read_pairs(f"{source},{target}")
     with pytest.raises(UserError, match="3 files"):
         read_pairs(f"{source},{target},{target}")
@@ -92,15 +92,15 @@ def test_parallel_files(tmp_path: Path) -> None:
 
 
 def test_a_name_may_have_a_comma(tmp_path: Path) -> None:
-    assert read_pairs(write(tmp_path / "a,b.tsv", "eins\tone\n")) == [Example("eins", "one")]
+    assert read_pairs(write(tmp_path / "a,b.tsv", "eins\tone\n")) == [Pair("eins", "one")]
 
 
 def test_pairs_load_their_three_files(tmp_path: Path) -> None:
     train = write(tmp_path / "train.tsv", "eins\tone\nzwei\t\n\tthree\nvier\tfour\n")
     valid = write(tmp_path / "valid.tsv", "acht\teight\n")
     corpus = Pairs(train=train, valid=valid).load()
-    assert corpus.train == [Example("eins", "one"), Example("vier", "four")]
-    assert corpus.valid == [Example("acht", "eight")]
+    assert corpus.train == [Pair("eins", "one"), Pair("vier", "four")]
+    assert corpus.valid == [Pair("acht", "eight")]
     assert corpus.test == []
     assert Pairs(train=train, valid=valid, test=valid).load().test == corpus.valid
 
@@ -121,7 +121,7 @@ def test_pairs_that_cannot_be_learnt_from(tmp_path: Path) -> None:
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 400), min_size=2, max_size=400).filter(lambda texts: len(set(texts)) > 1))
 def test_what_is_held_out_never_straddles(texts: list[int]) -> None:
-    examples = [Example(f"source {text}", f"target {place}") for place, text in enumerate(texts)]
+    examples = [Pair(f"source {text}", f"target {place}") for place, text in enumerate(texts)]
     train, valid = hold_out(examples)
     assert train
     assert valid
@@ -135,24 +135,23 @@ def test_what_is_held_out_never_straddles(texts: list[int]) -> None:
 
 def test_how_much_is_held_out() -> None:
     def count(size: int) -> int:
-        return len(hold_out([Example(f"{i}", "x") for i in range(size)])[1])
+        return len(hold_out([Pair(f"{i}", "x") for i in range(size)])[1])
 
     assert [count(2), count(100), count(5_000), count(150_000)] == [1, 2, 100, 2000]
 
 
-def test_lines_are_targets_as_they_stand(tmp_path: Path) -> None:
+def test_lines_are_texts_as_they_stand(tmp_path: Path) -> None:
     train = write(tmp_path / "train.txt", "".join(f" line {i}\n\n" for i in range(100)))
     corpus = Lines(train=train).load()
     assert len(corpus.train) == 98
     assert len(corpus.valid) == 2
-    assert {e.target for e in corpus.train + corpus.valid} == {f" line {i}" for i in range(100)}
-    assert all(e.source == "" for e in corpus.train)
+    assert set(corpus.train + corpus.valid) == {Text(f" line {i}") for i in range(100)}
 
 
 def test_labelled_texts(tmp_path: Path) -> None:
     train = write(tmp_path / "train.tsv", "good\ta fine day\nbad\train again\ngood\t\n")
     corpus = Labelled(train=train, valid=train).load()
-    assert corpus.train == [Example("a fine day", "good"), Example("rain again", "bad")]
+    assert corpus.train == [LabelledText("a fine day", "good"), LabelledText("rain again", "bad")]
     with pytest.raises(UserError, match=r"line 1: expected label<TAB>text"):
         Labelled(train=write(tmp_path / "x.tsv", "no label here\n")).load()
 
@@ -180,9 +179,9 @@ def test_multi30k_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             write(folder / f"{part}.{language}.gz", f"{part} {language}\n")
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     corpus = Multi30k().load()
-    assert corpus.train == [Example("train de", "train en")]
-    assert corpus.valid == [Example("val de", "val en")]
-    assert Multi30k(source="en", target="fr").load().test == [Example("test_2016_flickr en", "test_2016_flickr fr")]
+    assert corpus.train == [Pair("train de", "train en")]
+    assert corpus.valid == [Pair("val de", "val en")]
+    assert Multi30k(source="en", target="fr").load().test == [Pair("test_2016_flickr en", "test_2016_flickr fr")]
 
 
 def test_wmt14_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,12 +192,12 @@ def test_wmt14_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             write(folder / f"{part}.{language}", f"{part} {language}\n")
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     corpus = Wmt14().load()
-    assert list(corpus.train) == [Example("train en", "train de")]
-    assert corpus.valid == [Example("newstest2013 en", "newstest2013 de")]
-    assert Wmt14(source="de", target="en").load().test == [Example("newstest2014 de", "newstest2014 en")]
+    assert list(corpus.train) == [Pair("train en", "train de")]
+    assert corpus.valid == [Pair("newstest2013 en", "newstest2013 de")]
+    assert Wmt14(source="de", target="en").load().test == [Pair("newstest2014 de", "newstest2014 en")]
     write(folder / "train.en.gz", "packed\n")
     (folder / "train.en").unlink()
-    assert list(Wmt14().load().train) == [Example("packed", "train de")]
+    assert list(Wmt14().load().train) == [Pair("packed", "train de")]
 
 
 def test_greek_english_reads_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.config import from_json, override, to_json
-from regard.data.large import compact
+from regard.data.batches import IGNORED
+from regard.data.flat import id_type
 from regard.data.streams import (
     Book,
+    RunningText,
     Shakespeare,
     Windows,
     encode_text,
@@ -28,33 +30,35 @@ from regard.data.tokenizers import UNK, train_tokenizer
 from regard.errors import UserError
 from regard.recipes import KINDS, find_recipe
 
-TEXT = compact(np.arange(1000) % 97 + 4, 200)  # neighbours tell where in the text a window stands
+TEXT = (np.arange(1000) % 97 + 4).astype(np.uint16)  # neighbours tell where in the text a window stands
 
 needs_data = pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="REGARD_DATA names no folder of corpora")
 
 
 def test_windows_are_the_text_and_targets_its_next_token() -> None:
     windows = Windows(TEXT, window=16, budget=70, seed=3)
-    assert windows.shapes == [(4, 0, 16)]
+    assert windows.shapes == [(4, 16)]
     assert len(windows) == 16  # × 4 × 16 tokens is about the text
     for step in (0, 1, 5, 10**9):
         batch = windows.batch(step)
-        assert batch.tokens.shape == batch.targets.shape == (4, 16)
-        assert batch.tokens.dtype == batch.targets.dtype == torch.int64
-        assert batch.real.all()
-        assert (batch.target_count, batch.rows) == (64, [0, 1, 2, 3])
-        assert torch.equal(batch.tokens[:, 1:], batch.targets[:, :-1])
-        assert torch.equal((batch.targets - 4) % 97, (batch.tokens - 4 + 1) % 97)
+        tokens, targets = batch["tokens"], batch["targets"]
+        assert tokens.shape == targets.shape == (4, 16)
+        assert tokens.dtype == targets.dtype == torch.int64
+        assert batch.real["tokens"].all()
+        assert batch.visible("tokens") is None
+        assert (batch.counts, batch.rows) == ({"tokens": 64, "targets": 64}, [0, 1, 2, 3])
+        assert torch.equal(tokens[:, 1:], targets[:, :-1])
+        assert torch.equal((targets - 4) % 97, (tokens - 4 + 1) % 97)
 
 
 def test_a_step_is_a_function_of_seed_rank_and_step() -> None:
     def tokens(step: int, **given: int) -> torch.Tensor:
-        return Windows(TEXT, 16, 64, **{"seed": 3, **given}).batch(step).tokens
+        return Windows(TEXT, 16, 64, **{"seed": 3, **given}).batch(step)["tokens"]
 
     windows = Windows(TEXT, 16, 64, seed=3)
-    later = windows.batch(9).tokens
+    later = windows.batch(9)["tokens"]
     assert torch.equal(later, tokens(9))
-    assert torch.equal(later, windows.batch(9).tokens)
+    assert torch.equal(later, windows.batch(9)["tokens"])
     assert not torch.equal(later, tokens(8))
     assert not torch.equal(later, tokens(9, seed=4))
     # Two ranks read together what one reads in twice as many steps.
@@ -64,26 +68,27 @@ def test_a_step_is_a_function_of_seed_rank_and_step() -> None:
 
 
 def test_every_place_can_be_the_first_and_the_last() -> None:
-    text = compact(np.arange(4, 14), 20)
-    seen = torch.cat([Windows(text, 8, 64, seed=1).batch(step).tokens[:, 0] for step in range(20)])
+    text = np.arange(4, 14, dtype=np.uint16)
+    seen = torch.cat([Windows(text, 8, 64, seed=1).batch(step)["tokens"][:, 0] for step in range(20)])
     assert set(seen.tolist()) == {4, 5}
-    assert Windows(text, 9, 9, seed=1).batch(0).targets[0, -1] == 13
+    assert Windows(text, 9, 9, seed=1).batch(0)["targets"][0, -1] == 13
 
 
 @settings(deadline=None)
 @given(size=st.integers(2, 300), window=st.integers(1, 40), budget=st.integers(1, 200))
 def test_judging_has_every_target_once_and_in_order(size: int, window: int, budget: int) -> None:
-    text = compact(np.arange(size) + 4, 1000)
+    text = (np.arange(size) + 4).astype(np.uint16)
     batches = list(in_order(text, window, budget))
-    assert len({tuple(batch.tokens.shape) for batch in batches}) == 1
-    assert sum(batch.target_count for batch in batches) == size - 1
-    read = torch.cat([batch.tokens[batch.real] for batch in batches])
-    said = torch.cat([batch.targets[batch.real] for batch in batches])
+    assert len({tuple(batch["tokens"].shape) for batch in batches}) == 1
+    assert sum(batch.counts["targets"] for batch in batches) == size - 1
+    read = torch.cat([batch["tokens"][batch.real["tokens"]] for batch in batches])
+    said = torch.cat([batch["targets"][batch["targets"] != IGNORED] for batch in batches])
     assert read.tolist() == text[:-1].tolist()
     assert said.tolist() == text[1:].tolist()
     for batch in batches:
-        assert [row >= 0 for row in batch.rows] == batch.real.any(dim=1).tolist()
-        assert not batch.tokens[~batch.real].any()
+        assert [row >= 0 for row in batch.rows] == batch.real["tokens"].any(dim=1).tolist()
+        assert not batch["tokens"][~batch.real["tokens"]].any()
+        assert torch.equal(batch["targets"] != IGNORED, batch.real["tokens"])
 
 
 def test_what_is_too_short_is_refused_with_a_cure() -> None:
@@ -120,14 +125,17 @@ def test_a_character_that_was_never_seen_is_unknown() -> None:
 
 
 def test_large_vocabularies_take_larger_numbers() -> None:
-    assert compact([65535], 65536).dtype == np.uint16
-    assert compact([65536], 65537).dtype == np.uint32
+    assert id_type(65536) == np.uint16
+    assert id_type(65537) == np.uint32
 
 
 def test_the_tokenizer_of_running_text_puts_no_marks() -> None:
     tokenizer = unmarked(train_tokenizer("char", ["ab"], 60))
     assert tokenizer.special_tokens.wrap_target([7, 8]) == [7, 8]
     assert tokenizer.encode("ab") == train_tokenizer("char", ["ab"], 60).encode("ab")
+    field = RunningText(train_tokenizer("char", ["ab"], 60))
+    assert field.encode(["ab"]) == [tokenizer.encode("ab")]
+    assert field.tokenizer.special_tokens == tokenizer.special_tokens
 
 
 @given(st.text(alphabet="ab \n\r\u2028", max_size=900) | st.integers(0, 9000).map(lambda size: "x" * size))
@@ -145,7 +153,7 @@ def test_a_book_is_read_as_it_stands(tmp_path: Path) -> None:
     assert joined(corpus.train) + joined(corpus.valid) == text
     assert len(joined(corpus.valid)) == len(text) // 10
     assert corpus.test == []
-    assert all(a.target.endswith("\n") for a, _ in pairwise(corpus.train))
+    assert all(a.text.endswith("\n") for a, _ in pairwise(corpus.train))
     (tmp_path / "other.txt").write_text("Four.\n")
     given_ = Book(train=str(tmp_path / "book.txt.gz"), valid=str(tmp_path / "other.txt")).load()
     assert (joined(given_.train), joined(given_.valid)) == (text, "Four.\n")

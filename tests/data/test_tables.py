@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.config import override
-from regard.data.example import Example
+from regard.data.example import LabelledText, Pair, Text
 from regard.data.sources import Labelled, Lines, Pairs, read_pairs
 from regard.data.tables import has_names, read_table
 from regard.errors import UserError
@@ -234,7 +234,7 @@ def test_short_lines_without_a_header_are_refused(write: Write) -> None:
 
 
 def test_pairs_of_every_format(write: Write) -> None:
-    pairs = [Example("eins", "one"), Example("zwei, drei", "two\nthree")]
+    pairs = [Pair("eins", "one"), Pair("zwei, drei", "two\nthree")]
     cells = 'de,en\neins,one\n"zwei, drei"," two\nthree"\n,four\n'
     lines = ['{"de": "eins", "en": "one"}', '{"en": "two\\nthree", "de": "zwei, drei"}', '{"de": " ", "en": "four"}']
     tabs = 'en\tde\none\teins\n" two\nthree"\tzwei, drei\n'
@@ -251,14 +251,14 @@ def test_lines_of_every_format(write: Write) -> None:
     cells = write("a.csv", 'id,text\n1," indented\n  code"\n2,\n3,b\n')
     lines = write("a.jsonl", '{"text": " indented\\n  code"}\n{"text": " "}\n{"text": "b"}')
     for path in (cells, lines):
-        assert Lines(path, valid=path).load().train == [Example("", " indented\n  code"), Example("", "b")]
+        assert Lines(path, valid=path).load().train == [Text(" indented\n  code"), Text("b")]
     tabs = write("a.tsv", "text\tid\nb\t1\n")
-    assert Lines(tabs, valid=tabs).load().train == [Example("", "text\tid"), Example("", "b\t1")]
-    assert Lines(tabs, valid=tabs, text="text").load().train == [Example("", "b")]
+    assert Lines(tabs, valid=tabs).load().train == [Text("text\tid"), Text("b\t1")]
+    assert Lines(tabs, valid=tabs, text="text").load().train == [Text("b")]
 
 
 def test_labelled_texts_of_every_format(write: Write) -> None:
-    wanted = [Example('a "fine" day', "very good"), Example("rain", "0")]
+    wanted = [LabelledText('a "fine" day', "very good"), LabelledText("rain", "0")]
     cells = write("a.csv", 'review;stars\n"a ""fine"" day";very good\nrain;0\n')
     lines = write("a.jsonl", '{"review": "a \\"fine\\" day", "stars": "very good"}\n{"stars": 0, "review": "rain"}\n')
     for path in (cells, lines):
@@ -269,7 +269,7 @@ def test_labelled_texts_of_every_format(write: Write) -> None:
 
 def test_columns_of_parallel_files_are_refused(write: Write) -> None:
     both = f"{write('a.de', 'eins')},{write('a.en', 'one')}"
-    assert read_pairs(both) == [Example("eins", "one")]
+    assert read_pairs(both) == [Pair("eins", "one")]
     with pytest.raises(UserError, match=r"data\.source=de: .*two parallel files, which have no columns"):
         read_pairs(both, "de", "en")
     with pytest.raises(UserError, match=r"data\.target=en: .*; leave data\.target out, or give one \.csv"):
@@ -308,7 +308,7 @@ def test_labels_are_learnt_from_csv(write: Write, tmp_path: Path) -> None:
     assert finished.best == 1.0
     model = load(tmp_path / "labels")
     assert [one.label for one in classify(model, ['said: "fine";\nagain', 'wet,\n\n"cold" day'])] == [
-        "very_good",
+        "very good",
         "bad",
     ]
 

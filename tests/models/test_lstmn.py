@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.data.batches import LanguageFrame, collate
+from encoded import text_batch
 from regard.errors import UserError
 from regard.models import Lstmn, LstmnConfig
 from regard.recording import record
@@ -41,9 +41,9 @@ def by_hand(model: Lstmn, tokens: list[int]) -> list[Tensor]:
 
 def test_it_is_its_paper() -> None:
     model = CONFIG.build().double()
-    batch = collate([([], text) for text in TEXTS], LanguageFrame())
+    batch = text_batch(TEXTS)
     expected = torch.stack([logits for text in TEXTS for logits in by_hand(model, [1, *text])])
-    found = model(batch)[batch.real]
+    found = model(batch)[batch.real["tokens"]]
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0.0)
     parameters = list(model.parameters())
     torch.testing.assert_close(
@@ -57,7 +57,7 @@ def test_it_is_its_paper() -> None:
 def test_a_token_sees_its_past_and_nothing_else() -> None:
     model = CONFIG.build()
     with record(model) as tape:
-        model(collate([([], text) for text in TEXTS], LanguageFrame()))
+        model(text_batch(TEXTS))
     weights = tape["attention"]  # (B, Tq, Tk)
     assert weights.shape == (3, 5, 5)
     assert (weights.triu() == 0).all()
@@ -124,7 +124,7 @@ def test_a_text_is_learned_from_in_one_cache() -> None:
 @pytest.mark.parametrize("grad", [True, False])
 def test_the_past_keeps_its_precision_under_autocast(score: str, grad: bool) -> None:
     model = replace(CONFIG, score=score).build()
-    batch = collate([([], text) for text in TEXTS], LanguageFrame())
+    batch = text_batch(TEXTS)
     with torch.set_grad_enabled(grad), torch.autocast("cpu", torch.bfloat16):
         rough = model(batch)
     torch.testing.assert_close(rough.float(), model(batch), atol=0.05, rtol=0.0)

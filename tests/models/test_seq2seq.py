@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import collate
+from encoded import pair_batch
 from regard.errors import UserError
 from regard.models import Seq2Seq, Seq2SeqConfig
 from regard.recording import record
@@ -106,9 +106,9 @@ def luong_feeding(model: Seq2Seq, source: list[int], tokens: list[int]) -> list[
 def test_a_decoder_is_its_paper(decoder: str, score: str, by_hand: Callable[..., list[Tensor]]) -> None:
     """Logits and the gradient of every parameter."""
     model = replace(CONFIG, decoder=decoder, score=score).build().double()
-    batch = collate(PAIRS)
+    batch = pair_batch(PAIRS)
     rows = [by_hand(model, source, [1, *target]) for source, target in PAIRS]
-    expected, found = torch.stack([logits for row in rows for logits in row]), model(batch)[batch.real]
+    expected, found = torch.stack([logits for row in rows for logits in row]), model(batch)[batch.real["tokens"]]
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0.0)
     weighing = torch.linspace(-1, 2, found.numel(), dtype=torch.float64).view_as(found)
     parameters = dict(model.named_parameters())
@@ -124,7 +124,7 @@ def test_a_decoder_is_its_paper(decoder: str, score: str, by_hand: Callable[...,
 @pytest.mark.parametrize("layers", [1, 2])
 def test_without_attention_it_is_two_networks_of_torch(decoder: str, layers: int) -> None:
     model = replace(CONFIG, decoder=decoder, layers=layers).build().double()
-    batch = collate(PAIRS)
+    batch = pair_batch(PAIRS)
     encoder = nn.GRU(4, 3, layers, batch_first=True, bidirectional=True).double()
     speaker = nn.GRU(10 if decoder == "every" else 4, 6, layers, batch_first=True).double()
     for theirs, ours, suffix in (
@@ -136,14 +136,14 @@ def test_without_attention_it_is_two_networks_of_torch(decoder: str, layers: int
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                 getattr(theirs, f"{name}_l{depth}{suffix}").data.copy_(getattr(layer, f"{name}_l0"))
 
-    lengths = batch.source_real.sum(1)
+    lengths = batch.real["source"].sum(1)
     packed = nn.utils.rnn.pack_padded_sequence(
-        model.source_embedding(batch.source), lengths, batch_first=True, enforce_sorted=False
+        model.source_embedding(batch["source"]), lengths, batch_first=True, enforce_sorted=False
     )
     _, ends = encoder(packed)
     context = torch.cat([ends[-2], ends[-1]], -1)  # of the top layer, both directions
     first = torch.tanh(model.bridge(context)).view(3, layers, 6).transpose(0, 1).contiguous()
-    x = model.target_embedding(batch.tokens)
+    x = model.target_embedding(batch["tokens"])
     if decoder == "every":
         x = torch.cat([x, context[:, None].expand(-1, x.shape[1], -1)], -1)
     outputs, _ = speaker(x, first)
@@ -153,23 +153,23 @@ def test_without_attention_it_is_two_networks_of_torch(decoder: str, layers: int
 def test_in_a_deep_stack_the_top_layer_asks() -> None:
     """What the lower layer remembers does not move Bahdanau's first look; what the top one does, moves it."""
     model = replace(CONFIG, layers=2, cell="lstm").build().double()
-    batch, queries = collate(PAIRS), []
+    batch, queries = pair_batch(PAIRS), []
     model.decoder.attention.register_forward_pre_hook(lambda _, args: queries.append(args[0]))
-    state = model.start(batch.source, batch.source_real)
+    state = model.start(batch["source"], batch.real["source"])
     model.step(torch.tensor([1, 1, 1]), state)
     torch.testing.assert_close(queries[0], state.hidden[:, 1:2, 0])
 
 
 def test_dropout_is_noise_in_training_only() -> None:
-    model, batch = replace(CONFIG, dropout=0.5).build(), collate(PAIRS)
+    model, batch = replace(CONFIG, dropout=0.5).build(), pair_batch(PAIRS)
     assert not torch.equal(model(batch), model(batch))
     model.eval()
     assert torch.equal(model(batch), model(batch))
 
 
 def test_beams_share_one_memory() -> None:
-    model, batch = CONFIG.build(), collate(PAIRS)
-    state = model.start(batch.source, batch.source_real)
+    model, batch = CONFIG.build(), pair_batch(PAIRS)
+    state = model.start(batch["source"], batch.real["source"])
     wide = state.select(torch.arange(3).repeat_interleave(4))
     assert wide.memory is state.memory
     assert wide.hidden.shape == (12, 1, 1, 6)
@@ -182,11 +182,11 @@ def test_beams_that_share_a_memory_read_what_each_would_read_of_its_own(
     pieces: list[int], decoder: str, window: str
 ) -> None:
     model = replace(CONFIG, decoder=decoder, window=window, radius=2).build().double().eval()
-    batch, tokens = collate(PAIRS), torch.randint(4, 9, (12, 4))
+    batch, tokens = pair_batch(PAIRS), torch.randint(4, 9, (12, 4))
     sentences = torch.arange(3).repeat_interleave(4)
     with torch.no_grad():
-        shared = model.start(batch.source, batch.source_real).select(sentences)
-        own = model.start(batch.source[sentences], batch.source_real[sentences])
+        shared = model.start(batch["source"], batch.real["source"]).select(sentences)
+        own = model.start(batch["source"][sentences], batch.real["source"][sentences])
         for some in tokens.split(pieces, 1):
             features, shared = model.advance(some, shared)
             expected, own = model.advance(some, own)
@@ -198,15 +198,19 @@ def test_beams_on_a_tape_are_more_queries_of_their_sentence(
     rows: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three beams of three tokens are nine rows, however few of them are looked at at a time."""
-    model, batch, tokens = replace(CONFIG, decoder="luong").build().eval(), collate(PAIRS), torch.randint(4, 9, (9, 3))
+    model, batch, tokens = (
+        replace(CONFIG, decoder="luong").build().eval(),
+        pair_batch(PAIRS),
+        torch.randint(4, 9, (9, 3)),
+    )
     sentences = torch.arange(3).repeat_interleave(3)
     with torch.no_grad(), record(model) as own:
-        model.advance(tokens, model.start(batch.source[sentences], batch.source_real[sentences]))
+        model.advance(tokens, model.start(batch["source"][sentences], batch.real["source"][sentences]))
     monkeypatch.setattr(
         sys.modules["regard.recording"], "CHUNK", 2 * 3 * 5
     )  # two queries of each of the three sentences
     with torch.no_grad(), record(model, rows=rows) as tape:
-        model.advance(tokens, model.start(batch.source, batch.source_real).select(sentences))
+        model.advance(tokens, model.start(batch["source"], batch.real["source"]).select(sentences))
     expected = own["decoder.attention"].view(3, 9, 5)
     torch.testing.assert_close(tape["decoder.attention"], expected if rows is None else expected[:, rows])
 
@@ -242,6 +246,6 @@ def test_a_wrong_setting_is_named_with_its_cure(setting: dict[str, object], mess
 @pytest.mark.parametrize("score", ["additive", "location"])
 def test_a_source_past_the_capacity_is_refused(score: str) -> None:
     model = replace(CONFIG, score=score).build()
-    assert model(collate([([4] * 12, [5])])).isfinite().all()
+    assert model(pair_batch([([4] * 12, [5])])).isfinite().all()
     with pytest.raises(UserError, match=r"a source of 13 tokens .*model\.capacity=12"):
-        model(collate([([4] * 13, [5])]))
+        model(pair_batch([([4] * 13, [5])]))

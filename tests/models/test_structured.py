@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regard.data.batches import Batch, LabelFrame, collate
+from encoded import labelled_batch
+from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.models import StructuredConfig
 from regard.recording import record
 
 CONFIG = StructuredConfig(vocab=11, labels=7, width=6, embed=4, hops=3, attention=5, dropout=0.0)
-PAIRS = [([4, 5, 6, 7, 10], [4]), ([10, 4], [5]), ([9], [6])]
+PAIRS = [([4, 5, 6, 7, 10], 4), ([10, 4], 5), ([9], 6)]
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def _seed() -> None:
 
 @pytest.fixture
 def batch() -> Batch:
-    return collate(PAIRS, LabelFrame())
+    return labelled_batch(PAIRS)
 
 
 def test_it_is_its_paper(batch: Batch) -> None:
@@ -46,13 +47,13 @@ def test_looking_is_reading_with_the_weights_at_hand(batch: Batch) -> None:
     assert look.weights.shape == (3, 3, 5)
     torch.testing.assert_close(model.classify(look.context), logits, atol=1e-12, rtol=0.0)
     torch.testing.assert_close(look.weights.sum(-1), torch.ones(3, 3, dtype=torch.float64))
-    assert (look.weights.masked_select(~batch.real[:, None]) == 0).all()
+    assert (look.weights.masked_select(~batch.real["tokens"][:, None]) == 0).all()
     torch.testing.assert_close(tape["attention"], look.weights.repeat(1, 2, 1), atol=1e-12, rtol=0.0)
 
 
 def test_the_penalty_can_teach_the_hops_to_part() -> None:
     """‖A Aᵀ − I‖² (eq. 8) reaches all that decides where to look; followed, it sends three hops to three places."""
-    model, batch = CONFIG.build(), collate(PAIRS[:1], LabelFrame())
+    model, batch = CONFIG.build(), labelled_batch(PAIRS[:1])
 
     def penalty() -> torch.Tensor:
         weights = model.look(batch).weights

@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from encoded import pair_columns
 from regard.data.batches import Batch, Batches
 from regard.models import Seq2Seq, Seq2SeqConfig
+from regard.tasks import TASKS
 
 PAIRS = [([4, 5, 6], [5, 4]), ([6, 7], [7, 8, 9, 4]), ([8, 4, 5, 9, 6], [6, 5, 7]), ([9], [9])]
 
@@ -18,7 +20,7 @@ def model() -> Seq2Seq:
 
 @pytest.fixture
 def batch() -> Batch:
-    made = Batches(PAIRS[:3] * 3, budget=80, seed=1, shuffle=False).batch(1)
+    made = Batches(pair_columns(PAIRS[:3] * 3), TASKS["translate"], budget=80, seed=1, shuffle=False).batch(1)
     assert -1 in made.rows
-    assert made.target_count < made.targets.numel()
+    assert made.counts["targets"] < made["targets"].numel()
     return made

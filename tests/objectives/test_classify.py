@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.attention import Look
-from regard.data.batches import Batch
+from regard.data.batches import IGNORED, Batch
 from regard.errors import UserError
 from regard.objectives import Labelling
 
@@ -17,7 +17,7 @@ class Fixed:
         self.weights, self.logits = weights, logits
 
     def look(self, batch):
-        return Look(self.weights @ torch.ones(*batch.tokens.shape, 2), self.weights)
+        return Look(self.weights @ torch.ones(*batch["tokens"].shape, 2), self.weights)
 
     def classify(self, pooled):
         return self.logits
@@ -26,7 +26,8 @@ class Fixed:
 def _batch():
     tokens = torch.ones(3, 2, dtype=torch.long)
     real = torch.tensor([[True, True], [True, True], [False, False]])
-    return Batch(tokens, torch.tensor([1, 0, 0]), real, rows=[0, 1, -1], target_count=2)
+    fields = {"tokens": tokens, "targets": torch.tensor([1, 0, IGNORED])}
+    return Batch(fields, {"tokens": real}, {"tokens": 4, "targets": 2}, rows=[0, 1, -1])
 
 
 def test_the_penalty_is_the_overlap_of_the_hops():
@@ -38,6 +39,7 @@ def test_the_penalty_is_the_overlap_of_the_hops():
     assert float(sums["overlap"]) == pytest.approx(2.0)  # the filler row, which looks nowhere, is left out
     expected = F.cross_entropy(logits[:2], torch.tensor([1, 0]), reduction="sum")
     torch.testing.assert_close(sums["nll"], expected)
+    assert int(sums["right"]) == int((logits[:2].argmax(dim=-1) == torch.tensor([1, 0])).sum())
     assert Labelling(penalty=0.5).count(_batch()) == {"nll": 2, "overlap": 2}
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.data.batches import LanguageFrame, collate
+from encoded import text_batch
 from regard.models import GptConfig, LstmnConfig, Seq2SeqConfig
 from regard.objectives.loss import cross_entropy, token_loss
 from regard.objectives.objective import HasLinearReadout
@@ -24,24 +24,24 @@ def _manual(model, batch, smoothing):
     """The definition, one target at a time."""
     logps = F.log_softmax(model(batch), dim=-1)
     total = 0.0
-    for row in range(len(batch.tokens)):
-        for t in range(batch.tokens.shape[1]):
-            if batch.real[row, t]:
-                nll, even = -logps[row, t, batch.targets[row, t]], -logps[row, t].mean()
+    for row, targets in enumerate(batch["targets"].tolist()):
+        for t, target in enumerate(targets):
+            if batch.real["tokens"][row, t]:
+                nll, even = -logps[row, t, target], -logps[row, t].mean()
                 total = total + (1 - smoothing) * nll + smoothing * even
     return total
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_token_loss_is_the_sum_over_real_targets(model, batch, smoothing):
-    found = token_loss(model, forced(model, batch), batch.targets, batch.real, smoothing)
+    found = token_loss(model, forced(model, batch), batch["targets"], smoothing)
     torch.testing.assert_close(found, _manual(model, batch, smoothing), rtol=0, atol=1e-10)
 
 
 def _both_ways(voice, model, batch, smoothing=0.1):
     """The loss, and the gradients of all weights."""
     model.zero_grad()
-    loss = token_loss(voice, forced(model, batch), batch.targets, batch.real, smoothing)
+    loss = token_loss(voice, forced(model, batch), batch["targets"], smoothing)
     loss.backward()
     return loss.detach(), {name: weight.grad.clone() for name, weight in model.named_parameters()}
 
@@ -64,7 +64,7 @@ def test_clusters_give_the_loss_and_gradients_of_their_log_probabilities():
     model = (
         GptConfig(width=8, heads=2, layers=1, inner=8, vocab=11, context=8, dropout=0.0, **settings).build().double()
     )
-    batch = collate([([], [4, 5]), ([], [7, 8, 9, 10]), ([], [6, 5, 7])], LanguageFrame())
+    batch = text_batch([[4, 5], [7, 8, 9, 10], [6, 5, 7]])
     for smoothing in (0.0, 0.1):  # with smoothing every token has a share in every cluster, and all logits are made
         found = _both_ways(model, model, batch, smoothing)
         _assert_same(found, _both_ways(ByReadout(model), model, batch, smoothing))
@@ -74,10 +74,9 @@ def test_clusters_give_the_loss_and_gradients_of_their_log_probabilities():
 def test_dropout_is_the_same_both_ways(batch):
     """A gradient made beside the loss must drop what the loss did, or it is of another function."""
     model = Seq2SeqConfig(source_vocab=10, target_vocab=11, width=12, embed=6, dropout=0.5).build().double()
-    features = torch.randn(*batch.tokens.shape, 12, dtype=torch.float64, requires_grad=True)
-    real = torch.ones_like(batch.real)
+    features = torch.randn(*batch["tokens"].shape, 12, dtype=torch.float64, requires_grad=True)
     torch.manual_seed(5)
-    token_loss(model, features, batch.targets, real).backward()
+    token_loss(model, features, batch["targets"].clamp(min=0)).backward()
     assert features.grad is not None
     dropped = (features.grad == 0).double().mean()  # a feature that was dropped has no gradient
     assert abs(float(dropped) - 0.5) < 0.08

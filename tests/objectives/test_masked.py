@@ -1,32 +1,28 @@
-"""Masked language modelling: which tokens are hidden, what is shown in their place, and who is judged by what."""
+"""Masked language modelling: the loss of the masked places, and what is projected to compute it."""
 
-from dataclasses import dataclass, replace
-
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batches import Batch
+from regard.data.batches import IGNORED, Batch, Row, collate
+from regard.data.corruption import MaskTokens
+from regard.data.fields import InputText, MaskedText
+from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.objectives import LossModule, MaskedTokens
+from regard.objectives import MaskedTokens
+from regard.tasks import TASKS
 
 PAD, BEGIN, END, MASK, VOCAB = 0, 1, 2, 3, 40
 SPECIALS = (PAD, BEGIN, END, MASK)
 
 
-@dataclass(frozen=True)
-class Settings:
-    vocab: int = VOCAB
-    mask: int = MASK
-    specials: tuple[int, ...] = SPECIALS
-
-
 class Reader(nn.Module):
-    """Sees each token and the mean of all real ones; remembers what it was shown."""
+    """Reads each token and the mean of all real ones; keeps the shapes that it has projected."""
 
-    config = Settings()
+    config = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +31,7 @@ class Reader(nn.Module):
         self.projected: list[torch.Size] = []
 
     def features(self, tokens: Tensor, real: Tensor | None) -> Tensor:
-        self.shown, x = tokens, self.embedding(tokens)
+        x = self.embedding(tokens)
         real = torch.ones_like(tokens, dtype=torch.bool) if real is None else real
         mean = (x * real[:, :, None]).sum(1, keepdim=True) / real.sum(1)[:, None, None].clamp_min(1)
         return torch.tanh(self.mix(x + mean))
@@ -48,117 +44,82 @@ class Reader(nn.Module):
         return F.linear(*self.product(features))
 
 
-def made(lengths: list[int], width: int) -> Batch:
-    """Rows of begin, so many tokens less two, end, and padding; a length of 0 is a filler row."""
-    torch.manual_seed(sum(lengths))
-    real = torch.arange(width) < torch.tensor(lengths)[:, None]
-    tokens = torch.randint(len(SPECIALS), VOCAB, (len(lengths), width)).masked_fill(~real, PAD)
-    for row, length in enumerate(lengths):
-        if length:
-            tokens[row, 0], tokens[row, length - 1] = BEGIN, END
-    rows = [row if length else -1 for row, length in enumerate(lengths)]
-    return Batch(tokens, tokens.clone(), real, rows, target_count=sum(lengths))
+def rows_of(lengths: list[int]) -> list[Row]:
+    """Rows of begin, so many tokens less two, and end; a length of 0 is a filler row."""
+    random = np.random.default_rng(sum(lengths))
+    texts = [random.integers(len(SPECIALS), VOCAB, max(length - 2, 0)) for length in lengths]
+    return [{"text": np.array([BEGIN, *text, END] if n else [], np.int64)} for n, text in zip(lengths, texts)]
+
+
+def made(lengths: list[int], objective: MaskedTokens, seed: int = 0) -> Batch:
+    """The batch that the objective's corruption makes of such rows."""
+    mask = MaskTokens(MASK, VOCAB, SPECIALS, objective.part, objective.kept, objective.random)
+    return collate(mask(rows_of(lengths), np.random.default_rng(seed)), TASKS["masked"])
 
 
 LENGTHS = [20, 3, 0, 32, 7, 21]
 
 
-@pytest.mark.parametrize(
-    ("part", "counts"), [(0.15, [3, 1, 0, 5, 2, 4]), (0.5, [10, 1, 0, 16, 4, 11]), (1.0, [18, 1, 0, 30, 5, 19])]
-)
-def test_every_row_has_its_part_chosen_among_its_own_tokens(part, counts):
-    batch, objective = made(LENGTHS, 32), MaskedTokens(part)
-    torch.manual_seed(1)
-    at, chosen = objective.choose(batch.tokens, batch.real, SPECIALS)
-    assert at.shape == chosen.shape == (6, max(counts))  # as for a row without padding, here the fourth
-    found = [places[real].tolist() for places, real in zip(at, chosen)]
-    assert [len(places) for places in found] == counts
-    for row, places in enumerate(found):
-        assert len(set(places)) == len(places)
-        assert all(int(batch.tokens[row, place]) not in SPECIALS for place in places)
-    assert objective.count(batch) == {"nll": sum(counts)}
+@pytest.mark.parametrize(("part", "count"), [(0.15, 15), (0.5, 42), (1.0, 73)])
+def test_targets_are_counted_once(part, count):
+    objective = MaskedTokens(part)
+    batch = made(LENGTHS, objective)
+    assert objective.count(batch) == {"nll": count}
+    assert int((batch["targets"] != IGNORED).sum()) == count
 
 
-def test_the_count_is_a_matter_of_lengths_alone():
-    batch, objective = made(LENGTHS, 32), MaskedTokens()
-    wider = made(LENGTHS, 48)
-    assert objective.count(batch) == objective.count(wider) == {"nll": 15}
-    assert objective.count(replace(batch, tokens=torch.full_like(batch.tokens, 9))) == {"nll": 15}
-    assert MaskedTokens(0.1).count(made([30], 30)) == {"nll": 3}  # 30 · 0.1 rounds to more than 3 in no precision
-
-
-def test_all_places_are_equally_likely():
-    batch = made([22] * 2000, 22)
-    torch.manual_seed(2)
-    at, chosen = MaskedTokens(0.2).choose(batch.tokens, batch.real, SPECIALS)
-    often = torch.bincount(at[chosen], minlength=22)
-    assert int(often[0]) == int(often[21]) == 0
-    assert int(often.sum()) == 2000 * 5
-    assert int((often[1:21] - 500).abs().max()) < 110  # five standard deviations
-
-
-def test_hidden_places_show_mask_chance_or_truth_in_their_parts():
-    batch, objective = made([42] * 1500, 42), MaskedTokens(0.5, kept=0.1, random=0.2)
-    torch.manual_seed(3)
-    hidden = objective.choose(batch.tokens, batch.real, SPECIALS)
-    shown = objective.hide(batch.tokens, hidden, MASK, VOCAB)
-    places = torch.zeros_like(batch.real).scatter(1, hidden.at, hidden.chosen)
-    assert torch.equal(shown[~places], batch.tokens[~places])
-    there, truth = shown[places], batch.tokens[places]
-    masked, same = (there == MASK).double().mean(), (there == truth).double().mean()
-    assert abs(float(masked) - 0.7 - 0.2 / VOCAB) < 0.013  # five standard deviations
-    assert abs(float(same) - 0.1 - 0.2 / VOCAB) < 0.009
-
-
-def test_places_past_a_rows_own_number_show_the_truth():
-    batch, objective = made([3, 32], 32), MaskedTokens(0.5, kept=0.0, random=0.0)
-    hidden = objective.choose(batch.tokens, batch.real, SPECIALS)
-    shown = objective.hide(batch.tokens, hidden, MASK, VOCAB)
-    assert int((shown[0] == MASK).sum()) == 1
-    assert int((shown[1] == MASK).sum()) == 16
-
-
+@pytest.mark.parametrize("part", [0.15, 1.0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_loss_is_that_of_the_chosen_places_and_only_they_are_projected(smoothing):
-    model, batch = Reader().double(), made(LENGTHS, 32)
-    objective = MaskedTokens(smoothing=smoothing)
-    torch.manual_seed(4)
+def test_the_loss_is_that_of_the_masked_places_and_only_they_are_projected(smoothing, part):
+    model, objective = Reader().double(), MaskedTokens(part, smoothing=smoothing)
+    batch = made(LENGTHS, objective)
     found = objective(model, batch, 0)["nll"]
-    assert model.projected == [torch.Size([6, 5, 16])]
-    torch.manual_seed(4)
-    hidden = objective.choose(batch.tokens, batch.real, SPECIALS)
-    logits = model.readout(model.features(model.shown, batch.real))
-    losses = F.cross_entropy(logits.mT, batch.targets, reduction="none", label_smoothing=smoothing)  # (B, T)
-    places = torch.zeros_like(batch.real).scatter(1, hidden.at, hidden.chosen)
-    assert int(places.sum()) == objective.count(batch)["nll"]
-    torch.testing.assert_close(found, losses[places].sum(), rtol=0, atol=1e-10)
+    assert model.projected == [torch.Size([6, 5 if part == 0.15 else 30, 16])]  # as for a row without padding
+    logits = model.readout(model.features(batch["tokens"], batch.real["tokens"]))
+    targets = batch["targets"]
+    losses = F.cross_entropy(logits.mT, targets.clamp(min=0), reduction="none", label_smoothing=smoothing)  # (B, T)
+    torch.testing.assert_close(found, losses[targets != IGNORED].sum(), rtol=0, atol=1e-10)
 
 
-def test_a_seed_decides_and_shapes_do_not_depend_on_contents():
+def test_shapes_do_not_depend_on_contents():
     objective, model = MaskedTokens(), Reader()
-    first, second = made(LENGTHS, 32), made([5, 32, 11, 2, 0, 9], 32)
-    losses = []
-    for batch in (first, first, second):
-        torch.manual_seed(6)
-        losses.append(objective(model, batch, 0)["nll"].detach())
-    assert torch.equal(losses[0], losses[1])
+    for batch in (made(LENGTHS, objective), made([5, 32, 11, 2, 0, 9], objective)):
+        objective(model, batch, 0)
     assert len(set(model.projected)) == 1
 
 
+def test_a_batch_of_filler_rows_has_no_loss():
+    objective, model = MaskedTokens(), Reader()
+    batch = made([0, 0], objective)
+    assert objective.count(batch) == {"nll": 0}
+    loss = objective(model, batch, 0)["nll"]
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert all(not weight.grad.any() for weight in model.parameters() if weight.grad is not None)
+
+
 def test_a_small_reader_learns_to_fill_in():
-    """Texts of one token repeated: whoever looks at the others knows what is hidden."""
+    """Texts of one token repeated: the tokens that are not masked give away the ones that are."""
     torch.manual_seed(7)
     model, objective = Reader(), MaskedTokens(0.3)
-    batch = made([12] * 36, 12)
-    repeated = torch.where(batch.tokens > MASK, torch.arange(len(SPECIALS), VOCAB)[:, None], batch.tokens)
-    batch = replace(batch, tokens=repeated, targets=repeated)
+    mask = MaskTokens(MASK, VOCAB, SPECIALS, 0.3)
+    rows: list[Row] = [{"text": np.array([BEGIN, *[token] * 10, END])} for token in range(len(SPECIALS), VOCAB)]
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     for step in range(150):
+        batch = collate(mask(rows, np.random.default_rng(step)), TASKS["masked"])
         loss = objective(model, batch, step)["nll"] / objective.count(batch)["nll"]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 0.9  # 3.7 at first
+
+
+def test_the_corruption_has_the_ids_of_the_tokenizer():
+    tokenizer = train_tokenizer("char", ["abc"], 40, mask="[MASK]")
+    found = MaskedTokens(0.3, kept=0.2, random=0.05).corruption({"text": MaskedText(tokenizer)})
+    special = tokenizer.special_tokens
+    assert found == MaskTokens(special.mask, tokenizer.size, special.ids, 0.3, 0.2, 0.05)
+    assert set(special.ids) >= {special.mask, special.pad, special.prefix, special.suffix}
 
 
 @pytest.mark.parametrize(
@@ -176,9 +137,7 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         MaskedTokens(**settings)
 
 
-def test_a_model_without_a_mask_is_refused_before_it_trains():
-    model = Reader()
-    model.config = replace(Settings(), mask=-1)
-    for ask in (lambda: LossModule(model, MaskedTokens()), lambda: MaskedTokens()(model, made(LENGTHS, 32), 0)):
-        with pytest.raises(UserError, match=r"model\.mask=-1: .* give the id of a mask, or start from a model"):
-            ask()
+def test_a_tokenizer_without_a_mask_is_refused():
+    tokenizer = train_tokenizer("char", ["abc"], 40)
+    with pytest.raises(UserError, match=r"no mask token; start from a model"):
+        MaskedTokens().corruption({"text": InputText(tokenizer)})

@@ -5,6 +5,9 @@ import dataclasses
 import pytest
 import torch
 
+from regard.data.fields import InputText, TargetText
+from regard.data.streams import RunningText
+from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.objectives import LossModule, ProfessorForcing
 from regard.objectives import professor as module
@@ -24,7 +27,7 @@ def _moved(module):
 
 
 def test_the_judges_loss_moves_the_judge_alone(loss_module, batch):
-    loss_module.objective(loss_module.model, batch, 0, loss_module.own)["judge"].backward()
+    loss_module.objective(loss_module.model, batch, 0, loss_module.own)["discriminate"].backward()
     assert not _moved(loss_module.model)
     assert _moved(loss_module.own) == {name for name, _ in loss_module.own.named_parameters()}
 
@@ -39,12 +42,12 @@ def test_the_models_losses_move_the_model_alone(loss_module, batch, term):
 
 def test_filler_rows_add_nothing(loss_module, batch):
     whole = torch.tensor([row >= 0 for row in batch.rows])
-    kept = {name: getattr(batch, name)[whole] for name in ("tokens", "targets", "real", "source", "source_real")}
-    short = dataclasses.replace(batch, **kept, rows=[row for row in batch.rows if row >= 0])
+    fields, real = ({name: each[whole] for name, each in tensors.items()} for tensors in (batch.fields, batch.real))
+    short = dataclasses.replace(batch, fields=fields, real=real, rows=[row for row in batch.rows if row >= 0])
     assert loss_module.objective.count(short) == loss_module.objective.count(batch)
 
     def verdicts(batch):
-        return loss_module.own(forced(loss_module.model, batch), batch.real)
+        return loss_module.own(forced(loss_module.model, batch), batch.real["tokens"])
 
     padded, exact = verdicts(batch), verdicts(short)
     torch.testing.assert_close(padded[whole], exact)
@@ -66,7 +69,7 @@ def test_a_clueless_judge_teaches_nothing_and_a_sated_one_learns_nothing(model, 
     monkeypatch.setattr(module, "SATED", -1.0)
     sums = loss_module.objective(model, batch, 0, loss_module.own)
     assert sums["fool"] == 0
-    assert sums["judge"] == 0
+    assert sums["discriminate"] == 0
     assert sums["nll"] > 0
 
 
@@ -75,12 +78,21 @@ def test_the_judge_learns_to_tell_them_apart(loss_module, batch):
     losses = []
     for step in range(40):
         torch.manual_seed(step)
-        loss = loss_module.objective(loss_module.model, batch, step, loss_module.own)["judge"]
+        loss = loss_module.objective(loss_module.model, batch, step, loss_module.own)["discriminate"]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
+
+
+def test_a_text_ends_with_the_eos_of_its_field(model):
+    tokenizer = train_tokenizer("char", ["ab"], 10)
+    eos = tokenizer.special_tokens.eos
+    fields = {"source": InputText(tokenizer), "target": TargetText(tokenizer)}
+    assert LossModule(model, ProfessorForcing(width=8), fields).own.eos == eos
+    assert LossModule(model, ProfessorForcing(width=8), {"text": RunningText(tokenizer)}).own.eos == -1
+    assert LossModule(model, ProfessorForcing(width=8)).own.eos == -1
 
 
 @pytest.mark.parametrize(("setting", "value"), [("weight", -1.0), ("width", 0), ("smoothing", -0.5)])

@@ -1,6 +1,5 @@
 """Teacher forcing, scheduled sampling, and what they are meant to cure."""
 
-import dataclasses
 from itertools import pairwise
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.objectives import TeacherForcing, exposure
 from regard.objectives.sequence import mixed
@@ -18,7 +18,7 @@ def test_ratio_one_is_one_call_over_all_tokens(model, batch, monkeypatch):
     advance = model.advance
     monkeypatch.setattr(model, "advance", lambda tokens, state: calls.append(tokens.shape) or advance(tokens, state))
     TeacherForcing()(model, batch, 0)
-    assert calls == [batch.tokens.shape]
+    assert calls == [batch["tokens"].shape]
 
 
 def test_reading_the_truth_token_by_token_is_teacher_forcing(model, batch):
@@ -26,7 +26,7 @@ def test_reading_the_truth_token_by_token_is_teacher_forcing(model, batch):
     features = mixed(model, batch, ratio=1.0)
     from regard.objectives.loss import token_loss
 
-    torch.testing.assert_close(token_loss(model, features, batch.targets, batch.real), whole, rtol=0, atol=1e-9)
+    torch.testing.assert_close(token_loss(model, features, batch["targets"]), whole, rtol=0, atol=1e-9)
 
 
 def test_ratio_zero_reads_what_the_model_said(model, batch, monkeypatch):
@@ -42,8 +42,8 @@ def test_ratio_zero_reads_what_the_model_said(model, batch, monkeypatch):
 
     monkeypatch.setattr(model, "advance", spy)
     TeacherForcing(ratio=0.0)(model, batch, 0)
-    assert torch.equal(read[0], batch.tokens[:, :1])
-    for t in range(1, batch.tokens.shape[1]):
+    assert torch.equal(read[0], batch["tokens"][:, :1])
+    for t in range(1, batch["tokens"].shape[1]):
         assert torch.equal(read[t], said[t - 1])
 
 
@@ -98,7 +98,7 @@ def test_a_setting_out_of_range_is_refused_by_name(setting, value):
         TeacherForcing(**{setting: value})
 
 
-def test_exposure_tells_forced_from_free(model, batch):
+def test_exposure_tells_forced_from_free():
     """A model that copies what it reads is right when told the truth and, from its first mistake on, wrong alone."""
 
     class Counter:
@@ -117,9 +117,7 @@ def test_exposure_tells_forced_from_free(model, batch):
             return features
 
     tokens = torch.tensor([[3, 4, 5, 6, 7]])
-    batch = dataclasses.replace(
-        batch, tokens=tokens, targets=tokens + 1, real=torch.ones_like(tokens, dtype=torch.bool), source=None
-    )
+    batch = Batch({"tokens": tokens, "targets": tokens + 1}, {"tokens": torch.ones_like(tokens, dtype=torch.bool)})
     found = exposure(Counter(), [batch, batch])
     assert found.forced_error == [0, 0, 1, 0, 0]
     assert found.free_error == [0, 0, 1, 1, 1]

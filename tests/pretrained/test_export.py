@@ -27,6 +27,7 @@ from regard.objectives import MaskedTokens, TeacherForcing
 from regard.pretrained.convert import deinterleave_sinusoids, untie_embeddings
 from regard.pretrained.folder import write_model
 from regard.recipes import KINDS, Plan, Recipe
+from regard.stored import recipe_json
 from tiny_public import gpt2
 
 transformers = pytest.importorskip("transformers")
@@ -76,7 +77,7 @@ def run_of(run: Path, config: ModelConfig, source: Tokenizer | None, target: Tok
     data = Lines() if source is None else Pairs()
     recipe = Recipe("tiny", "a tiny model", data, config, objective, Plan(keep=3), ("exact",))
     run.mkdir()
-    write_json(run / "recipe.json", to_json(recipe, KINDS))
+    write_json(run / "recipe.json", recipe_json(recipe, KINDS))
     add_step(run, 7, config, source, target)
     set_pointer(run, "best", 7)
     return regard.load(run, device="cpu")
@@ -89,8 +90,8 @@ def add_step(run: Path, step: int, config: ModelConfig, source: Tokenizer | None
     files = {
         "model.json": to_json(config, KINDS),
         "weights.safetensors": lambda path: save_tensors(path, module.state_dict()),
-        "target.json": target.save,
-        **({"source.json": source.save} if source else {}),
+        **({"fields/text.json": target.save} if source is None else {}),
+        **({"fields/source.json": source.save, "fields/target.json": target.save} if source else {}),
     }
     save_step(run, step, files, keep=3)
 
@@ -432,7 +433,7 @@ def test_a_failure_leaves_the_old_directory(translator: Callable[..., regard.Loa
     before = (out / "model.safetensors").read_bytes()
     unfit = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 9, "score": "cosine"}).build()
     with pytest.raises(UserError, match="score=cosine"):
-        regard.export(regard.Loaded(model.path, unfit, model.device, model.target_tokenizer), out, overwrite=True)
+        regard.export(regard.Loaded(model.path, unfit, model.device, model.fields), out, overwrite=True)
     assert (out / "model.safetensors").read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
 

@@ -6,6 +6,7 @@ import pytest
 
 from regard.config import from_json, override, to_json, tree
 from regard.errors import UserError
+from regard.metrics import METRICS
 from regard.models import (
     MODELS,
     SIZES,
@@ -17,7 +18,7 @@ from regard.models import (
     TransformerConfig,
 )
 from regard.objectives import MaskedTokens
-from regard.recipes import KINDS, RECIPES, Recipe, find_recipe
+from regard.recipes import KINDS, RECIPES, Recipe, find_recipe, find_task, with_kinds
 from regard.recipes.recipe import DATA, OBJECTIVES
 
 TOGETHER = {("model", "width"), ("model", "heads")}  # the one must be a multiple of the other
@@ -56,12 +57,50 @@ def test_every_setting_of_plan_and_objective_is_explained(name):
 
 
 def test_every_part_has_one_name():
-    classes = [kind for kind in KINDS.values() if isinstance(kind, type)]
-    assert len(set(classes)) == len(classes) - 1  # objective=next is objective=teacher
-    assert len(classes) == len(KINDS) - len(SIZES)
-    assert len(KINDS) == sum(map(len, (DATA, MODELS, OBJECTIVES, SIZES))) + 2  # no name twice
-    assert MODELS.items() <= KINDS.items()
-    assert all(dataclasses.is_dataclass(kind) for kind in KINDS.values())
+    assert KINDS["data"] is DATA
+    assert KINDS["objective"] is OBJECTIVES
+    assert KINDS["model"].keys() == MODELS.keys() | SIZES.keys()
+    assert MODELS.items() <= KINDS["model"].items()
+    for table in ("data", "model", "objective", "node"):
+        classes = [kind for kind in KINDS[table].values() if isinstance(kind, type)]
+        assert len(set(classes)) == len(classes)
+        assert all(dataclasses.is_dataclass(kind) for kind in KINDS[table].values())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_has_a_task(name):
+    recipe = find_recipe(name)
+    task = find_task(recipe, KINDS)
+    assert task.head in recipe.model.predicts
+    assert task.head in recipe.objective.heads
+    assert task is KINDS["task"][task.name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Few:
+    """A corpus of a user's own."""
+
+    tasks = ("language",)
+    count: int = 3  # how many
+
+
+def test_tables_of_ones_own_are_read_beside_ours():
+    kinds = with_kinds({"data": {"few": Few}, "metric": {"exact": METRICS["loss"]}})
+    assert kinds["data"] == {**DATA, "few": Few}
+    assert kinds["metric"]["exact"] is METRICS["loss"]  # one's own wins
+    assert KINDS["metric"]["exact"] is METRICS["exact"]
+    assert with_kinds(None) is with_kinds(KINDS) is KINDS
+    made = override(find_recipe("text"), ["data=few", "data.count=5"], kinds)
+    assert made.data == Few(5)
+    assert find_task(made, kinds).name == "language"
+    assert from_json(to_json(made, kinds), kinds) == made
+    with pytest.raises(UserError, match="few"):
+        override(find_recipe("text"), ["data=few"], KINDS)
+
+
+def test_an_unknown_table_is_refused():
+    with pytest.raises(UserError, match=r'kinds: there is no table "metrics". Did you mean "metric"'):
+        with_kinds({"metrics": {}})
 
 
 def test_every_model_says_how_much_it_reads():
@@ -81,7 +120,7 @@ def test_an_unknown_recipe_suggests_the_nearest():
     [
         (["model=lstmn"], "model=lstmn: does not fit data=dates; use model=seq2seq"),
         (["objective=label"], "objective=label: does not fit data=dates; use objective=teacher or objective=professor"),
-        (["metrics=exat"], 'no measure exat. Did you mean "exact"'),
+        (["metrics=exat"], 'no metric exat. Did you mean "exact"'),
         (["plan.select=bleu"], "plan.select=bleu: the recipe does not measure that"),
         (["plan.rate=0"], "plan.rate=0"),
         (["plan.rat=0"], 'Did you mean "plan.rate"'),
@@ -89,13 +128,13 @@ def test_an_unknown_recipe_suggests_the_nearest():
 )
 def test_a_setting_that_cannot_be_is_refused(settings, message):
     with pytest.raises(UserError, match=message):
-        override(find_recipe("dates"), settings, KINDS)
+        find_task(override(find_recipe("dates"), settings, KINDS), KINDS)
 
 
 def test_parts_that_fit_can_be_exchanged_together():
     made = override(find_recipe("text"), ["objective=teacher", "objective.ratio=0.5"], KINDS)
     assert isinstance(made, Recipe)
-    assert made.task == "language"
+    assert find_task(made, KINDS).name == "language"
 
 
 @pytest.mark.parametrize(
@@ -105,27 +144,27 @@ def test_parts_that_fit_can_be_exchanged_together():
         ("multi30k-de-en", "transformer", "translate"),
         ("multi30k", "seq2seq", "translate"),
         ("text", "gpt", "language"),
-        ("shakespeare", "lstmn", "language"),
+        ("shakespeare", "lstmn", "running"),
     ],
 )
 def test_recipes_take_either_family(name, model, task):
     made = override(find_recipe(name), [f"model={model}"], KINDS)
     assert type(made.model) is MODELS[model]
-    assert made.task == task
+    assert find_task(made, KINDS).name == task
 
 
 def test_the_model_decides_between_the_tasks_of_lines():
-    assert find_recipe("text").task == "language"
-    assert find_recipe("masked").task == "fill"
+    assert find_task(find_recipe("text"), KINDS).name == "language"
+    assert find_task(find_recipe("masked"), KINDS).name == "masked"
     filled = override(find_recipe("text"), ["model=bert", "objective=masked"], KINDS)
-    assert filled.task == "fill"
+    assert find_task(filled, KINDS).name == "masked"
     assert isinstance(filled.objective, MaskedTokens)
     with pytest.raises(UserError, match="objective=teacher: does not fit model=bert; use objective=masked"):
-        override(find_recipe("text"), ["model=bert"], KINDS)
+        find_task(override(find_recipe("text"), ["model=bert"], KINDS), KINDS)
     with pytest.raises(
         UserError, match="model=seq2seq: does not fit data=lines; use model=lstmn or model=gpt or model=b"
     ):
-        override(find_recipe("text"), ["model=seq2seq"], KINDS)
+        find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -3,23 +3,32 @@
 What is recorded apart can be told without one.
 """
 
+import contextlib
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from regard.data.batches import Batches, FillFrame, collate
+from encoded import pair_batch, pair_columns, rows_of, whole_columns
+from regard.data.batches import Batch, Batches, collate
+from regard.data.corruption import MaskTokens
 from regard.data.special_tokens import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig
 from regard.objectives import LossModule, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
+from regard.tasks import TASKS
 from regard.training import Diverged, train
-from regard.training.capture import kind_of
+from regard.training.capture import Graphs, kind_of
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 PAIRS = [([4 + n % 9] * (2 + n % 17), [4 + n % 9] * (1 + n % 11)) for n in range(96)]
+COLUMNS = pair_columns(PAIRS)
+TRANSLATE = TASKS["translate"]
+SPECIAL = SpecialTokens(0, None, None, mask=3, prefix=1, suffix=2)
 PLAN = Plan(steps=8, rate=1e-2, warmup=2, precision="float32", batch_tokens=256)
 
 
@@ -41,23 +50,147 @@ def _judged(objective, dropout: float = 0.0) -> LossModule:
 
 def _trained(objective, plan: Plan, dropout: float = 0.0) -> list[torch.Tensor]:
     loss_module = _judged(objective, dropout)
-    for _ in train(loss_module, Batches(PAIRS, plan.batch_tokens, plan.seed), plan):
+    for _ in train(loss_module, Batches(COLUMNS, TRANSLATE, plan.batch_tokens, plan.seed), plan):
         pass
     return [weight.detach() for weight in loss_module.parameters()]
 
 
 def _texts(*lengths):
-    return collate(
-        [([], [5] * length) for length in lengths], FillFrame(SpecialTokens(0, None, None, mask=3, prefix=1, suffix=2))
-    )
+    rows = rows_of(whole_columns([[5] * length for length in lengths], SPECIAL))
+    mask = MaskTokens(3, 16, SPECIAL.ids, 0.5, kept=0.0, random=0.0)
+    return collate(mask(rows, np.random.default_rng(0)), TASKS["masked"])
 
 
-def test_batches_with_and_without_padding_are_recorded_apart():
+def test_batches_with_and_without_padding_are_captured_apart():
     whole, ragged = _texts(6, 6), _texts(6, 5)
-    assert whole.tokens.shape == ragged.tokens.shape
+    assert whole["tokens"].shape == ragged["tokens"].shape
     assert kind_of(whole) == kind_of(_texts(6, 6)) != kind_of(ragged)
     pairs = [([4, 5], [6]), ([5, 4], [7, 8, 9])], [([4, 5], [6]), ([5], [7, 8, 9])]
-    assert len({kind_of(collate(each)) for each in pairs}) == 2
+    assert len({kind_of(pair_batch(each)) for each in pairs}) == 2
+
+
+def _batch(seed: int, **more: torch.Tensor) -> Batch:
+    """Two fields and two masks, one of which is of no field."""
+    torch.manual_seed(seed)
+    fields = {"tokens": torch.randint(9, (2, 3)), "image": torch.randn(2, 4)}
+    real = {"tokens": torch.rand(2, 3) > 0.5, "image": torch.rand(2, 4) > 0.5}
+    return Batch({**fields, **more}, real, {"targets": 6})
+
+
+def test_the_kind_of_a_batch_has_the_shape_and_type_of_every_tensor():
+    one = _batch(1)
+    assert kind_of(one) == kind_of(_batch(2))
+    others = [
+        _batch(1, label=torch.zeros(2)),
+        dataclasses.replace(one, fields={**one.fields, "image": one["image"].double()}),
+        dataclasses.replace(one, fields={**one.fields, "image": one["image"][:, :3]}),
+        dataclasses.replace(one, real={**one.real, "image": one.real["image"][:, :3]}),
+        dataclasses.replace(one, real={"tokens": one.real["tokens"]}),
+        dataclasses.replace(one, real={**one.real, "image": one.real["image"].float()}),
+        dataclasses.replace(one, counts={"tokens": 6}),  # as many as there are places: no padding
+        dataclasses.replace(one, counts={"image": 8}),
+        dataclasses.replace(one, counts={"tokens": 6, "image": 8}),
+    ]
+    assert len({kind_of(batch) for batch in (one, *others)}) == 1 + len(others)
+    # A name may be in both maps, and each has its own tensor.
+    swapped = dataclasses.replace(one, fields={**one.fields, "tokens": one.real["tokens"]}, real=one.fields)
+    assert kind_of(swapped) != kind_of(one)
+
+
+class Pretended:
+    """What stands for a CUDA graph on a CPU: a replay runs what was captured again, on the tensors of that time."""
+
+    def __init__(self) -> None:
+        self.again = lambda: None
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.again()
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch):
+    """Makes `Graphs` of a step on a CPU, and the graphs that it captured."""
+    made, capturing = [], []
+
+    @contextlib.contextmanager
+    def capture(graph, pool):
+        made.append(graph)
+        capturing.append(graph)
+        yield
+        capturing.pop()
+
+    class Stream:
+        def wait_stream(self, other):
+            pass
+
+    for name, value in {
+        "CUDAGraph": Pretended,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda stream: contextlib.nullcontext(),
+        "device": lambda device: contextlib.nullcontext(),
+        "graph": capture,
+        "graph_pool_handle": lambda: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+
+    def make(step, weights):
+        def run(batch, number, factors):
+            sums = step(batch, factors)
+            if capturing:
+                capturing[-1].again = lambda: sums.copy_(step(batch, factors))
+            return sums
+
+        return Graphs(run, weights), made
+
+    return make
+
+
+def test_every_tensor_of_both_maps_is_copied_before_a_replay(graphs):
+    """A tensor that is not copied has the values of the batch that was captured."""
+    weight = nn.Parameter(torch.ones(3))
+
+    def step(batch, factors):
+        read = [each.double().sum() for tensors in (batch.fields, batch.real) for each in tensors.values()]
+        sums = (torch.stack(read) * torch.arange(1, 1 + len(read)) * weight.sum()).sum()[None] * factors
+        sums.sum().backward()
+        return sums.detach()
+
+    captured, made = graphs(step, [weight])
+    batches = [_batch(seed, label=torch.full((2,), float(seed))) for seed in range(5)]
+    for number, batch in enumerate(batches):
+        factors = torch.tensor([1.0 + number], dtype=torch.float64)
+        weight.grad = torch.full_like(weight, 7.0)  # gradients of the batches before it add up
+        expected = step(batch, factors)
+        gradient, weight.grad = weight.grad, torch.full_like(weight, 7.0)
+        found = captured.of(batch, factors)(batch, number, factors)
+        assert torch.equal(found, expected)
+        assert torch.equal(weight.grad, gradient)
+    assert [graph.replays for graph in made] == [5]
+    # Only one of the tensors changes: each is read anew.
+    for kind in ("fields", "real"):
+        for name, tensor in getattr(batches[0], kind).items():
+            changed = {**getattr(batches[0], kind), name: ~tensor if tensor.dtype == torch.bool else tensor + 1}
+            other = dataclasses.replace(batches[0], **{kind: changed})
+            found = captured.of(other, factors)(other, 0, factors)
+            assert torch.equal(found, step(other, factors)), (kind, name)
+    assert len(made) == 1
+    captured.of(_batch(1), factors)(_batch(1), 0, factors)
+    assert len(made) == 2
+
+
+def test_a_replay_leaves_the_batch_and_the_sums_of_others_alone(graphs):
+    captured, _ = graphs(lambda batch, factors: batch["image"].sum()[None] * factors, [])
+    one, two, factors = _batch(1), _batch(2), torch.ones(1)
+    before = one["image"].clone()
+    first = captured.of(one, factors)(one, 0, factors)
+    kept = first.clone()
+    second = captured.of(two, factors)(two, 0, factors)
+    assert torch.equal(first, kept)
+    assert not torch.equal(first, second)
+    assert torch.equal(one["image"], before)
 
 
 @needs_gpu
@@ -66,8 +199,8 @@ def test_a_recorded_mask_is_that_of_the_batch():
     weights = []
     for capture in (True, False):
         torch.manual_seed(1)
-        config = BertConfig(width=32, heads=2, layers=2, inner=32, vocab=16, context=16, dropout=0.0, mask=3)
-        loss_module = LossModule(config.build(), MaskedTokens(0.5, kept=0.0, random=0.0)).cuda()
+        config = BertConfig(width=32, heads=2, layers=2, inner=32, vocab=16, context=16, dropout=0.0)
+        loss_module = LossModule(config.build(), MaskedTokens(0.5)).cuda()
         plan = dataclasses.replace(PLAN, capture=capture, optimizer="sgd")
         for _ in train(loss_module, InTurn(_texts(12, 12), _texts(12, 4)), plan):
             pass
@@ -80,7 +213,7 @@ def test_a_recorded_mask_is_that_of_the_batch():
 @pytest.mark.parametrize("objective", [TeacherForcing(smoothing=0.1), TeacherForcing(ratio=0.0)])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_a_recorded_step_is_the_step(objective, accumulate):
-    assert len(Batches(PAIRS, PLAN.batch_tokens, 1).shapes) > 1
+    assert len(Batches(COLUMNS, TRANSLATE, PLAN.batch_tokens, 1).shapes) > 1
     plan = dataclasses.replace(PLAN, accumulate=accumulate, optimizer="sgd")
     recorded, plain = (_trained(objective, dataclasses.replace(plan, capture=flag)) for flag in (True, False))
     for one, other in zip(recorded, plain, strict=True):
@@ -92,7 +225,7 @@ def test_a_recorded_step_is_the_step(objective, accumulate):
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_going_on_is_never_having_stopped(objective, precision):
     plan = dataclasses.replace(PLAN, precision=precision)
-    batches = Batches(PAIRS, plan.batch_tokens, plan.seed)
+    batches = Batches(COLUMNS, TRANSLATE, plan.batch_tokens, plan.seed)
     straight = _trained(objective, plan, dropout=0.3)
     first, second = _judged(objective, 0.3), _judged(objective, 0.3)
     early = build_optimizer(first, plan)
@@ -113,7 +246,7 @@ def test_going_on_is_never_having_stopped(objective, precision):
 def test_a_bad_gradient_is_never_taken(capture):
     loss_module = _judged(TeacherForcing())
     plan = dataclasses.replace(PLAN, capture=capture)
-    steps = train(loss_module, Batches(PAIRS, plan.batch_tokens, plan.seed), plan)
+    steps = train(loss_module, Batches(COLUMNS, TRANSLATE, plan.batch_tokens, plan.seed), plan)
     for _ in range(3):
         next(steps)
     bias = loss_module.model.readout_.bias

@@ -5,14 +5,16 @@ import dataclasses
 import pytest
 import torch
 
-from regard.data.batches import Batches, LanguageFrame
+from encoded import text_columns
+from regard.data.batches import Batches
 from regard.models import GptConfig
 from regard.objectives import LossModule, TeacherForcing
 from regard.recipes import Plan
+from regard.tasks import TASKS
 from regard.training import train
 from regard.training.compiled import compile_blocks, uncompiled
 
-TEXTS = [([], [4 + (n + k) % 7 for k in range(3 + n % 4)]) for n in range(24)]
+TEXTS = [[4 + (n + k) % 7 for k in range(3 + n % 4)] for n in range(24)]
 PLAN = Plan(steps=4, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd")
 
 
@@ -37,7 +39,7 @@ def test_at_rest_nothing_is_compiled(monkeypatch):
         raise AssertionError("compiled")
 
     loss_module = _judged()
-    batch = Batches(TEXTS, budget=64, seed=1, frame=LanguageFrame()).batch(0)
+    batch = Batches(text_columns(TEXTS), TASKS["language"], budget=64, seed=1).batch(0)
     expected = loss_module.model(batch)
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", refuse)
     torch._dynamo.reset()
@@ -54,7 +56,7 @@ def test_a_compiled_run_is_the_run():
     ends = []
     for compiled in (False, True):
         loss_module = _judged()
-        batches = Batches(TEXTS, budget=64, seed=1, frame=LanguageFrame())
+        batches = Batches(text_columns(TEXTS), TASKS["language"], budget=64, seed=1)
         list(train(loss_module, batches, dataclasses.replace(PLAN, compile=compiled)))
         ends.append(loss_module.state_dict())
     assert ends[0].keys() == ends[1].keys()

@@ -6,24 +6,24 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.data.batches import collate, encode_examples
-from regard.data.example import Example
+from regard.data.batches import collate
+from regard.data.example import LabelledText, Pair, Text
 from regard.errors import UserError
 from regard.training.estimate import counted, estimate
 from regard.training.evaluate import evaluate, truncated
-from regard.verbs import align, load
+from regard.verbs import align, classify, load
 
-EXAMPLES = [Example("ab", "xy"), Example("abc", "xyz"), Example("b a", "yx", others=("y x",))]
+EXAMPLES = [Pair("ab", "xy"), Pair("abc", "xyz"), Pair("b a", "yx", others=("y x",))]
 
 
 def test_the_loss_is_the_mean_over_all_targets(translator):
     model = load(translator())
     total, count = 0.0, 0
     for example in EXAMPLES:  # one at a time: no padding, no batch
-        batch = collate(encode_examples([example], model.source_tokenizer, model.target_tokenizer))
+        batch = collate(model.encode([example]), model.task)
         with torch.no_grad():
-            total += float(F.cross_entropy(model.module(batch)[0], batch.targets[0], reduction="sum"))
-        count += batch.target_count
+            total += float(F.cross_entropy(model.module(batch)[0], batch["targets"][0], reduction="sum"))
+        count += batch.counts["targets"]
     found = evaluate(model, EXAMPLES, ("loss", "perplexity"), batch_tokens=64).values
     assert found == {"loss": pytest.approx(total / count), "perplexity": pytest.approx(math.exp(total / count))}
 
@@ -33,8 +33,8 @@ def test_texts_are_compared_with_every_accepted_target(translator):
     from regard.verbs.search import translate
 
     said = [one.text for one in translate(model, [example.source for example in EXAMPLES])]
-    right = [Example(example.source, "?", others=(text,)) for example, text in zip(EXAMPLES, said)]
-    found = evaluate(model, [*right, Example("abc", "never said")], ("exact", "word_error", "bleu"))
+    right = [Pair(example.source, "?", others=(text,)) for example, text in zip(EXAMPLES, said)]
+    found = evaluate(model, [*right, Pair("abc", "never said")], ("exact", "word_error", "bleu"))
     assert found.values["exact"] == 0.75
     assert found.values["word_error"] == 0.25
     assert "tok:13a" in found.notes["bleu"]
@@ -46,7 +46,7 @@ def test_looks_are_held_against_gold_links(translator):
     model = load(translator(tokens="word"))
     pairs = [("ab ba", "xy yx"), ("a b c", "x y z")]
     aligned = align(model, pairs)
-    gold = [Example(*pair, links=frozenset(one.links)) for pair, one in zip(pairs, aligned)]
+    gold = [Pair(*pair, links=frozenset(one.links)) for pair, one in zip(pairs, aligned)]
     found = evaluate(model, gold, ("alignment", "aer")).values
     assert found["alignment"] == 1.0
     assert found["aer"] == 0.0
@@ -54,7 +54,7 @@ def test_looks_are_held_against_gold_links(translator):
     wrong = []
     for example in gold:
         every = {(i, j) for i in range(len(example.source.split())) for j in range(len(example.target.split()))}
-        wrong.append(Example(example.source, example.target, links=frozenset(every - example.links)))
+        wrong.append(Pair(example.source, example.target, links=frozenset(every - example.links)))
     assert evaluate(model, wrong, ("alignment", "aer")).values["alignment"] == 0.0
 
 
@@ -64,28 +64,45 @@ def test_links_between_characters_need_tokens_that_are_characters(translator):
     for unit, tokens in (("char", "char"), ("word", "char"), ("word", "bpe")):
         model = load(translator(tokens=tokens))
         (one,) = align(model, [pair], unit="piece" if unit == "char" else "word")
-        found = evaluate(model, [Example(*pair, links=frozenset(one.links), unit=unit)], ("alignment", "aer")).values
+        found = evaluate(model, [Pair(*pair, links=frozenset(one.links), unit=unit)], ("alignment", "aer")).values
         assert (found["alignment"], found["aer"]) == (1.0, 0.0)
-    linked = Example(*pair, links=frozenset({(0, 0)}), unit="char")
+    linked = Pair(*pair, links=frozenset({(0, 0)}), unit="char")
     for tokens in ("bpe", "word"):
         assert evaluate(load(translator(tokens=tokens)), [linked], ("alignment", "aer")).values == {}
 
 
 def test_examples_past_the_limit_are_counted(translator, language):
     model = load(translator(), long="truncate")
-    assert truncated(model, [*EXAMPLES, Example("a" * 32, "x" * 31)]) == 0
-    assert truncated(model, [*EXAMPLES, Example("a" * 33, "x"), Example("a", "x" * 33)]) == 2
+    assert truncated(model, [*EXAMPLES, Pair("a" * 32, "x" * 31)]) == 0
+    assert truncated(model, [*EXAMPLES, Pair("a" * 33, "x"), Pair("a", "x" * 33)]) == 2
+    assert truncated(model, [Pair("a" * 33, "x" * 33)]) == 1
     speaker = load(language, long="truncate")
-    assert truncated(speaker, [Example("", "a" * 31), Example("", "a" * 32)]) == 1  # the beginning takes a place
+    assert truncated(speaker, [Text("a" * 31), Text("a" * 32)]) == 1  # the beginning takes a place
 
 
 def test_what_cannot_be_measured_is_left_out(translator):
     model = load(translator(decoder="once"))
-    linked = [Example("ab", "xy", links=frozenset({(0, 0)}))]
+    linked = [Pair("ab", "xy", links=frozenset({(0, 0)}))]
     assert evaluate(model, linked, ("alignment", "aer")).values == {}
     assert evaluate(load(translator()), EXAMPLES, ("aer",)).values == {}
     with pytest.raises(UserError, match="no examples"):
         evaluate(model, [], ("loss",))
+
+
+def test_classes_are_counted_as_right_or_wrong(classifier):
+    model = load(classifier)
+    texts = ["ab ba", "bca", "cc", "a b c"]
+    said = [one.label for one in classify(model, texts)]
+    examples = [LabelledText(text, label) for text, label in zip(texts, said)]
+    examples[0] = LabelledText(texts[0], "bad" if said[0] == "good" else "good")
+    found = evaluate(model, examples, ("loss", "accuracy"), batch_tokens=8).values
+    assert found["accuracy"] == 0.75
+    batch = collate(model.encode(examples), model.task)
+    with torch.no_grad():
+        expected = float(F.cross_entropy(model.module(batch), batch["targets"]))
+    assert found["loss"] == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(UserError, match=r"label 'fine': the training data has no such class; it has bad, good"):
+        evaluate(model, [LabelledText("ab", "fine")], ("accuracy",))
 
 
 def test_what_autograd_keeps_is_counted_once():

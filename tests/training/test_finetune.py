@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from regard.config import override
-from regard.data.batches import encode_examples
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
 from regard.recipes import KINDS, Recipe, find_recipe
@@ -82,9 +81,6 @@ def test_a_public_model_is_trained_on_and_resumed(
     start = load(public, device="cpu")
     whole = Run(recipe, tmp_path / "whole", init=warm_start_from(public))
     config = whole.prepared.config
-    if isinstance(config, BertConfig):  # what hides a token is known to the tokenizer alone
-        assert config.mask == start.target_tokenizer.special_tokens.mask
-        assert config.mask in config.specials
     assert config == start.module.config
     for name, weight in whole.loss_module.model.state_dict().items():
         assert torch.equal(weight, start.module.state_dict()[name])
@@ -102,10 +98,10 @@ def test_a_public_model_is_trained_on_and_resumed(
     assert tuned.module.config == whole.prepared.config
     assert tuned.target_tokenizer.special_tokens == start.target_tokenizer.special_tokens
     examples = whole.prepared.corpus.valid
-    before, after = (
-        encode_examples(examples, model.source_tokenizer, model.target_tokenizer) for model in (start, tuned)
-    )
-    assert before == after
+    for before, after in zip(start.encode(examples), tuned.encode(examples), strict=True):
+        assert {name: ids.tolist() for name, ids in before.items()} == {
+            name: ids.tolist() for name, ids in after.items()
+        }
 
 
 def test_what_was_tuned_is_used_as_any_run(data: dict[str, str], tmp_path: Path) -> None:

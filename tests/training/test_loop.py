@@ -6,16 +6,18 @@ import pytest
 import torch
 from torch import nn
 
+from encoded import pair_columns
 from regard.data.batches import Batch, Batches
 from regard.errors import UserError
 from regard.models import Seq2SeqConfig
 from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
+from regard.tasks import TASKS
 from regard.training import Diverged, train
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
 from regard.training.schedule import rate_at
 
-PAIRS = [([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)]
+COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
 PLAN = Plan(steps=3, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd", clip=0.0)
 
 
@@ -43,15 +45,17 @@ class Pieces:
         n, piece = divmod(step, len(self.cuts))
         whole = self.batches.batch(n)
         rows = range(*self.cuts[piece])
-        names = ("tokens", "targets", "real", "source", "source_real")
-        tensors = {name: getattr(whole, name)[rows.start : rows.stop] for name in names}
-        count = int(tensors["real"].sum())
-        return Batch(**tensors, rows=[whole.rows[row] for row in rows], target_count=count)
+        fields, real = (
+            {name: each[rows.start : rows.stop] for name, each in tensors.items()}
+            for tensors in (whole.fields, whole.real)
+        )
+        counts = {"targets": int(real["tokens"].sum())}
+        return Batch(fields, real, counts, rows=[whole.rows[row] for row in rows])
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.5])
 def test_accumulated_pieces_are_the_whole_batch(clip):
-    batches = Batches(PAIRS, budget=64, seed=1)
+    batches = Batches(COLUMNS, TASKS["translate"], budget=64, seed=1)
     assert batches.shapes[0][0] == 8
     whole, parts = _judged().double(), _judged().double()
     plan = dataclasses.replace(PLAN, clip=clip)
@@ -71,7 +75,7 @@ def test_accumulated_pieces_are_the_whole_batch(clip):
 def test_going_on_from_a_step_is_never_having_stopped(optimizer, objective):
     """Weights and optimiser are all that is needed: the noise, dropout and coins, follows from the step."""
     plan = dataclasses.replace(PLAN, steps=6, optimizer=optimizer, schedule="cosine", clip=1.0)
-    batches = Batches(PAIRS, budget=64, seed=1)
+    batches = Batches(COLUMNS, TASKS["translate"], budget=64, seed=1)
     straight, first, second = (_judged(dropout=0.3, objective=objective) for _ in range(3))
     for _ in train(straight, batches, plan):
         pass
@@ -90,7 +94,7 @@ def test_going_on_from_a_step_is_never_having_stopped(optimizer, objective):
 
 
 def test_another_seed_is_another_run():
-    batches = Batches(PAIRS, budget=64, seed=1)
+    batches = Batches(COLUMNS, TASKS["translate"], budget=64, seed=1)
     runs = [_judged(dropout=0.3) for _ in range(3)]
     for loss_module, seed in zip(runs, (1, 1, 2), strict=True):
         list(train(loss_module, batches, dataclasses.replace(PLAN, seed=seed)))
@@ -112,7 +116,7 @@ class Burst:
     weights = {"nll": 1.0}  # noqa: RUF012
     capturable = False
 
-    def modules(self, model):
+    def modules(self, model, fields):
         return None
 
     def count(self, batch):
@@ -129,7 +133,7 @@ def test_a_loss_that_is_no_number_stops_before_the_update(bad):
     model = Bursting(bad)
     loss_module = LossModule(model, Burst())
     plan = dataclasses.replace(PLAN, steps=10, rate=0.125, clip=1.0)
-    steps = train(loss_module, Batches(PAIRS, budget=64, seed=1), plan)
+    steps = train(loss_module, Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), plan)
     next(steps), next(steps)
     good = model.weight.detach().clone()
     with pytest.raises(Diverged, match=r"step 3: .*plan.rate \(0.125\)"):
@@ -156,7 +160,7 @@ def test_clipping_bounds_the_update_and_reports_the_length_before_it():
     loss_module = _judged()
     before = _weights(loss_module)
     plan = dataclasses.replace(PLAN, steps=1, clip=1e-3, rate=1.0, decay=0.0)
-    (step,) = train(loss_module, Batches(PAIRS, budget=64, seed=1), plan)
+    (step,) = train(loss_module, Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), plan)
     moved = torch.cat([(_weights(loss_module)[name] - weight).flatten() for name, weight in before.items()])
     assert step.norm > 0.1
     assert float(moved.norm()) == pytest.approx(1e-3, rel=1e-2)
@@ -197,10 +201,12 @@ def test_noam_is_the_papers_equation():
     rates = [rate_at(plan, n, width=512) for n in range(10_000)]
     assert rates.index(max(rates)) == 3999
     assert rate_at(dataclasses.replace(plan, warmup=0), 3, width=4) == pytest.approx(2 * 0.5 * 0.5)
-    steps = train(_judged(), Batches(PAIRS, budget=64, seed=1), dataclasses.replace(plan, steps=2))
+    steps = train(
+        _judged(), Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), dataclasses.replace(plan, steps=2)
+    )
     assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(2)]
     with pytest.raises(UserError, match=r"plan.schedule=noam: .* use inverse-sqrt"):
-        next(train(LossModule(Bursting(1.0), Burst()), Batches(PAIRS, budget=64, seed=1), plan))
+        next(train(LossModule(Bursting(1.0), Burst()), Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), plan))
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
@@ -212,7 +218,7 @@ def test_betas_and_epsilon_reach_the_optimiser(optimizer):
 
 def test_the_steps_tell_what_was_set():
     plan = dataclasses.replace(PLAN, schedule="linear", warmup=1)
-    steps = list(train(_judged(), Batches(PAIRS, budget=64, seed=1), plan))
+    steps = list(train(_judged(), Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), plan))
     assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(3)]
     assert all(step.terms == {"nll": pytest.approx(step.loss)} for step in steps)
     assert all(step.seconds > 0 for step in steps)

@@ -48,16 +48,17 @@ def lines(tmp_path: Path) -> str:
 
 def test_a_joint_vocabulary_is_one_tokenizer_of_both_sides(pairs: str) -> None:
     apart = prepare(made("translate", pairs, "data.vocab=60", "model=transformer", *SMALL))
-    assert apart.source_tokenizer is not apart.target_tokenizer
+    assert apart.fields["source"].tokenizer is not apart.fields["target"].tokenizer
     joint = ("data.vocab=60", "model=transformer", "data.joint=true", "model.shared=all")
     found = prepare(made("translate", pairs, *joint, *SMALL))
-    assert found.source_tokenizer is found.target_tokenizer
-    assert found.config.source_vocab == found.config.target_vocab == found.target_tokenizer.size
+    tokenizer = found.fields["target"].tokenizer
+    assert found.fields["source"].tokenizer is tokenizer
+    assert found.config.source_vocab == found.config.target_vocab == tokenizer.size
     for text in ("die maus 7", "the mouse 7"):
-        assert found.target_tokenizer.decode(found.target_tokenizer.encode(text)) == text
+        assert tokenizer.decode(tokenizer.encode(text)) == text
     with pytest.raises(UserError, match=r"model\.shared=all: needs one vocabulary.*data\.joint=true"):
         prepare(made("translate", pairs, "model=transformer", "model.shared=all", *SMALL))
-    with pytest.raises(UserError, match=r"data\.joint=true: sources are cut into char and targets into bpe"):
+    with pytest.raises(UserError, match=r"data\.joint=true: .* data\.source_tokens=char and data\.target_tokens=bpe"):
         prepare(made("translate", pairs, "data.joint=true", "data.source_tokens=char"))
 
 
@@ -85,13 +86,13 @@ def test_a_transformer_of_pairs_trains_and_goes_on(pairs: str, tmp_path: Path) -
 def test_a_model_that_exists_brings_its_settings_and_tokenizers(pairs: str) -> None:
     tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
     config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64, shared="all")
-    found = prepare(made("translate", pairs), given=WarmStart(config, tokenizer, tokenizer))
+    found = prepare(made("translate", pairs), given=WarmStart(config, [tokenizer, tokenizer]))
     assert found.config == config == found.recipe.model  # so that the run goes on with it; a padded vocabulary is fine
-    assert found.source_tokenizer is found.target_tokenizer is tokenizer
+    assert found.fields["source"].tokenizer is found.fields["target"].tokenizer is tokenizer
     assert found.build().model.config == config
     speaker = GptConfig(width=16, heads=2, vocab=64)
     with pytest.raises(UserError, match="model=gpt: does not fit data=pairs; use model=seq2seq or model=transformer"):
-        prepare(made("translate", pairs), given=WarmStart(speaker, None, tokenizer))
+        prepare(made("translate", pairs), given=WarmStart(speaker, [tokenizer]))
 
 
 def test_only_a_vocabulary_that_came_with_weights_may_be_padded(lines: str, tmp_path: Path) -> None:
@@ -111,16 +112,18 @@ def test_only_a_vocabulary_that_came_with_weights_may_be_padded(lines: str, tmp_
 def test_gaps_are_filled_with_the_mask_of_the_tokenizer(lines: str, tmp_path: Path) -> None:
     recipe = made("masked", lines, *SMALL)
     found = prepare(recipe)
-    config, special_tokens = found.config, found.target_tokenizer.special_tokens
+    config, tokenizer = found.config, found.fields["text"].tokenizer
+    special = tokenizer.special_tokens
     assert isinstance(config, BertConfig)
-    assert config.mask == special_tokens.mask == found.target_tokenizer.encode("[MASK]")[0]
-    assert {special_tokens.pad, special_tokens.prefix, special_tokens.suffix, special_tokens.mask} <= set(
-        config.specials
-    )
-    assert config.vocab == found.target_tokenizer.size
+    assert special.mask == tokenizer.encode("[MASK]")[0]
+    assert {special.pad, special.prefix, special.suffix, special.mask} <= set(special.ids)
+    assert config.vocab == tokenizer.size
     batch = found.batches.batch(0)
-    assert batch.tokens.shape[1] <= 32
-    assert (batch.tokens[:, 0][batch.real[:, 0]] == special_tokens.prefix).all()
+    tokens, real = batch["tokens"], batch.real["tokens"]
+    assert tokens.shape[1] <= 32
+    assert (tokens[:, 0][real[:, 0]] == special.prefix).all()
+    assert (tokens == special.mask).any()
+    assert (batch["targets"][tokens == special.mask] >= len(special.ids)).all()
     run = Run(recipe, tmp_path / "run")
     list(run)
     # What is hidden to judge by is the same every time.
@@ -135,12 +138,13 @@ def test_running_text_is_read_in_windows_without_marks(lines: str, tmp_path: Pat
     found = run.prepared
     assert isinstance(found.config, kind)
     assert isinstance(found.batches, Windows)
-    assert found.batches.shapes == [(8, 0, 32)]
-    text = "".join(example.target for example in found.corpus.train)
+    assert found.batches.shapes == [(8, 32)]
+    text = "".join(example.text for example in found.corpus.train)
     batch = found.batches.batch(3)
-    for row in batch.tokens.tolist():
-        assert found.target_tokenizer.decode(row) in text
-    assert found.target_tokenizer.special_tokens.bos is None
+    tokenizer = found.fields["text"].tokenizer
+    for row in batch["tokens"].tolist():
+        assert tokenizer.decode(row) in text
+    assert tokenizer.special_tokens.bos is None
     events = list(run)
     loss_module = run.evaluate().values
     assert loss_module.keys() == {"loss", "perplexity"}
@@ -177,21 +181,21 @@ def test_running_text_in_bytes_trains_and_speaks(tmp_path: Path) -> None:
 def test_a_text_that_says_nothing_is_no_judge(lines: str, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("x", encoding="utf-8")
     settings = [lines, f"data.valid={tmp_path / 'short.txt'}", "model=gpt", *SMALL]
-    with pytest.raises(UserError, match="a text needs two tokens; give a longer one"):
+    with pytest.raises(UserError, match="a text needs two tokens; give longer ones"):
         list(Run(made("text", "data=book", *settings), tmp_path / "run"))
 
 
 def test_what_ends_a_text_is_the_tokenizers(pairs: str, lines: str) -> None:
     """A public vocabulary may have any id there, and windows of running text have none."""
-    own = prepare(made("translate", pairs, "objective=professor")).recipe.objective
-    book = prepare(made("text", "data=book", lines, "objective=professor")).recipe.objective
-    assert (own.end, book.end) == (EOS, -1)
+    own = prepare(made("translate", pairs, "objective=professor")).build().own
+    book = prepare(made("text", "data=book", lines, "objective=professor")).build().own
+    assert (own.eos, book.eos) == (EOS, -1)
     tokenizer = train_tokenizer("bpe", ["die maus", "the mouse"], 50)
     other = replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, eos=7))
     config = TransformerConfig(width=16, heads=2, layers=1, inner=32, source_vocab=64, target_vocab=64)
-    found = prepare(made("translate", pairs, "objective=professor"), given=WarmStart(config, tokenizer, other))
-    assert found.recipe.objective.end == 7
-    assert 7 in found.batches.batch(0).targets
+    found = prepare(made("translate", pairs, "objective=professor"), given=WarmStart(config, [tokenizer, other]))
+    assert found.build().own.eos == 7
+    assert 7 in found.batches.batch(0)["targets"]
 
 
 def test_examples_leave_room_for_their_marks(tmp_path: Path) -> None:

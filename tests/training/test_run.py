@@ -19,6 +19,7 @@ from regard.errors import UserError
 from regard.models import LstmnConfig, StructuredConfig
 from regard.objectives import Labelling, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
+from regard.stored import FORMAT
 from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
@@ -63,7 +64,8 @@ def test_a_run_tells_what_happens_and_leaves_a_whole_directory(recipe, tmp_path)
     assert {path.name for path in (out / "steps").iterdir()} == {"000004", "000008"}  # plan.keep
     files = {str(path.relative_to(out / "steps/000008")) for path in (out / "steps/000008").rglob("*.*")}
     training = {"training/optimizer.safetensors", "training/state.json"}
-    assert files == {"model.json", "weights.safetensors", "source.json", "target.json", "manifest.json"} | training
+    fields = {"fields/source.json", "fields/target.json"}
+    assert files == {"model.json", "weights.safetensors", "manifest.json"} | fields | training
     assert [(line["step"], line["kind"]) for line in _lines(out)] == [
         (2, "train"),
         (4, "train"),
@@ -206,6 +208,23 @@ def test_a_run_may_be_called_something_else_when_it_is_resumed(recipe, tmp_path)
     list(Run(recipe("plan.steps=2"), out))
     list(Run(recipe("plan.steps=2", "name=mine", "title=backwards"), out, "resume"))
     assert (load(out).recipe.name, load(out).recipe.title) == ("mine", "backwards")
+
+
+@pytest.mark.parametrize("written", [None, 1, 3])
+def test_a_run_of_another_format_is_refused(recipe, tmp_path, written):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    stored = json.loads((out / "recipe.json").read_text())
+    assert stored.pop("format") == FORMAT == 2
+    (out / "recipe.json").write_text(json.dumps(stored if written is None else {"format": written, **stored}))
+    told = rf"recipe\.json: a run of format {written or 1}, and this version reads format 2; train it again, or use the"
+    for use in (
+        lambda: load(out),
+        lambda: Run(recipe("plan.steps=2"), out, "resume"),
+        lambda: Run(None, out, "resume"),
+    ):
+        with pytest.raises(UserError, match=told):
+            use()
 
 
 def test_a_run_from_before_a_setting_was_known_is_loaded_and_resumed(recipe, tmp_path):
@@ -488,7 +507,7 @@ def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, 
     vocab = 300 if tokens == "byte-bpe" else 40
     settings = (f"data.source_tokens={tokens}", f"data.vocab={vocab}", f"model.embedding={vectors}")
     run = Run(recipe(*settings), tmp_path / "run")
-    tokenizer = run.prepared.source_tokenizer
+    tokenizer = run.prepared.fields["source"].tokenizer
     pieces = tokenizer.pieces(range(tokenizer.size))
     assert named.keys() <= set(pieces)
     for piece, row in zip(pieces, run.loss_module.model.source_embedding.weight):

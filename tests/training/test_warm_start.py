@@ -9,7 +9,7 @@ from regard.config import override
 from regard.data.streams import Book
 from regard.errors import UserError
 from regard.models import LstmnConfig
-from regard.recipes import KINDS, Plan, Recipe, find_recipe
+from regard.recipes import KINDS, Plan, Recipe, find_recipe, find_task
 from regard.stored import stored_recipe
 from regard.training.estimate import estimate
 from regard.training.run import Run
@@ -34,7 +34,7 @@ def test_the_settings_of_the_model_and_its_tokenizers_come_with_the_weights(reci
     assert chosen.model == given.config == load(first).module.config
     assert estimate(chosen, given).parameters == sum(one.numel() for one in load(first).module.parameters())
     run = Run(chosen, tmp_path / "second", init=given)
-    assert run.prepared.target_tokenizer.kind == "char"  # the recipe's own would be bpe
+    assert run.prepared.fields["target"].tokenizer.kind == "char"  # the recipe's own would be bpe
     list(run)
     assert load(tmp_path / "second").module.config == given.config
     assert stored_recipe(tmp_path / "second").data == data  # what it is cut into, not what the recipe would say
@@ -80,7 +80,7 @@ def test_an_objective_is_chosen_beside_the_model_that_is_given(recipe, tmp_path)
     recipe()  # which writes the file
     list(Run(override(replace(made, plan=PLAN), small, KINDS), tmp_path / "masked"))
     chosen, _ = warm_started(find_recipe("text"), ["objective=masked"], warm_start_from(tmp_path / "masked"), "masked")
-    assert chosen.task == "fill"
+    assert find_task(chosen, KINDS).verb == "fill"
     told = "from=masked: a model of the kind bert does not fit objective=teacher; use the recipe masked."
     with pytest.raises(UserError, match=told):
         warm_started(find_recipe("text"), [], warm_start_from(tmp_path / "masked"), "masked")
@@ -94,4 +94,4 @@ def test_lines_have_their_marks_after_running_text(tmp_path: Path) -> None:
     list(Run(book, tmp_path / "book"))
     assert load(tmp_path / "book").target_tokenizer.special_tokens.eos is None
     lines, given = warm_started(find_recipe("text"), [f"data.train={text}"], warm_start_from(tmp_path / "book"), "book")
-    assert Run(lines, tmp_path / "lines", init=given).prepared.target_tokenizer.special_tokens.eos is not None
+    assert Run(lines, tmp_path / "lines", init=given).prepared.fields["text"].tokenizer.special_tokens.eos is not None

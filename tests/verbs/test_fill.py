@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from regard import UserError, fill, load
+from regard.data.fields import MaskedText
 from regard.data.sources import Lines
 from regard.data.tokenizers import train_tokenizer
 from regard.layers.product import Product
@@ -109,7 +110,7 @@ def test_a_model_of_ours() -> None:
     tokenizer = train_tokenizer("word", LINES, 60, mask="[MASK]")
     config = BertConfig(width=16, heads=2, layers=1, inner=24, vocab=tokenizer.size, context=24)
     recipe = Recipe("tiny", "tiny", Lines(), config, MaskedTokens(), Plan(), ())
-    model = Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), tokenizer, recipe=recipe)
+    model = Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), {"text": MaskedText(tokenizer)}, recipe)
     (one,) = fill(model, ["the [MASK] heron"], top=100)
     assert len(one.masks[0]) == tokenizer.size
     assert sum(guess.probability for guess in one.masks[0]) == pytest.approx(1.0, abs=1e-4)

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from regard import UserError, generate, generate_stream, load, record
+from regard.data.fields import TargetText
 from regard.data.sources import Lines
-from regard.data.streams import Book, unmarked
+from regard.data.streams import Book, RunningText
 from regard.data.tokenizers import train_tokenizer
 from regard.models import GptConfig, LstmnConfig, ModelConfig
 from regard.objectives import TeacherForcing
@@ -55,8 +56,8 @@ def ours() -> Callable[..., Loaded]:
             config = OURS[family](tokenizer.size)
             data = Book() if running else Lines()
             recipe = Recipe("tiny", "a tiny model", data, config, TeacherForcing(), Plan(), ("perplexity",))
-            known = unmarked(tokenizer) if running else tokenizer
-            made[name] = Loaded(Path(name), config.build().eval(), torch.device("cpu"), known, recipe=recipe)
+            fields = {"text": RunningText(tokenizer) if running else TargetText(tokenizer)}
+            made[name] = Loaded(Path(name), config.build().eval(), torch.device("cpu"), fields, recipe)
             with torch.no_grad():
                 torch.manual_seed(8)
                 for weight in made[name].module.parameters():
@@ -220,7 +221,7 @@ def test_words_come_with_the_spaces_before_them() -> None:
     config = GptConfig(**SHAPE, vocab=tokenizer.size, context=24)
     recipe = Recipe("tiny", "tiny", Lines(), config, TeacherForcing(), Plan(), ())
     torch.manual_seed(2)
-    model = Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), tokenizer, recipe=recipe)
+    model = Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), {"text": TargetText(tokenizer)}, recipe)
     (one,) = generate(model, ["the grey"], limit=12, temperature=3.0)
     whole = tokenizer.decode(tokenizer.encode("the grey") + one.tokens)
     assert one.prompt + one.text == whole
@@ -291,9 +292,9 @@ def test_a_model_without_an_end_mark_goes_on_to_the_limit(tmp_path: Path, ours: 
 def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:
     model = ours("gpt", running=True)
     read = model.target_tokenizer.encode("the\n")
-    special_tokens = replace(model.target_tokenizer.special_tokens, bos=None, eos=None)
-    plain = replace(model, vocabulary=replace(model.target_tokenizer, special_tokens=special_tokens))
-    assert generate(model, ["the\n"], limit=5)[0].tokens == by_definition(plain, read, 5)
+    special_tokens = model.target_tokenizer.special_tokens
+    assert special_tokens.bos is special_tokens.eos is None
+    assert generate(model, ["the\n"], limit=5)[0].tokens == by_definition(model, read, 5)
 
 
 @pytest.mark.parametrize(

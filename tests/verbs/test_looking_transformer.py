@@ -10,11 +10,14 @@ import pytest
 import tokenizers
 import torch
 
+from encoded import fields_for
 from regard.cli import main
+from regard.data.fields import MaskedText, TargetText
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
 from regard.recording import Recorder, attentions, record
+from regard.tasks import TASKS
 from regard.verbs import Loaded, align, load, look, score, translate, view
 from regard.verbs.parts import aligning, parts, source_reads
 
@@ -28,21 +31,21 @@ def translator(**settings: object) -> Loaded:
     sizes = {"source_vocab": source.size, "target_vocab": target.size}
     torch.manual_seed(0)
     module = TransformerConfig(**{**SMALL, **sizes, **settings}).build().eval()  # type: ignore[arg-type]
-    return Loaded(Path("tiny"), module, torch.device("cpu"), target, source)
+    return Loaded(Path("tiny"), module, torch.device("cpu"), fields_for(TASKS["translate"], source, target))
 
 
 def speaker(**settings: object) -> Loaded:
     tokenizer = train_tokenizer("char", SOURCES, 40)
     torch.manual_seed(0)
     module = GptConfig(**{**SMALL, "vocab": tokenizer.size, **settings}).build().eval()  # type: ignore[arg-type]
-    return Loaded(Path("tiny"), module, torch.device("cpu"), tokenizer)
+    return Loaded(Path("tiny"), module, torch.device("cpu"), {"text": TargetText(tokenizer)})
 
 
 def reader(**settings: object) -> Loaded:
     tokenizer = train_tokenizer("char", SOURCES, 40, mask="[MASK]")
     torch.manual_seed(0)
     module = BertConfig(**{**SMALL, "vocab": tokenizer.size, **settings}).build().eval()  # type: ignore[arg-type]
-    return Loaded(Path("tiny"), module, torch.device("cpu"), tokenizer)
+    return Loaded(Path("tiny"), module, torch.device("cpu"), {"text": MaskedText(tokenizer)})
 
 
 def test_a_translator_shows_every_part_under_its_own_captions() -> None:

@@ -108,8 +108,10 @@ class Batches:
             raise UserError("there are no examples to make batches of; give at least one.")
         if task.rows is one_row:
             self._examples, lengths = np.arange(count), {name: column.lengths for name, column in columns.items()}
+            first: Row = {name: column.values for name, column in columns.items()}
         else:
-            self._examples, lengths = _measure(columns, task, count)
+            self._examples, lengths, first = _measure(columns, task, count)
+        self._filler = {name: values[:0] for name, values in first.items()}
         widths = {name: np.maximum(axis, 1) for name, axis in self._widths(lengths).items()}
         most = budget if limit is None else min(limit, budget)
         kept = np.flatnonzero(np.all([axis <= most for axis in widths.values()], axis=0))
@@ -154,7 +156,7 @@ class Batches:
     def _row(self, number: int) -> Row:
         """The row of this number; a filler row has no tokens."""
         if number == FILLER:
-            return {name: column.values[:0] for name, column in self._columns.items()}
+            return self._filler
         if self._task.rows is one_row:
             return {name: column[number] for name, column in self._columns.items()}
         example = int(self._examples[number])
@@ -174,16 +176,18 @@ class Batches:
         return [planned[i] for i in random.permutation(len(planned))] if self._shuffle else planned
 
 
-def _measure(columns: Columns, task: Collation, count: int) -> tuple[Rows, dict[str, Lengths]]:
-    """Of a task that makes several rows of an example: the example of each row, and the lengths of its fields."""
+def _measure(columns: Columns, task: Collation, count: int) -> tuple[Rows, dict[str, Lengths], Row]:
+    """Of a task that makes several rows of an example: the example of each row, the lengths of its fields, a row."""
     examples, lengths = list[int](), list[list[int]]()
-    names: list[str] = []
+    first: Row = {}
     for example in range(count):
         for row in task.rows(columns, example):
-            names = names or list(row)
+            first = first or row
             examples.append(example)
-            lengths.append([len(row[name]) for name in names])
-    return np.array(examples), dict(zip(names, np.array(lengths, np.int64).T))
+            lengths.append([len(row[name]) for name in first])
+    if not examples:
+        raise UserError("the examples have no rows to make batches of; give longer ones.")
+    return np.array(examples), dict(zip(first, np.array(lengths, np.int64).T)), first
 
 
 def collate(rows: list[Row], task: Collation) -> Batch:

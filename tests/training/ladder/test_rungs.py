@@ -118,7 +118,7 @@ def test_every_rung_sees_the_same_batches(tmp_path: Path) -> None:
     first = [prepare(cell.recipe).batches for cell in todo[:5]]
     for other in first[1:]:
         for n in range(4):
-            assert torch.equal(first[0].batch(n).targets, other.batch(n).targets)
+            assert torch.equal(first[0].batch(n)["targets"], other.batch(n)["targets"])
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,12 @@ class UsualLoop(nn.Module):
         self.out, self.readout = nn.Linear(3 * width, width), nn.Linear(width, vocab)
 
     def forward(self, batch: Batch) -> Tensor:
-        assert batch.source is not None
-        assert batch.source_real is not None
-        states, last = self.encoder(self.source(batch.source))
+        states, last = self.encoder(self.source(batch["source"]))
         hidden = torch.tanh(self.start(last.transpose(0, 1).flatten(1)))
         keys, features = self.key(states), []
-        for token in self.target(batch.tokens).unbind(1):
+        for token in self.target(batch["tokens"]).unbind(1):
             energy = self.energy(torch.tanh(self.query(hidden)[:, None] + keys)).squeeze(-1)
-            weights = energy.masked_fill(~batch.source_real, float("-inf")).softmax(-1)
+            weights = energy.masked_fill(~batch.real["source"], float("-inf")).softmax(-1)
             context = (weights.to(states.dtype)[:, None] @ states).squeeze(1)
             hidden = self.cell(torch.cat([token, context], -1), hidden)
             features.append(torch.tanh(self.out(torch.cat([hidden, context, token], -1))))
@@ -73,7 +71,9 @@ class Same:
 def make_batch(rows: int, length: int, vocab: int, device: str) -> Batch:
     ids = torch.randint(4, vocab, (3, rows, length), device=device)
     real = torch.ones(rows, length, dtype=torch.bool, device=device)
-    return Batch(ids[0], ids[1], real, list(range(rows)), rows * length, source=ids[2], source_real=real)
+    names = ("tokens", "targets", "source")
+    counts = dict.fromkeys(names, rows * length)
+    return Batch(dict(zip(names, ids)), {"tokens": real, "source": real}, counts, list(range(rows)))
 
 
 def usual(size: dict[str, int], batch: Batch, device: str) -> Callable[[], None]:
@@ -83,7 +83,7 @@ def usual(size: dict[str, int], batch: Batch, device: str) -> Callable[[], None]
     def step() -> None:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
             logits = model(batch)
-        F.cross_entropy(logits.float().flatten(0, 1), batch.targets.flatten()).backward()
+        F.cross_entropy(logits.float().flatten(0, 1), batch["targets"].flatten()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -29,7 +29,7 @@ from regard.training.schedule import rate_at
 
 def validation(prepared: Prepared) -> list[Any]:
     """All of the validation text in windows."""
-    text = encode_text(prepared.target_tokenizer, joined(prepared.corpus.valid))
+    text = encode_text(prepared.fields["text"].tokenizer, joined(prepared.corpus.valid))
     return list(in_order(text, window_of(prepared.recipe.data, prepared.config.longest), 4096))
 
 
@@ -38,9 +38,9 @@ def loss_of(model: nn.Module, batches: list[Any], logits: Any) -> float:
     total, count = 0.0, 0
     model.eval()
     for batch in batches:
-        found = logits(model, batch)[batch.real]
-        total += float(nn.functional.cross_entropy(found, batch.targets[batch.real], reduction="sum"))
-        count += int(batch.real.sum())
+        found = logits(model, batch)
+        total += float(nn.functional.cross_entropy(found.flatten(0, 1), batch["targets"].flatten(), reduction="sum"))
+        count += batch.counts["targets"]
     model.train()
     return total / count
 
@@ -74,7 +74,7 @@ def nanogpt(path: str, prepared: Prepared) -> tuple[nn.Module, float]:
         batch = prepared.batches.batch(step)
         for group in optimizer.param_groups:
             group["lr"] = rate_at(plan, step, config.width)
-        _, loss = model(batch.tokens, batch.targets)
+        _, loss = model(batch["tokens"], batch["targets"])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
         optimizer.step()
@@ -95,7 +95,7 @@ def main() -> None:
     results = [{"side": "ours", "seconds": seconds, "loss": loss_of(model, judging, lambda it, batch: it(batch))}]
     if given.nanogpt:
         peer, seconds = nanogpt(given.nanogpt, prepared)
-        found = loss_of(peer, judging, lambda it, batch: it(batch.tokens, batch.targets)[0])
+        found = loss_of(peer, judging, lambda it, batch: it(batch["tokens"], batch["tokens"])[0])
         results.append({"side": "nanogpt", "seconds": seconds, "loss": found})
     if given.json:
         print(json.dumps(results))

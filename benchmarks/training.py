@@ -21,22 +21,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import PLAIN, Batch, FillFrame, Frame, LanguageFrame, collate
-from regard.data.special_tokens import SpecialTokens
+from regard.data.batches import Batch, Row, collate
+from regard.data.corruption import MaskTokens
 from regard.device import autocast
 from regard.models import SIZES, ModelConfig
 from regard.objectives import MaskedTokens, TeacherForcing
 from regard.objectives.objective import LossModule, Objective
 from regard.recipes.plan import Plan
+from regard.tasks import TASKS
 from regard.training.loop import train
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
-UNMARKED = SpecialTokens(pad=0, begin=None, end=None)  # running text
-FRAMED = SpecialTokens(pad=0, begin=None, end=None, mask=103, before=101, after=102)  # BERT's
+PREFIX, SUFFIX, MASK = 101, 102, 103  # BERT's
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Work:
 
 def works() -> dict[str, Work]:
     gpt2 = replace(SIZES["gpt2"], vocab=50304, dropout=0.0)
-    bert = replace(SIZES["bert-base"], outputs=("masked",), dropout=0.0, attention_dropout=0.0, mask=103, vocab=30528)
+    bert = replace(SIZES["bert-base"], outputs=("masked",), dropout=0.0, attention_dropout=0.0, vocab=30528)
     base = replace(SIZES["transformer-base"], source_vocab=37000, target_vocab=37000, dropout=0.0)
     small = {"width": 128, "heads": 4, "layers": 2, "inner": 512}
     if not CUDA:
@@ -62,18 +63,23 @@ def works() -> dict[str, Work]:
         else dict.fromkeys(("gpt2", "bert", "base"), (8, 64))
     )
     return {
-        "gpt2": Work(gpt2, TeacherForcing(), batch(LanguageFrame(UNMARKED), *rows["gpt2"], gpt2.vocab)),
-        "bert": Work(bert, MaskedTokens(), batch(FillFrame(FRAMED), *rows["bert"], bert.vocab)),
-        "base": Work(base, TeacherForcing(smoothing=0.1), batch(PLAIN, *rows["base"], base.target_vocab)),
+        "gpt2": Work(gpt2, TeacherForcing(), batch("language", *rows["gpt2"], gpt2.vocab)),
+        "bert": Work(bert, MaskedTokens(), batch("masked", *rows["bert"], bert.vocab)),
+        "base": Work(base, TeacherForcing(smoothing=0.1), batch("translate", *rows["base"], base.target_vocab)),
     }
 
 
-def batch(frame: Frame, rows: int, length: int, vocab: int) -> Batch:
-    """Random tokens with their marks, made into a batch as training does; every side has `length` places, all real."""
-    draw = torch.Generator().manual_seed(1)
-    source, target = (length - len(marks) for marks in frame.sides(([], [])))
-    ids = torch.randint(104, vocab, (rows, source + target + frame.shift), generator=draw).tolist()
-    return collate([(row[:source], row[source:]) for row in ids], frame)
+def batch(task: str, rows: int, length: int, vocab: int) -> Batch:
+    """Random tokens, made into a batch of a task as training does; every side has `length` places, all real."""
+    random = np.random.default_rng(1)
+    texts = list(random.integers(104, vocab, (rows, length + 1)))  # one more than is read: the last target
+    made: list[Row] = [{"text": text} for text in texts]
+    if task == "translate":
+        made = [{"source": text[1:], "target": text} for text in texts]
+    if task == "masked":
+        whole: list[Row] = [{"text": np.array([PREFIX, *text[3:], SUFFIX])} for text in texts]
+        made = MaskTokens(MASK, vocab, (PREFIX, SUFFIX, MASK))(whole, random)
+    return collate(made, TASKS[task])
 
 
 class Same:
@@ -128,7 +134,7 @@ def nanogpt(path: str, work: Work, compile: bool) -> Iterator[float]:
             bias=True,
         )
     )
-    return theirs(model, lambda run, given: run(given.tokens, given.targets)[1], work, compile)
+    return theirs(model, lambda run, given: run(given["tokens"], given["targets"])[1], work, compile)
 
 
 def hf(work: Work, name: str, compile: bool) -> Iterator[float]:
@@ -142,17 +148,15 @@ def hf(work: Work, name: str, compile: bool) -> Iterator[float]:
             n_positions=config.context, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
         )  # fmt: skip
         model: nn.Module = peer.GPT2LMHeadModel(settings)
-        return theirs(model, lambda run, given: run(given.tokens, labels=given.tokens).loss, work, compile)
+        return theirs(model, lambda run, given: run(given["tokens"], labels=given["tokens"]).loss, work, compile)
     if name == "bert":
         settings = peer.BertConfig(
             vocab_size=config.vocab, hidden_size=config.width, num_hidden_layers=config.layers,
             num_attention_heads=config.heads, intermediate_size=config.inner, hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )  # fmt: skip
-        chosen = torch.rand(work.batch.tokens.shape, generator=torch.Generator().manual_seed(2)) < 0.15
-        loss_module = work.batch.tokens.masked_fill(~chosen, -100).to(DEVICE)
         model = peer.BertForMaskedLM(settings)
-        return theirs(model, lambda run, given: run(given.tokens, labels=loss_module).loss, work, compile)
+        return theirs(model, lambda run, given: run(given["tokens"], labels=given["targets"]).loss, work, compile)
     settings = peer.MarianConfig(
         vocab_size=config.target_vocab, d_model=config.width, encoder_layers=config.layers,
         decoder_layers=config.layers, encoder_attention_heads=config.heads, decoder_attention_heads=config.heads,
@@ -162,8 +166,10 @@ def hf(work: Work, name: str, compile: bool) -> Iterator[float]:
     model = peer.MarianMTModel(settings)
 
     def smoothed(run: nn.Module, given: Batch) -> Tensor:
-        logits = run(input_ids=given.source, decoder_input_ids=given.tokens).logits
-        return nn.functional.cross_entropy(logits.flatten(0, 1).float(), given.targets.flatten(), label_smoothing=0.1)
+        logits = run(input_ids=given["source"], decoder_input_ids=given["tokens"]).logits
+        return nn.functional.cross_entropy(
+            logits.flatten(0, 1).float(), given["targets"].flatten(), label_smoothing=0.1
+        )
 
     return theirs(model, smoothed, work, compile)
 
@@ -183,7 +189,7 @@ def measured(side: Iterator[float], work: Work, warmup: int, times: int) -> dict
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
     step = statistics.median(seconds)
-    found = {"tokens_per_second": work.batch.target_count / step, "milliseconds": 1000 * step}
+    found = {"tokens_per_second": work.batch.counts["tokens"] / step, "milliseconds": 1000 * step}
     if CUDA:
         found["GiB"] = torch.cuda.max_memory_allocated() / 2**30
     return found

@@ -3,13 +3,13 @@
 import json
 import string
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.config import format_value, from_json, override, to_json, tree
+from regard.config import Table, format_value, from_json, override, to_json, tree
 from regard.errors import UserError
 
 
@@ -52,7 +52,7 @@ class Work:
     plan: Plan = Plan()
 
 
-KINDS = {"work": Work, "tower": Tower, "bridge": Bridge, "plan": Plan}
+KINDS = {"model": {"tower": Tower, "bridge": Bridge}, "node": {"work": Work, "plan": Plan}}
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_json_that_is_no_tree_is_refused(obj: Any) -> None:
 
 def test_an_unnamed_dataclass_is_our_own_mistake() -> None:
     with pytest.raises(AssertionError, match="Tower"):
-        to_json(Work(), {"work": Work, "plan": Plan})
+        to_json(Work(), {"node": {"work": Work, "plan": Plan}})
 
 
 def test_the_tree_is_shown_with_types_and_comments() -> None:
@@ -292,7 +292,7 @@ def test_a_name_that_stands_in_a_part_is_found_there() -> None:
     with pytest.raises(UserError, match=r'^steps=3: no such setting\. Did you mean "plan\.steps"\?'):
         override(Work(), ["steps=3"], KINDS)
     with pytest.raises(UserError, match=r'Did you mean "model\.note" or "plan\.note"\?'):
-        override(Signed(), ["note=3"], {**KINDS, "noted": Noted})
+        override(Signed(), ["note=3"], {**KINDS, "notes": {"noted": Noted}})
 
 
 def test_a_value_is_written_as_it_is_read() -> None:
@@ -327,7 +327,10 @@ class Town:
     note: str = "plain"
 
 
-TOWN = {"town": Town, "tower": Tower, "spire": Spire, "bridge": Bridge, "giralda": Spire(width=32, bells=25)}
+TOWN = {
+    "node": {"town": Town},
+    "model": {"tower": Tower, "spire": Spire, "bridge": Bridge, "giralda": Spire(width=32, bells=25)},
+}
 
 
 def test_comments_of_inherited_settings_are_found() -> None:
@@ -352,3 +355,39 @@ def test_json_names_the_class_of_a_node_not_what_it_started_from() -> None:
     assert from_json(stored, TOWN) == made
     with pytest.raises(UserError, match=r"model\.kind"):
         from_json({"kind": "town", "model": {"kind": "giralda"}}, TOWN)
+
+
+# -- Parts that are named by a table -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Site:
+    """A part may be anything that the table of models names."""
+
+    model: Annotated[Any, Table("model")] = Tower()
+    again: Annotated[Any, Table("other")] = Tower(width=4)
+
+
+SITE = {"node": {"site": Site}, "model": TOWN["model"], "other": {"tower": Tower, "plan": Plan}}
+
+
+def test_a_part_is_chosen_from_its_own_table() -> None:
+    made = override(Site(), ["model=giralda", "model.bells=24", "again=plan", "again.steps=7"], SITE)
+    assert made == Site(Spire(width=32, bells=24), Plan(steps=7))
+    assert from_json(json.loads(json.dumps(to_json(made, SITE))), SITE) == made
+    for setting in ("model=plan", "model=site", "again=spire", "model=7"):
+        with pytest.raises(UserError, match=f"^{setting}: "):
+            override(Site(), [setting], SITE)
+    with pytest.raises(UserError, match="model=towr: "):
+        override(Site(), ["model=towr"], SITE)
+    with pytest.raises(UserError, match=r"model\.kind: expected the name of a kind, found 'plan'"):
+        from_json({**to_json(made, SITE), "model": to_json(Plan(), SITE)}, SITE)
+    types = {setting.name: setting.type for setting in tree(Site())}
+    assert types["model.width"] == "a whole number"
+
+
+def test_the_root_of_a_tree_may_have_to_be_of_one_table() -> None:
+    stored = to_json(Tower(width=8), SITE)
+    assert from_json(stored, SITE, "model") == from_json(stored, SITE) == Tower(width=8)
+    with pytest.raises(UserError, match="kind: expected the name of a kind, found 'site'"):
+        from_json(to_json(Site(), SITE), SITE, "model")

@@ -37,17 +37,6 @@ FAMILIES = {
 WORDS = {word for task in TASKS.values() for word in (task.name, task.verb)} | {"language", "fill"}
 CALLED = ("config", "module", "model")  # the names of variables that hold a model or its config
 
-# The lines that are left, by file.
-PENDING: dict[str, int] = {
-    "data/batches.py": 5,
-    "recipes/translation.py": 1,
-    "training/evaluate.py": 3,
-    "training/loop.py": 1,
-    "training/prepare.py": 9,
-    "verbs/forced.py": 1,
-    "verbs/loaded.py": 2,
-}
-
 
 def _last(node: ast.AST) -> str:
     """The last word of a dotted name; empty for any other expression."""
@@ -117,7 +106,7 @@ def _files() -> Iterator[tuple[str, str]]:
 
 def test_no_line_recognises_a_model_or_a_task() -> None:
     found = {name: lines for name, text in _files() if (lines := sorted(recognising(text)))}
-    assert {name: len(lines) for name, lines in found.items()} == PENDING, found
+    assert found == {}
 
 
 @pytest.mark.parametrize(
@@ -208,8 +197,6 @@ class GatedConfig(Facts):
 class Gated(nn.Module):
     """One gated recurrent layer. Its state is its last hidden vector."""
 
-    task = "language"
-
     def __init__(self, config: GatedConfig) -> None:
         super().__init__()
         self.config = config
@@ -261,8 +248,6 @@ class MeanConfig(Facts):
 
 class Mean(nn.Module):
     """The mean of embeddings, and a linear layer."""
-
-    task = "classify"
 
     def __init__(self, config: MeanConfig) -> None:
         super().__init__()

@@ -7,11 +7,13 @@ import sys
 import time
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
+from regard.metrics import METRICS, Bleu
 from regard.metrics.text import bleu, chrf, edit_distance, exact_match, perplexity, phoneme_error, word_error
 
 short = st.text("abc", max_size=7)
@@ -112,3 +114,63 @@ def test_nothing_to_score_is_refused() -> None:
 def test_sacrebleu_is_loaded_only_when_used() -> None:
     code = "import sys, regard.metrics; sys.exit('sacrebleu' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- The table ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_metric_has_a_title_of_its_own_and_a_direction() -> None:
+    titles = [metric.title for metric in METRICS.values()]
+    assert len(set(titles)) == len(titles)
+    lower = {name for name, metric in METRICS.items() if metric.lower_is_better}
+    assert lower == {"loss", "perplexity", "word_error", "phoneme_error", "aer"}
+    percent = {name for name, metric in METRICS.items() if metric.format == "percent"}
+    assert percent == {"accuracy", "exact", "word_error", "phoneme_error", "alignment", "chance", "aer"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "deviation", "shown"),
+    [
+        ("loss", 1.23456789, None, "1.235"),
+        ("loss", 1.23456789, 0.0123, "1.235 ± 0.01"),
+        ("perplexity", 12345.6, None, "1.235e+04"),
+        ("exact", 0.98765, None, "98.77%"),
+        ("exact", 0.98765, 0.0123, "98.77 ± 1.23 %"),
+        ("bleu", 34.5678, None, "34.57"),
+        ("bleu", 34.5678, 0.5, "34.57 ± 0.50"),
+        ("aer", None, None, "–"),
+        ("aer", None, 0.5, "–"),
+        ("accuracy", 1.0, None, "100.00%"),
+        ("accuracy", 0.0, 0.0, "0.00 ± 0.00 %"),
+    ],
+)
+def test_a_value_is_shown_as_people_read_it(
+    name: str, value: float | None, deviation: float | None, shown: str
+) -> None:
+    assert METRICS[name].show(value, deviation) == shown
+
+
+def test_metrics_of_sums_are_means_over_their_counts() -> None:
+    sums, counts = {"nll": 6.0, "right": 2.0, "overlap": 9.0}, {"nll": 4, "overlap": 8}
+    assert METRICS["loss"].compute(sums, counts) == 1.5
+    assert METRICS["perplexity"].compute(sums, counts) == pytest.approx(math.exp(1.5))
+    assert METRICS["accuracy"].compute(sums, counts) == 0.5
+    assert METRICS["accuracy"].compute({"nll": 6.0}, counts) is None  # an objective that does not count it
+
+
+def test_metrics_of_answers_compare_texts_with_all_references() -> None:
+    texts, references = ["a b", "c"], [("x", "a b"), ("d",)]
+    assert METRICS["exact"].compute(texts, references) == 0.5
+    assert METRICS["word_error"].compute(texts, references) == word_error(texts, references)
+    assert isinstance(METRICS["bleu"].compute(texts, references), Bleu)
+
+
+def test_metrics_of_weights_compare_tables_with_links() -> None:
+    """Two target units; the first has its most weight where the gold link is, the second has it elsewhere."""
+    weights = [np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1]])]
+    links = [frozenset({(0, 0), (2, 1)})]
+    assert METRICS["alignment"].compute(weights, links) == 0.5
+    assert METRICS["chance"].compute(weights, links) == pytest.approx(1 / 3)
+    assert METRICS["aer"].compute(weights, links) == pytest.approx(0.5)
+    for name in ("alignment", "chance"):
+        assert METRICS[name].compute(weights, [frozenset()]) is None

@@ -68,8 +68,7 @@ class TextField:
     @classmethod
     def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
         """Train the tokenizer that `data.NAME_tokens` or `data.tokens` names, with at most `data.vocab` tokens."""
-        kind = getattr(data, f"{name}_tokens", None) or data.tokens
-        return cls(train_tokenizer(kind, values, getattr(data, "vocab", UNBOUNDED), mask=cls.mask))
+        return cls(train_tokenizer(_token_kind(data, name), values, getattr(data, "vocab", UNBOUNDED), mask=cls.mask))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -172,7 +171,7 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Sequence[Any], data: 
     joint: Tokenizer | None = None
     if getattr(data, "joint", False):
         values = (getattr(example, name) for name in texts for example in examples)
-        joint = train_tokenizer(_joint_kind(data, texts), values, data.vocab)
+        joint = train_tokenizer(_joint_kind(data, texts), values, getattr(data, "vocab", UNBOUNDED))
     fields: dict[str, Field] = {}
     for name, kind in kinds.items():
         if joint is not None and issubclass(kind, TextField):
@@ -182,8 +181,13 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Sequence[Any], data: 
     return fields
 
 
+def _token_kind(data: Any, name: str) -> str:
+    """The kind of tokens of a column: a setting of its own, or the one of all columns."""
+    return str(getattr(data, f"{name}_tokens", None) or data.tokens)
+
+
 def _joint_kind(data: Any, names: Sequence[str]) -> str:
-    kinds = {name: getattr(data, f"{name}_tokens") for name in names}
+    kinds = {name: _token_kind(data, name) for name in names}
     if len(set(kinds.values())) > 1:
         told = " and ".join(f"data.{name}_tokens={kind}" for name, kind in kinds.items())
         raise UserError(f"data.joint=true: one vocabulary needs one kind of tokens, but {told}; make them equal.")

@@ -53,7 +53,8 @@ class FlatBuilder:
     def add(self, items: Sequence[ArrayLike]) -> None:
         arrays = [np.asarray(item, self._dtype) for item in items]
         self._lengths.append(np.fromiter(map(len, arrays), np.int64, len(arrays)))
-        self._values.append(np.concatenate(arrays) if arrays else np.empty(0, self._dtype))
+        if arrays:
+            self._values.append(np.concatenate(arrays))
 
     def build(self) -> Flat:
         ends = np.concatenate(self._lengths)

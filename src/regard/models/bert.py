@@ -118,8 +118,6 @@ class ReplacedHead(nn.Module):
 class Bert(nn.Module):
     """Embedding, encoder stack and output layers."""
 
-    task = "fill"
-
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config

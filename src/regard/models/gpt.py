@@ -122,8 +122,6 @@ class GptConfig(Shape, Facts):
 class Gpt(nn.Module):
     """Embedding, causal stack, output layer. ``advance`` reads any number of tokens: a whole prompt, or one step."""
 
-    task = "language"
-
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.config = config

@@ -84,8 +84,6 @@ class LstmnState:
 class Lstmn(nn.Module):
     """An LSTM in which attention to all earlier states replaces the last state (Cheng et al. 2016, eq. 5-10)."""
 
-    task = "language"
-
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__()
         self.config = config

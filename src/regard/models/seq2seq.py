@@ -229,8 +229,6 @@ DECODERS: dict[str, Callable[[Seq2SeqConfig], Decoder]] = {
 class Seq2Seq(nn.Module):
     """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
 
-    task = "translate"
-
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config

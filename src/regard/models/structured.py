@@ -65,8 +65,6 @@ class StructuredConfig(Facts):
 class Structured(nn.Module):
     """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (Lin et al. 2017, eq. 6-7). The rows of W₂ are queries, one for each hop."""
 
-    task = "classify"
-
     def __init__(self, config: StructuredConfig) -> None:
         super().__init__()
         self.config = config

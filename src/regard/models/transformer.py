@@ -106,8 +106,6 @@ class DecoderState:
 class Transformer(nn.Module):
     """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
 
-    task = "translate"
-
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -143,10 +143,13 @@ def _gradients(loss_module: LossModule) -> list[Tensor]:
 
 def _width(loss_module: LossModule, plan: Plan) -> int:
     """The width of the model, for the one schedule that depends on it."""
-    width: int | None = getattr(getattr(loss_module.model, "config", None), "width", None)
-    if width is None and plan.schedule == "noam":
-        raise UserError("plan.schedule=noam: the model has no config.width to go by; use inverse-sqrt.")
-    return width or 1
+    if plan.schedule != "noam":
+        return 1
+    try:
+        model: Any = loss_module.model
+        return int(model.config.width)
+    except AttributeError as error:
+        raise UserError("plan.schedule=noam: the model has no config.width to go by; use inverse-sqrt.") from error
 
 
 def _work(loss_module: LossModule, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:

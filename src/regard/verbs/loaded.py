@@ -285,9 +285,9 @@ def _public(path: Path, allow_pickle: bool) -> Loaded:
     settings = read_settings(path)
     module = read_model(path, settings, allow_pickle)
     source, target = public_tokenizers(path, settings) if _has_tokenizer(path) else (None, None)
-    for tokenizer, vocab in ((source, "source_vocab"), (target, "target_vocab")):
+    for tokenizer, vocab in ((source, module.config.source_vocab), (target, module.config.token_vocab)):
         if tokenizer is not None:
-            check_vocab(tokenizer, getattr(module.config, vocab, 0) or getattr(module.config, "vocab", 0), path)
+            check_vocab(tokenizer, vocab, path)
     tokenizers = [tokenizer for tokenizer in (source, target) if tokenizer is not None]
     kinds = task_of(module.config).fields
     fields = {name: kind(tokenizer) for (name, kind), tokenizer in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
+from regard.data.batches import collate
 from regard.errors import UserError
 from regard.recording import attentions
-from regard.verbs.forced import batch_of
+from regard.verbs.forced import row_of
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import axes, kept, parts, path_of
 
@@ -24,14 +26,16 @@ def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> 
     tape, rows = recorders[0].tape, recorders[0].rows
     if len(tape):
         raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
-    size = len(pairs) * max(max(len(source), len(target) + 1) for source, target in pairs)
+    encoded = [row_of(model, pair) for pair in pairs]
+    lengths = {name: np.array([len(row[name]) for row in encoded]) for name in model.fields}
+    size = len(pairs) * max(int(axis.max()) for axis in model.task.widths(lengths).values())
     if size > batch_tokens and len(pairs) > 1:
         raise UserError(
             f"record: {len(pairs)} texts come to {size:,} padded tokens, and a tape holds one batch of at most "
             f"batch_tokens={batch_tokens:,}; pass fewer lines at a time, or raise it."
         )
     with model.autocast():
-        model.module(batch_of(model, pairs).to(model.device))
+        model.module(collate(encoded, model.task).to(model.device))
     items = [axes(model, pair) for pair in pairs]
     most = {part: max(len(item[part].rows) for item in items) for part in items[0]}
     part_of = parts(model.module)

@@ -1,0 +1,142 @@
+"""Tasks: what each makes of its rows, and that a row without tokens counts for nothing."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from encoded import labelled_columns, pair_columns, rows_of, text_columns, whole_columns
+from regard.data.batches import IGNORED, Batches, Columns, Row, collate
+from regard.data.corruption import MaskTokens
+from regard.data.special_tokens import SpecialTokens
+from regard.data.tokenizers import BOS, EOS
+from regard.models import MODELS
+from regard.tasks import TASKS, Task, task_of
+
+SPECIAL = SpecialTokens(pad=0, bos=1, eos=2, mask=4, prefix=1, suffix=2)
+TEXTS = [[7, 8], [9], [5, 6, 7]]
+COLUMNS: Mapping[str, Columns] = {
+    "translate": pair_columns([(text, text[:2]) for text in TEXTS]),
+    "language": text_columns(TEXTS),
+    "running": text_columns(TEXTS, SpecialTokens(0, None, None)),
+    "masked": whole_columns(TEXTS, SPECIAL),
+    "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
+}
+EMPTY = np.zeros(0, np.uint32)
+
+
+def made(task: Task, rows: list[Row]) -> list[Row]:
+    """The rows as training has them."""
+    if task.name != "masked":
+        return rows
+    return MaskTokens(4, 12, SPECIAL.ids, 0.5)(rows, np.random.default_rng(1))
+
+
+def test_every_task_is_under_its_name_and_has_columns_here() -> None:
+    assert {name: task.name for name, task in TASKS.items()} == {name: name for name in COLUMNS}
+    for task in TASKS.values():
+        assert list(task.fields) == list(COLUMNS[task.name])
+        assert task.head in task.objective.heads
+
+
+def test_every_model_has_a_task() -> None:
+    tasks = {name: task_of(config()).name for name, config in MODELS.items()}
+    assert set(tasks.values()) == {"translate", "language", "masked", "classify"}
+    assert tasks["gpt"] == "language"
+    assert tasks["bert"] == "masked"
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
+    task = TASKS[name]
+    rows = rows_of(COLUMNS[name])
+    fillers: list[Row] = [dict.fromkeys(COLUMNS[name], EMPTY)] * 2
+    exact, filled = collate(made(task, rows), task), collate(made(task, [*rows, *fillers]), task)
+    assert exact.counts == filled.counts
+    assert exact.counts["targets"] == int((exact["targets"] != IGNORED).sum()) > 0
+    assert filled.fields.keys() == exact.fields.keys()
+    assert (filled["targets"][len(rows) :] == IGNORED).all()
+    for input_, real in filled.real.items():
+        assert not real[len(rows) :].any()
+        assert not filled[input_][len(rows) :].any()
+        assert filled.counts[input_] == int(real.sum())
+    if name != "masked":  # its masks are drawn for all rows together
+        for field in exact.fields:
+            assert torch.equal(filled[field][: len(rows)], exact[field])
+    nothing = collate(made(task, fillers), task)
+    assert set(nothing.counts.values()) == {0}
+    assert {tensor.shape[0] for tensor in nothing.fields.values()} == {2}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_tensor_has_as_many_rows_and_no_type_but_int64(name: str) -> None:
+    batch = collate(made(TASKS[name], rows_of(COLUMNS[name])), TASKS[name])
+    assert {tensor.shape[0] for tensor in (*batch.fields.values(), *batch.real.values())} == {len(TEXTS)}
+    assert {tensor.dtype for tensor in batch.fields.values()} == {torch.int64}
+    assert {tensor.dtype for tensor in batch.real.values()} == {torch.bool}
+    for name, real in batch.real.items():
+        assert real.shape == batch[name].shape
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_widths_are_those_of_the_tensors(name: str) -> None:
+    task = TASKS[name]
+    batches = Batches(COLUMNS[name], task, budget=64, seed=1)
+    for planned in [batches.batch(step) for step in range(len(batches))]:
+        shapes = {tuple(planned[name].shape) for name in planned.real}
+        assert {(shape[0], width) for shape in batches.shapes for width in shape[1:]} >= shapes
+
+
+def test_translation_reads_the_source_whole_and_the_target_shifted() -> None:
+    batch = collate(rows_of(COLUMNS["translate"]), TASKS["translate"])
+    assert batch["source"].tolist() == [[7, 8, 0], [9, 0, 0], [5, 6, 7]]
+    assert batch["tokens"].tolist() == [[BOS, 7, 8], [BOS, 9, 0], [BOS, 5, 6]]
+    assert batch["targets"].tolist() == [[7, 8, EOS], [9, EOS, IGNORED], [5, 6, EOS]]
+    assert batch.counts == {"source": 6, "tokens": 8, "targets": 8}
+
+
+def test_running_text_predicts_what_follows_without_special_tokens() -> None:
+    batch = collate(rows_of(COLUMNS["running"]), TASKS["running"])
+    assert batch["tokens"].tolist() == [[7, 0], [0, 0], [5, 6]]
+    assert batch["targets"].tolist() == [[8, IGNORED], [IGNORED] * 2, [6, 7]]
+
+
+def test_a_text_that_is_not_corrupted_has_no_targets() -> None:
+    batch = collate(rows_of(COLUMNS["masked"]), TASKS["masked"])
+    assert "targets" not in batch.fields
+    assert batch.counts == {"tokens": 12, "targets": 0}
+
+
+def test_a_class_is_one_target() -> None:
+    batch = collate(rows_of(COLUMNS["classify"]), TASKS["classify"])
+    assert batch["targets"].tolist() == [2, 0, 1]
+    assert batch.counts == {"tokens": 6, "targets": 3}
+
+
+# -- A task of one's own -----------------------------------------------------------------------------------------------
+
+
+def prefixes(columns: Columns, index: int) -> list[Row]:
+    """A row for every prefix of a text, of two tokens or more."""
+    text = columns["text"][index]
+    return [{"text": text[:length]} for length in range(2, len(text) + 1)]
+
+
+def test_a_task_may_make_several_rows_of_an_example() -> None:
+    task = replace(TASKS["language"], name="prefixes", rows=prefixes)
+    batches = Batches(text_columns(TEXTS), task, budget=512, seed=3)
+    assert len(batches) == 1
+    batch = batches.batch(0)
+    assert sorted(row for row in batch.rows if row >= 0) == [0, 0, 0, 1, 1, 2, 2, 2, 2]
+    found = sorted(
+        (example, tokens[real].tolist())
+        for example, tokens, real in zip(batch.rows, batch["tokens"], batch.real["tokens"])
+        if example >= 0
+    )
+    wrapped = [[BOS, *text, EOS] for text in TEXTS]
+    assert found == sorted((n, text[: k - 1]) for n, text in enumerate(wrapped) for k in range(2, len(text) + 1))
+    assert batch.counts["targets"] == sum(len(tokens) for _, tokens in found)
+    short = Batches(text_columns(TEXTS), task, budget=512, seed=3, limit=2)
+    assert short.dropped == sum(len(tokens) > 2 for _, tokens in found)

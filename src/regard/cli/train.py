@@ -20,6 +20,7 @@ from regard.errors import UserError
 if TYPE_CHECKING:
     from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
+    from regard.training.estimate import Estimate
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
     from regard.training.warm_start import WarmStart
@@ -116,13 +117,15 @@ class Job:
 
 def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """What the run would cost here, on one rank."""
+    from regard.cli.counting import reported
     from regard.cli.figures import duration, size
     from regard.cli.progress import many
     from regard.training.estimate import estimate
 
     if not ranks.first:
         return
-    found = estimate(recipe, init)
+    with reported(recipe.name, console) as report:
+        found = estimate(recipe, init, report)
     if json:
         say(vars(found))
         return
@@ -132,14 +135,27 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
         "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
         "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
         + " × ".join(map(str, longest)),
+        **_on_disk(found),
         "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
         f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
+        "process": f"{size(found.host_bytes)}B of host memory at the most, program code and mapped files included",
         "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
         "evaluations not counted",
     }
     console.print(f"[bold]{escape(recipe.name)}[/], not trained: one update on the longest batch, a few on others")
     for name, told in rows.items():
         console.print(f"  {name:<12}{told}", highlight=False, soft_wrap=True)
+
+
+def _on_disk(found: "Estimate") -> dict[str, str]:
+    """What a running text that is too large for memory takes on the disk."""
+    from regard.cli.figures import size
+    from regard.data.files import cache_folder
+
+    if not found.text_bytes:
+        return {}
+    place = cache_folder() / "tokens"
+    return {"text": f"{size(found.text_bytes)}B on disk", "token file": f"{size(found.token_bytes)}B, in {place}"}
 
 
 def _baseline(job: Job) -> Job:
@@ -160,11 +176,13 @@ def _baseline(job: Job) -> Job:
 def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcome | None":
     """Train to the end and let the first rank judge the best step; Ctrl-C saves and says how to go on."""
     from regard.cli.conclude import judge
+    from regard.cli.counting import reported
     from regard.cli.progress import follow
     from regard.training.run import Run
 
     with unbegun(console, job.out):
-        run = Run(job.recipe, job.out, job.existing, job.init, ranks)
+        with reported(name, console) as report:
+            run = Run(job.recipe, job.out, job.existing, job.init, ranks, report)
         try:
             finished = follow(run, console, name)
             return judge(name, run, finished) if ranks.first else None

@@ -32,5 +32,5 @@ class Corpus:
     """
 
     train: Sequence[Example] = field(default_factory=list)  # may stay on the disk until it is asked for
-    valid: list[Example] = field(default_factory=list)
-    test: list[Example] = field(default_factory=list)
+    valid: Sequence[Example] = field(default_factory=list)
+    test: Sequence[Example] = field(default_factory=list)

@@ -151,7 +151,7 @@ def rust_cut(inner: rust.Tokenizer) -> Cut:
     """How a tokenizer of the `tokenizers` library cuts texts."""
 
     def cut(texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in inner.encode_batch(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in inner.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     return cut
 

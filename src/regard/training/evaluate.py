@@ -9,7 +9,8 @@ import torch
 from regard.alignment import aer, chance, inside, links_from, merge
 from regard.data.batches import Batch, Pair, collate, encode_examples
 from regard.data.example import Example, Unit
-from regard.data.streams import Running, encode_again, in_order, joined, window_of
+from regard.data.streams import Running, encode_again, encode_running, in_order, joined, window_of
+from regard.data.text_files import TextExamples
 from regard.device import seed_noise
 from regard.errors import UserError
 from regard.metrics import References, bleu, chrf, exact_match, perplexity, phoneme_error, word_error
@@ -95,7 +96,10 @@ def _likelihood(model: Loaded, examples: Sequence[Example], batch_tokens: int) -
 def _batches(model: Loaded, examples: Sequence[Example], batch_tokens: int) -> Iterator[Batch]:
     """Every target once: of running text in windows side by side, else with the examples of one length together."""
     if data := _running(model):
-        text = encode_again(model.target_tokenizer, joined(examples))
+        if isinstance(examples, TextExamples):
+            text, _ = encode_running(model.target_tokenizer, examples)
+        else:
+            text = encode_again(model.target_tokenizer, joined(examples))
         yield from in_order(text, window_of(data, model.longest), batch_tokens)
         return
     pairs = encoded(model, examples)

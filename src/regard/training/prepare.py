@@ -10,10 +10,11 @@ import torch
 
 from regard.data.batches import Batches, Frame, extra, frame_for
 from regard.data.example import Corpus, Example
-from regard.data.large import Encoded, digest
+from regard.data.large import Compact, Encoded
 from regard.data.shapes import LENGTHS
 from regard.data.spelling import SPACE
-from regard.data.streams import Running, Windows, encode_text, joined, unmarked, window_of
+from regard.data.streams import Running, Windows, encode_running, encode_sample, tokenizer_sample, unmarked, window_of
+from regard.data.text_files import Report
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.device import choose_device
 from regard.errors import UserError
@@ -40,6 +41,7 @@ class Prepared:
     batches: Batches | Windows  # of the training examples
     device: torch.device
     digest: str  # of the training examples, to know them again
+    encoded: float = 1.0  # how much of the training text the batches are of: less than all only for an estimate
 
     def build(self) -> LossModule:
         """The model and its objective, on the device, with the first weights that the seed says."""
@@ -55,12 +57,22 @@ class Prepared:
             init_embedding(loss_module.model.source_embedding, path, _words(self.source_tokenizer))
 
 
-def prepare(recipe: Recipe, folder: Path | None = None, given: WarmStart | None = None) -> Prepared:
-    """Load the corpus; learn the tokenizers, read those of a saved step, or take those of a model that is given."""
+def prepare(
+    recipe: Recipe,
+    folder: Path | None = None,
+    given: WarmStart | None = None,
+    report: Report | None = None,
+    whole: bool = True,
+) -> Prepared:
+    """Load the corpus; learn the tokenizers, read those of a saved step, or take those of a model that is given.
+
+    `report` is called while a large text is worked on. Without `whole`, only a sample of a large text is encoded.
+    """
     device = choose_device(recipe.plan.device)
     if given:
         recipe = replace(recipe, model=given.config)  # which refuses a model that the data is not for
-    corpus = _normal(recipe.data.load(), recipe.task)
+    running = isinstance(recipe.data, Running)
+    corpus = recipe.data.load(report) if isinstance(recipe.data, Running) else _normal(recipe.data.load(), recipe.task)
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
     if given:
@@ -68,29 +80,43 @@ def prepare(recipe: Recipe, folder: Path | None = None, given: WarmStart | None 
         config = _with_mask(given.config, target)
         recipe = replace(recipe, model=config)
     else:
-        source, target = read_tokenizers(folder) if folder else _tokenizers(recipe, corpus.train)
+        source, target = read_tokenizers(folder) if folder else _tokenizers(recipe, corpus.train, report)
         config = _sized(recipe.model, source, target, padded=folder is not None)
-    if isinstance(recipe.data, Running):
+    if running:
         target = unmarked(target)
     if isinstance(recipe.objective, ProfessorForcing) and target.special_tokens.eos is not None:
         recipe = replace(recipe, objective=replace(recipe.objective, end=target.special_tokens.eos))
+    if isinstance(recipe.data, Running):
+        ids, found, encoded = _encoded_text(corpus.train, target, report, whole)
+        window, plan = window_of(recipe.data, config.longest), recipe.plan
+        windows = Windows(ids, window, plan.batch_tokens, plan.seed)
+        return Prepared(recipe, config, source, target, corpus, windows, device, found, encoded)
     batches, found = _batches(recipe, corpus.train, config, source, target)
     return Prepared(recipe, config, source, target, corpus, batches, device, found)
 
 
+def _encoded_text(
+    examples: Sequence[Example], tokenizer: Tokenizer, report: Report | None, whole: bool
+) -> tuple[Compact, str, float]:
+    """The ids of running text, a hash of them, and how much of the text they are."""
+    if not whole and (sample := encode_sample(tokenizer, examples)):
+        return sample[0], "", sample[1]
+    ids, found = encode_running(tokenizer, examples, report)
+    return ids, found, 1.0
+
+
 def _batches(
     recipe: Recipe, examples: Sequence[Example], config: ModelConfig, source: Tokenizer | None, target: Tokenizer
-) -> tuple[Batches | Windows, str]:
+) -> tuple[Batches, str]:
     """The batches of the training examples, and what tells these examples from others."""
     budget, seed = recipe.plan.batch_tokens, recipe.plan.seed
-    if isinstance(recipe.data, Running):
-        text = encode_text(target, joined(examples))
-        return Windows(text, window_of(recipe.data, config.longest), budget, seed), digest(text)
     pairs, frame = Encoded(examples, source, target), frame_for(recipe.task, source, target)
     return Batches(pairs, budget, seed, limit=_limit(config, recipe.task, frame), frame=frame), pairs.digest
 
 
-def _tokenizers(recipe: Recipe, examples: Sequence[Example]) -> tuple[Tokenizer | None, Tokenizer]:
+def _tokenizers(
+    recipe: Recipe, examples: Sequence[Example], report: Report | None
+) -> tuple[Tokenizer | None, Tokenizer]:
     """What the corpus is cut into. One of pairs says so for each side, one of texts for the text."""
     data = recipe.data
     most: int = getattr(data, "vocab", UNBOUNDED)
@@ -99,7 +125,8 @@ def _tokenizers(recipe: Recipe, examples: Sequence[Example]) -> tuple[Tokenizer 
     sources, targets = (example.source for example in examples), (example.target for example in examples)
     match recipe.task:
         case "language":
-            return None, train_tokenizer(target_kind, targets, most)
+            texts = tokenizer_sample(data, examples, report) if isinstance(data, Running) else targets
+            return None, train_tokenizer(target_kind, texts, most)
         case "fill":
             return None, train_tokenizer(target_kind, targets, most, mask=MASK)
         case "classify":

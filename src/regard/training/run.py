@@ -15,6 +15,7 @@ from typing import cast
 import torch
 
 from regard.checkpoint import append_line, read_pointer, resolve, set_pointer
+from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
@@ -50,7 +51,7 @@ class Run:
     `existing` says what to do about a run that is already in `out`; without a recipe, resuming takes the stored one.
     `init`, what `warm_start_from` another run or a public checkpoint is, gives this one its first weights, and the
     model's settings and tokenizers that go with them. Iterating again goes on. Of several `ranks` all iterate, and the
-    first alone judges and writes.
+    first alone judges and writes. `report` is called while a large text is encoded.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Run:
         existing: Existing = "refuse",
         init: WarmStart | None = None,
         ranks: Ranks = ALONE,
+        report: Report | None = None,
     ) -> None:
         check_folder(out, existing)
         before = None
@@ -74,7 +76,7 @@ class Run:
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._folder = Path(os.path.abspath(out))  # `out`, wherever one stands later
 
-        self.prepared = prepare(_placed(recipe, ranks), before, init)
+        self.prepared = prepare(_placed(recipe, ranks), before, init, report)
         self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the given one's, to be resumed
         check_evaluation(recipe, self.prepared.corpus)
         with within_memory(recipe.plan, self.prepared.device):

@@ -30,8 +30,9 @@ import numpy as np
 SEED = 7
 WORDS = 1_000_000  # different words: the tokenizer's sample has most of them
 DRAWN = 1_000_000  # words that are drawn at once
-LETTERS = "etaoinshrdlucmfwypvbgkqjxz"
-ENDS = {" ": 0.85, ", ": 0.06, ". ": 0.05, ".\n": 0.03, "\n\n": 0.01}
+LONGEST = 10  # letters of a word
+LETTERS = b"etaoinshrdlucmfwypvbgkqjxz"
+ENDS = {b" ": 0.85, b", ": 0.06, b". ": 0.05, b".\n": 0.03, b"\n\n": 0.01}
 KINDS = ("RssAnon", "RssFile", "VmHWM")
 
 
@@ -39,17 +40,15 @@ def write_text(path: Path, size: int) -> None:
     """Write a text of at least `size` bytes."""
     rng = np.random.default_rng(SEED)
     shares = 1 / np.arange(2, len(LETTERS) + 2)
-    lengths = rng.integers(2, 11, WORDS)
-    letters = "".join(rng.choice(list(LETTERS), int(lengths.sum()), p=shares / shares.sum()))
-    ends = np.cumsum(lengths)
-    words = np.array([letters[end - length : end] for end, length in zip(ends, lengths)], dtype=object)
+    words = rng.choice(np.frombuffer(LETTERS, np.uint8), (WORDS, LONGEST), p=shares / shares.sum())
+    words[np.arange(LONGEST) >= rng.integers(2, LONGEST + 1, WORDS)[:, None]] = 0  # which is left out of the text
+    ends = np.array([list(end.ljust(2, b"\0")) for end in ENDS], dtype=np.uint8)
     zipf = np.cumsum(1 / np.arange(1, WORDS + 1) ** 1.05)
-    between = np.array(list(ENDS), dtype=object)
-    written = 0
-    with path.open("w", encoding="utf-8") as file:
-        while written < size:
+    with path.open("wb") as file:
+        while file.tell() < size:
             drawn = words[np.searchsorted(zipf, rng.random(DRAWN) * zipf[-1])]
-            written += file.write("".join((drawn + rng.choice(between, DRAWN, p=list(ENDS.values()))).tolist()))
+            block = np.concatenate([drawn, ends[rng.choice(len(ends), DRAWN, p=list(ENDS.values()))]], axis=1)
+            file.write(block[block != 0].tobytes())
 
 
 def memory(process: int) -> dict[str, int]:

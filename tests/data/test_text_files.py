@@ -14,12 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.config import override
 from regard.data import streams, text_files, token_files
 from regard.data.files import read_text
 from regard.data.streams import Book, encode_running, encode_sample, joined, tokenizer_sample
 from regard.data.text_files import TextExamples, TextFile
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
+from regard.recipes import KINDS, find_recipe
+from regard.training.estimate import estimate
+from regard.training.run import Run
 
 LINES = "".join(f"Line {n}: the fox \u00e9\u4f60 naps.\n" + "\n" * (n % 3 == 0) for n in range(4000))
 
@@ -188,6 +192,24 @@ def test_a_large_book_stays_on_the_disk(path: Path, packed: bool) -> None:
     assert ids.tolist() == tokenizer.encode(joined(corpus.train))
     assert encode_running(tokenizer, Book(train=str(path), tokens="char").load().train)[1] == key
     assert encode_sample(tokenizer, corpus.train) is None  # the token file has it all
+
+
+@pytest.mark.usefixtures("large")
+def test_an_estimate_encodes_a_sample_only(path: Path, cache: Path, tmp_path: Path) -> None:
+    shape = "model=gpt model.width=16 model.heads=2 model.layers=1 model.context=32 plan.threads=1 data.tokens=char"
+    settings = [*shape.split(), "plan.batch_tokens=256", "plan.steps=2", f"data.train={path}", "plan.device=cpu"]
+    recipe = override(find_recipe("text"), ["data=book", *settings], KINDS)
+    found = estimate(recipe)
+    text = Book(train=str(path)).load().train
+    assert isinstance(text, TextExamples)
+    assert not (cache / "tokens").exists()
+    assert found.text_bytes == len(text.text)
+    assert found.token_bytes == pytest.approx(2 * len(joined(text)), rel=0.05)
+    assert found.epoch == pytest.approx(len(joined(text)) / 256, rel=0.05)
+    assert found.host_bytes > 10**8
+    list(Run(recipe, tmp_path / "run"))
+    again = estimate(recipe)  # from the token file
+    assert (again.token_bytes, again.epoch) == (2 * len(joined(text)), round(len(joined(text)) / 256))
 
 
 @pytest.mark.usefixtures("large")

@@ -6,17 +6,21 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers as rust
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers, trainers
 
 from regard.data import text_files, token_files
+from regard.data.public import read_tokenizers
 from regard.data.text_files import TextFile
 from regard.data.token_files import encode_pieces, encode_text, token_file, token_key, token_path
-from regard.data.tokenizers import Tokenizer, train_tokenizer
+from regard.data.tokenizers import Tokenizer, rust_cut, train_tokenizer
 from regard.errors import UserError
 
 KINDS = ("char", "word", "bpe", "byte-bpe")
@@ -71,6 +75,23 @@ def test_ids_are_kept_for_a_while_only(kind: str, monkeypatch: pytest.MonkeyPatc
     tokenizer, text = TOKENIZERS[kind], "".join(LEARNT) * 3
     found = np.concatenate(list(encode_pieces(tokenizer, (text[at : at + 7] for at in range(0, len(text), 7)))))
     assert found.tolist() == tokenizer.encode(text) == encode_text(tokenizer, text).tolist()
+
+
+@pytest.mark.parametrize("make", ["gpt2", "bert", "unigram"])
+def test_pieces_have_the_ids_of_the_whole_with_public_tokenizers(make: str, tmp_path: Path) -> None:
+    tiny_public = pytest.importorskip("tiny_public")
+    if make == "unigram":  # with a space before every text
+        inner = rust.Tokenizer(models.Unigram())
+        inner.pre_tokenizer = pre_tokenizers.Metaspace()
+        inner.train_from_iterator(tiny_public.LINES, trainers.UnigramTrainer(vocab_size=80, unk_token="<unk>"))
+        tokenizer = replace(TOKENIZERS["bpe"], kind="sentencepiece", cut=rust_cut(inner))
+    else:
+        getattr(tiny_public, make)(tmp_path)
+        _, tokenizer = read_tokenizers(tmp_path, json.loads((tmp_path / "config.json").read_text()))
+    text = "\n\n".join(tiny_public.LINES) + ".\n  The oven's  warm, at 7 o'clock \n in  the night.\n"
+    for size in (1, 5, 40, 1000):
+        found = encode_pieces(tokenizer, (text[at : at + size] for at in range(0, len(text), size)))
+        assert np.concatenate(list(found)).tolist() == tokenizer.encode(text)
 
 
 def test_a_text_without_a_space_is_cut_where_it_must_be() -> None:

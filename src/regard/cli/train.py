@@ -138,7 +138,7 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
         **_on_disk(found),
         "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
         f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
-        "process": f"{size(found.host_bytes)}B of host memory at the most, program code and mapped files included",
+        "host memory": f"{size(found.host_bytes)}B at the most, program code and mapped files included",
         "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
         "evaluations not counted",
     }

@@ -87,6 +87,8 @@ def tokenizer_sha256(tokenizer: Tokenizer) -> str:
 
 def encode_text(tokenizer: Tokenizer, text: str) -> Compact:
     """A whole text as one array of ids."""
+    if len(text) <= ENCODED and tokenizer.kind != "char":
+        return compact(tokenizer.encode(text), tokenizer.size)
     pieces = (text[at : at + ENCODED] for at in range(0, len(text), ENCODED))
     return np.concatenate([*encode_pieces(tokenizer, pieces, longest=None), compact([], tokenizer.size)])
 

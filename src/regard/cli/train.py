@@ -21,6 +21,7 @@ from regard.errors import UserError
 if TYPE_CHECKING:
     from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
+    from regard.training.estimate import Estimate
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
     from regard.training.warm_start import WarmStart
@@ -117,13 +118,15 @@ class Job:
 
 def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """Print the parameters, memory and time of the run on this machine, for one rank."""
+    from regard.cli.counting import reported
     from regard.cli.figures import duration, size
     from regard.cli.progress import many
     from regard.training.estimate import estimate
 
     if not ranks.first:
         return
-    found = estimate(recipe, init, all_kinds())
+    with reported(recipe.name, console) as report:
+        found = estimate(recipe, init, all_kinds(), report)
     if json:
         print_line(vars(found))
         return
@@ -133,14 +136,27 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
         "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
         "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
         + " × ".join(map(str, longest)),
+        **_on_disk(found),
         "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
         f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
+        "host memory": f"{size(found.host_bytes)}B at most, program code and mapped files included",
         "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
         "evaluations not counted",
     }
     console.print(f"[bold]{escape(recipe.name)}[/], not trained: one update on the longest batch, a few on others")
     for name, row in rows.items():
         console.print(f"  {name:<12}{row}", highlight=False, soft_wrap=True)
+
+
+def _on_disk(found: "Estimate") -> dict[str, str]:
+    """The disk space of a running text that is too large for memory."""
+    from regard.cli.figures import size
+    from regard.data.files import cache_folder
+
+    if not found.text_bytes:
+        return {}
+    place = cache_folder() / "tokens"
+    return {"text": f"{size(found.text_bytes)}B on disk", "token file": f"{size(found.token_bytes)}B, in {place}"}
 
 
 def _baseline(job: Job) -> Job:
@@ -161,11 +177,13 @@ def _baseline(job: Job) -> Job:
 def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcome | None":
     """Train to the end; the first rank evaluates the best step. Ctrl-C saves and prints the command to resume."""
     from regard.cli.conclude import conclude
+    from regard.cli.counting import reported
     from regard.cli.progress import follow
     from regard.training.run import Run
 
     with before_first_step(console, job.out):
-        run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds())
+        with reported(name, console) as report:
+            run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None

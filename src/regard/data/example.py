@@ -44,7 +44,10 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The three parts of a data set; a part that is not given is empty."""
+    """The three parts of a data set; a part that is not given is empty.
+
+    The examples of a running text are stretches of it, in order: joined they are the text.
+    """
 
     train: Sequence[Any] = field(default_factory=list)  # may stay on disk until it is used
     valid: Sequence[Any] = field(default_factory=list)

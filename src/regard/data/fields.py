@@ -165,7 +165,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     return unpack_tokenizer(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
 
 
-def fit_fields(kinds: Mapping[str, type[Field]], examples: Sequence[Any], data: Any) -> dict[str, Field]:
+def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: Any) -> dict[str, Field]:
     """The fields of a task, fitted to the training examples. With `data.joint`, all texts share one tokenizer."""
     texts = [name for name, kind in kinds.items() if issubclass(kind, TextField)]
     joint: Tokenizer | None = None

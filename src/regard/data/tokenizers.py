@@ -159,7 +159,7 @@ def rust_encode_function(inner: rust.Tokenizer) -> EncodeFunction:
     """The encode function of a tokenizer of the `tokenizers` library."""
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in inner.encode_batch(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in inner.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     return encode
 

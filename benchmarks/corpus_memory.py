@@ -77,7 +77,7 @@ def recipe_for(folder: Path, name: str, vocab: int, kind: str) -> Recipe:
 
 
 def train_tokenizers(folder: Path, vocab: int, kind: str) -> None:
-    """Leave the fields of the whole corpus in the folder, where `prepare` reads those of a saved step."""
+    """Leave the fields of the whole corpus in the folder, where `prepare` looks for those of a saved step."""
     prepared = prepare(recipe_for(folder, "all", vocab, kind))
     (folder / "fields").mkdir()
     for name, field in prepared.fields.items():
@@ -108,8 +108,8 @@ def measure(folder: Path, vocab: int, kind: str, trim: bool, answer: Any) -> Non
     alone = memory(trim)
     tokens = sum(
         len(ids)
-        for name, field in zip(("src", "tgt"), fields.values())
-        for ids in field.tokenizer.encode_batch((folder / f"all.{name}").read_text().splitlines())  # type: ignore[attr-defined]
+        for side, field in zip(("src", "tgt"), fields.values())
+        for ids in field.encode((folder / f"all.{side}").read_text().splitlines())
     )
     state = "in use" if trim else "as left"
     taken = {f"corpus and plan, {state}": alone, f"everything, {state}": everything}

@@ -15,8 +15,8 @@ from regard.alignment import (
     Link,
     Links,
     aer,
-    chance,
-    inside,
+    chance_accuracy,
+    correct_targets,
     links_from,
     merge,
     parse_pharaoh,
@@ -140,18 +140,18 @@ def test_lines_that_do_not_match_are_refused() -> None:
 
 def test_accuracy_and_chance_where_gold_is_known() -> None:
     gold = {(0, 0), (1, 0), (1, 1), (2, 3), (0, 2)}
-    assert inside(LOOK, gold) == (2, 4)  # 0 and 3 hit, 1 looks elsewhere, 2 looks nowhere
-    assert chance(gold, source_length=3) == pytest.approx((2 / 3 + 1 / 3 + 1 / 3 + 1 / 3) / 4)
-    assert inside(LOOK, set()) == (0, 0)
-    assert inside(LOOK, {(0, 9)}) == (0, 1)  # a target that was never reached is not a hit
-    assert chance(set(), 3) == 0.0
+    assert correct_targets(LOOK, gold) == (2, 4)  # 0 and 3 hit, 1 looks elsewhere, 2 looks nowhere
+    assert chance_accuracy(gold, source_length=3) == pytest.approx((2 / 3 + 1 / 3 + 1 / 3 + 1 / 3) / 4)
+    assert correct_targets(LOOK, set()) == (0, 0)
+    assert correct_targets(LOOK, {(0, 9)}) == (0, 1)  # a target that was never reached is not a hit
+    assert chance_accuracy(set(), 3) == 0.0
 
 
 def test_chance_is_what_random_looks_come_to() -> None:
     rng = np.random.default_rng(0)
     gold = {(0, 0), (1, 0), (2, 1), (5, 2), (4, 2), (3, 2)}
-    hits = [inside(rng.random((3, 6)), gold)[0] for _ in range(4000)]
-    assert np.mean(hits) / 3 == pytest.approx(chance(gold, 6), abs=0.02)
+    hits = [correct_targets(rng.random((3, 6)), gold)[0] for _ in range(4000)]
+    assert np.mean(hits) / 3 == pytest.approx(chance_accuracy(gold, 6), abs=0.02)
 
 
 @pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="REGARD_DATA is not set: no hand-aligned corpora to read")

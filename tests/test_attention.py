@@ -135,8 +135,8 @@ def test_the_first_slots_and_some_rows_of_a_memory() -> None:
 
 def test_what_is_not_real_is_not_seen() -> None:
     states = torch.randn(2, 3, 2)
-    assert Memory(states, states).seen_through(CAUSAL) is CAUSAL
-    seen = Memory(states, states, padded(2, 3)).seen_through(CAUSAL)
+    assert Memory(states, states).mask_padding(CAUSAL) is CAUSAL
+    seen = Memory(states, states, padded(2, 3)).mask_padding(CAUSAL)
     assert seen.causal
     assert seen.keys is not None
 

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from regard import checkpoint
 from regard.checkpoint import (
     append_line,
+    atomic_write,
     load_tensors,
     read_json,
     read_pointer,
-    replacing,
     resolve,
     save_step,
     save_tensors,
@@ -375,7 +375,7 @@ def test_any_other_error_leaves_nothing_half_written(tmp_path: Path) -> None:
     before = everything(tmp_path)
     with pytest.raises(ZeroDivisionError):
         save_step(tmp_path, 2, {**contents(2), "last": lambda path: 1 // 0}, keep=1)
-    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "latest") as aside:
+    with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "latest") as aside:
         aside.write_text("half" * (1 // 0))
     assert everything(tmp_path) == before
     assert step_names(tmp_path) == ["000001"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.config import Table, from_json, override, to_json, tree, written
+from regard.config import Table, format_value, from_json, override, to_json, tree
 from regard.errors import UserError
 
 
@@ -299,7 +299,7 @@ def test_a_value_is_written_as_it_is_read() -> None:
     for setting in ("plan.quiet=true", "plan.minutes=none", "plan.betas=0.5,0.25", "plan.languages=", "plan.steps=7"):
         name, _, value = setting.partition("=")
         field = name.removeprefix("plan.")
-        assert written(getattr(override(Work(), [setting], KINDS).plan, field)) == value
+        assert format_value(getattr(override(Work(), [setting], KINDS).plan, field)) == value
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ from regard.models import (
 )
 from regard.models.seq2seq import DECODERS
 from regard.recording import attentions, record
-from regard.scores import SCORES, UNFIT_FOR_A_SOURCE, UNFIT_FOR_ITSELF, WINDOWS
+from regard.scores import NOT_FOR_A_SOURCE, NOT_FOR_SELF_ATTENTION, SCORES, WINDOWS
 from regard.tasks import task_of
 
 Ids = tuple[list[int], list[int]]  # a source and a target, which is also the text or has the label
@@ -72,7 +72,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "transformer": TRANSFORMER,
     "t5": replace(TRANSFORMER, **T5, feed_bias=False, gated=True, shared="all", scaled=False, readout_scale=0.5),
 }
-ACROSS = [score for score in SCORES if score not in UNFIT_FOR_A_SOURCE]
+ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
 ATTENTIVE = [decoder for decoder in DECODERS if decoder not in ("once", "every")]
 VARIANTS: dict[str, ModelConfig] = {
@@ -85,7 +85,7 @@ VARIANTS: dict[str, ModelConfig] = {
         f"{decoder}-{window}-{score}": replace(SEQ, decoder=decoder, window=window, score=score)
         for (decoder, window), score in zip(product(ATTENTIVE, NARROW), cycle(("additive", "location", "general")))
     },
-    **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in UNFIT_FOR_ITSELF},
+    **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
     "gpt-post": replace(GPT, norm_place="post", activation="relu"),
@@ -394,7 +394,7 @@ def watched(model: nn.Module) -> Iterator[dict[str, list[tuple[Memory, Tensor]]]
         counts[name] += 1
 
     hooks = [
-        module.register_forward_hook(lambda it, args, output, name=name: saw(name, it.turns, (args[1], output)))
+        module.register_forward_hook(lambda it, args, output, name=name: saw(name, it.shared_by, (args[1], output)))
         for name, module in attentions(model).items()
     ]
     yield reads

@@ -129,17 +129,20 @@ def test_resolving_reads_nothing_back() -> None:
 
 def test_a_promise_of_sight_outlives_statements_and_nothing_else() -> None:
     pairs = torch.ones(4, 4, dtype=torch.bool).tril()
-    sighted = Mask(pairs=pairs, sighted=True)
+    mask = Mask(pairs=pairs, sees_self=True)
     at = torch.arange(4)
-    assert (sighted & CAUSAL).sighted
-    assert (EVERYTHING & sighted).sighted
-    assert (sighted & Mask(window=1)).sighted
-    assert not (sighted & Mask(pairs=pairs)).sighted
-    assert not (CAUSAL & Mask(window=1)).sighted  # of another sequence, a window may show nothing
-    assert sighted.resolved(at, at, 3).sighted
-    assert sighted.blinded(pairs) is None
-    assert Mask(pairs=pairs).blinded(pairs.tril(-1)).flatten().tolist() == [True, False, False, False]
-    assert Mask().blinded(torch.tensor([[0.0, -math.inf], [-math.inf, -math.inf]])).flatten().tolist() == [False, True]
+    assert (mask & CAUSAL).sees_self
+    assert (EVERYTHING & mask).sees_self
+    assert (mask & Mask(window=1)).sees_self
+    assert not (mask & Mask(pairs=pairs)).sees_self
+    assert not (CAUSAL & Mask(window=1)).sees_self  # of another sequence, a window may show nothing
+    assert mask.resolved(at, at, 3).sees_self
+    assert mask.find_empty_rows(pairs) is None
+    assert Mask(pairs=pairs).find_empty_rows(pairs.tril(-1)).flatten().tolist() == [True, False, False, False]
+    assert Mask().find_empty_rows(torch.tensor([[0.0, -math.inf], [-math.inf, -math.inf]])).flatten().tolist() == [
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -150,9 +153,9 @@ def test_the_layout_of_documents_is_their_table(causal: bool, window: int | None
     mask = Mask(causal, window, documents, real if padded else None)
     at = torch.arange(6)
     cells = torch.meshgrid(torch.arange(2), at, at, indexing="ij")
-    assert torch.equal(mask.layout.mask_mod(cells[0], torch.tensor(0), *cells[1:]), mask.table(at, at, 3))
-    assert mask.layout is mask.layout  # made once
-    assert mask.layout.shape == (2, 1, 6, 6)
+    assert torch.equal(mask.block_mask.mask_mod(cells[0], torch.tensor(0), *cells[1:]), mask.table(at, at, 3))
+    assert mask.block_mask is mask.block_mask  # made once
+    assert mask.block_mask.shape == (2, 1, 6, 6)
 
 
 def test_given_positions_decide() -> None:
@@ -202,7 +205,7 @@ def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
 
 
 def test_a_bias_is_numbers() -> None:
-    with pytest.raises(TypeError, match=r"Mask\.bias must be numbers"):
+    with pytest.raises(TypeError, match=r"Mask\.bias must be a float tensor"):
         Mask(bias=torch.ones(2, 2, dtype=torch.bool))
 
 

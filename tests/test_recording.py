@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from regard.attention import Attention, Memory, MultiHead, weights
 from regard.errors import UserError
 from regard.mask import CAUSAL, Mask
-from regard.recording import active_tape, attentions, record, silenced
+from regard.recording import active_tape, attentions, pause_recording, record
 from regard.scores import SCORES, WINDOWS, Additive, Dot, build_score
 
 WIDTH, HEADS = 8, 4
@@ -119,7 +119,7 @@ def test_a_row_is_the_same_query_in_steps_in_parts_and_at_once(
     with record(toy, "source", rows=rows) as in_steps:
         for t in range(5):
             toy.source(x[:, t : t + 1], toy.source.memory(states))
-    monkeypatch.setattr(sys.modules["regard.recording"], "PART", 2 * 2 * 7)  # two queries of two rows
+    monkeypatch.setattr(sys.modules["regard.recording"], "CHUNK", 2 * 2 * 7)  # two queries of two rows
     with record(toy, "source", rows=rows) as in_parts:
         toy.source(x, toy.source.memory(states))
     assert at_once["source"].shape == (2, 5 if rows is None else len(rows), 7)
@@ -147,11 +147,11 @@ def test_an_inner_record_takes_over_until_it_ends(toy: Toy, example: tuple[Tenso
 
 def test_silenced(toy: Toy, example: tuple[Tensor, Tensor]) -> None:
     with record(toy) as tape:
-        with silenced(toy):
+        with pause_recording(toy):
             assert active_tape(toy) is None
             toy(*example)
         assert len(tape) == 0
-        with pytest.raises(RuntimeError), silenced(toy):
+        with pytest.raises(RuntimeError), pause_recording(toy):
             raise RuntimeError
         toy(*example)
     assert len(tape.reads["source"]) == 1
@@ -160,7 +160,7 @@ def test_silenced(toy: Toy, example: tuple[Tensor, Tensor]) -> None:
 def test_an_exception_removes_the_taps(toy: Toy) -> None:
     with pytest.raises(RuntimeError), record(toy):
         toy(torch.randn(1, 2, WIDTH + 1), torch.randn(1, 2, WIDTH))
-    assert all(module.tap is None for module in attentions(toy).values())
+    assert all(module.recorder is None for module in attentions(toy).values())
 
 
 def test_nothing_is_left_on_the_model(toy: Toy, example: tuple[Tensor, Tensor], tmp_path: Path) -> None:
@@ -172,9 +172,9 @@ def test_nothing_is_left_on_the_model(toy: Toy, example: tuple[Tensor, Tensor], 
     assert (tmp_path / "inside.safetensors").read_bytes() == (tmp_path / "outside.safetensors").read_bytes()
     for name, module in toy.named_modules():
         assert vars(module).keys() == before[name].keys()
-        assert vars(module).get("tap") is None
+        assert vars(module).get("recorder") is None
     shared_copy = copy.deepcopy(toy)
-    assert all(module.tap is None for module in attentions(shared_copy).values())
+    assert all(module.recorder is None for module in attentions(shared_copy).values())
     assert torch.equal(shared_copy(*example), toy(*example))
 
 

@@ -14,9 +14,9 @@ from regard.attention import MultiHead, attend, weights
 from regard.errors import UserError
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.scores import (
+    NOT_FOR_A_SOURCE,
+    NOT_FOR_SELF_ATTENTION,
     SCORES,
-    UNFIT_FOR_A_SOURCE,
-    UNFIT_FOR_ITSELF,
     WINDOWS,
     Additive,
     Cosine,
@@ -70,10 +70,10 @@ def documents(queries: int, keys: int) -> Mask:
 
 
 def bias(queries: int, keys: int) -> Mask:
-    preferred = torch.randint(-8, 9, (ROWS, queries, keys)) / 4  # sums of such are exact in any dtype
-    preferred[torch.rand(ROWS, queries, keys) < 0.2] = -math.inf
-    preferred[1, 0] = -math.inf  # a query that may see nothing
-    return Mask(bias=preferred)
+    bias = torch.randint(-8, 9, (ROWS, queries, keys)) / 4  # sums of such are exact in any dtype
+    bias[torch.rand(ROWS, queries, keys) < 0.2] = -math.inf
+    bias[1, 0] = -math.inf  # a query that may see nothing
+    return Mask(bias=bias)
 
 
 def joined(queries: int, keys: int) -> Mask:
@@ -409,13 +409,13 @@ def test_a_bias_reaches_both_routes(make_mask: Callable[[int, int], Mask], dtype
 def test_what_is_preferred_adds_to_the_logits_and_learns(name: str) -> None:
     score = build_score(name, WIDTH, CAPACITY).double()
     q, memory, v = draw(4, 5, 5, torch.float64)
-    preferred = torch.randn(1, 3, 5, 5, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(1, 3, 5, 5, dtype=torch.float64, requires_grad=True)
     k, at = score.keys(memory), torch.arange(5)
-    mask = CAUSAL & Mask(bias=preferred)
-    logits = (score.logits(q, k, at, at) + preferred).masked_fill(at[:, None] < at, -math.inf)
+    mask = CAUSAL & Mask(bias=bias)
+    logits = (score.logits(q, k, at, at) + bias).masked_fill(at[:, None] < at, -math.inf)
     torch.testing.assert_close(weights(score, q, k, mask), logits.softmax(-1))
     reads = attend(score, q, k, v, mask), logits.softmax(-1) @ v
-    gradients = [torch.autograd.grad(read.square().sum(), (preferred, q), retain_graph=True) for read in reads]
+    gradients = [torch.autograd.grad(read.square().sum(), (bias, q), retain_graph=True) for read in reads]
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -500,15 +500,15 @@ def test_build_score_suggests() -> None:
 
 def test_a_score_that_does_not_fit_is_refused_with_the_reason() -> None:
     for name in SCORES:
-        for unfit in (UNFIT_FOR_ITSELF, UNFIT_FOR_A_SOURCE):
+        for unfit in (NOT_FOR_SELF_ATTENTION, NOT_FOR_A_SOURCE):
             if name not in unfit:
                 check_score(name, unfit)
-    with pytest.raises(UserError, match=r"model\.score=location: needs a source"):
-        check_score("location", UNFIT_FOR_ITSELF)
+    with pytest.raises(UserError, match=r"model\.score=location: works only for attention to a source"):
+        check_score("location", NOT_FOR_SELF_ATTENTION)
     with pytest.raises(UserError, match=r"model\.score=relative: .*within one text"):
-        check_score("relative", UNFIT_FOR_A_SOURCE)
+        check_score("relative", NOT_FOR_A_SOURCE)
     with pytest.raises(UserError, match=r"Known: additive, cosine, dot, general, location, scaled_dot\.$"):
-        check_score("xyz", UNFIT_FOR_A_SOURCE)  # what does not fit is not offered
+        check_score("xyz", NOT_FOR_A_SOURCE)  # what does not fit is not offered
 
 
 def test_location_says_when_it_has_no_room() -> None:

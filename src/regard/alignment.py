@@ -1,6 +1,6 @@
-"""Which source unit stands behind which target unit: links read off weights, written in Pharaoh format, and judged.
+"""Word alignment: links from attention weights, Pharaoh format, alignment error rate.
 
-A link is (i, j): source unit i, target unit j, from 0. Weights are arrays (Tq, Tk): a row for each target unit.
+A link is (i, j): source unit i, target unit j, counted from 0. Weights are arrays (Tq, Tk), one row per target unit.
 """
 
 import re
@@ -19,7 +19,7 @@ Weights = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True)
 class Links:
-    """A hand alignment: links that every judge made, and all that some judge made, the sure ones among them."""
+    """A manual alignment: sure links (all annotators agree), and possible links, which include the sure ones."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
@@ -27,10 +27,10 @@ class Links:
 
 @dataclass(frozen=True)
 class AlignmentScore:
-    """How close proposed links come to a hand alignment, over a corpus."""
+    """The agreement of proposed links with a manual alignment, over a corpus."""
 
-    precision: float  # of the proposed links, the part that is possible
-    recall: float  # of the sure links, the part that was proposed
+    precision: float  # the fraction of proposed links that are possible
+    recall: float  # the fraction of sure links that were proposed
     aer: float  # alignment error rate: 0 is perfect
 
 
@@ -43,12 +43,12 @@ def pharaoh(links: Iterable[Link]) -> str:
 
 
 def parse_pharaoh(line: str, base: int = 0) -> Links:
-    """The links of one line: `i-j` sure, `ipj` possible, counted from `base`."""
+    """The links of one line: `i-j` is sure, `ipj` is possible; numbers are counted from `base`."""
     sure, possible = set(), set()
     for item in line.split():
         match = re.fullmatch(r"(\d+)([-p])(\d+)", item, re.ASCII)
         if match is None or min(int(match[1]), int(match[3])) < base:
-            raise UserError(f'"{item}" is no link; write i-j (sure) or ipj (possible), counting from {base}.')
+            raise UserError(f'"{item}" is not a link; write i-j (sure) or ipj (possible), counting from {base}.')
         link = int(match[1]) - base, int(match[3]) - base
         possible.add(link)
         if match[2] == "-":
@@ -60,10 +60,10 @@ def parse_pharaoh(line: str, base: int = 0) -> Links:
 
 
 def merge(weights: Weights, row_words: Sequence[int], column_words: Sequence[int]) -> Weights:
-    """Weights between pieces → weights between words; leading dimensions (heads) are free.
+    """Weights between pieces (sub-words) → weights between words, with any leading dimensions (heads).
 
-    A word is read as much as its pieces together, and reads as its pieces do on average, so a row sums to what it did.
-    `row_words[t]` is the word that piece t belongs to; pieces of word -1 (spaces) are left out.
+    The weight on a word is the sum over its pieces; the row of a word is the mean over its pieces. So the sum of a row
+    does not change. `row_words[t]` is the word of piece t; pieces of word -1 (spaces) are left out.
     """
     rows, columns = _membership(row_words), _membership(column_words)
     rows /= np.maximum(rows.sum(axis=1, keepdims=True), 1)
@@ -72,39 +72,39 @@ def merge(weights: Weights, row_words: Sequence[int], column_words: Sequence[int
 
 
 def _membership(words: Sequence[int]) -> NDArray[np.float64]:
-    """(words, pieces): one where the piece is of the word."""
+    """(words, pieces): 1 where the piece belongs to the word, else 0."""
     index = np.asarray(words, dtype=np.int64)
     member: NDArray[np.float64] = (np.arange(index.max(initial=-1) + 1)[:, None] == index).astype(np.float64)
     return member
 
 
 def links_from(weights: Weights, method: str = "argmax", threshold: float = 0.0) -> set[Link]:
-    """The links that (Tq, Tk) weights speak for, each of more than the threshold; a row of zeros has none."""
+    """The links of weights (Tq, Tk) by a method, if their weight is above the threshold; a row of zeros has none."""
     if method not in METHODS:
-        raise UserError(f"method={method}: no such way to read links.{nearest(method, METHODS)}")
+        raise UserError(f"method={method}: no such method.{nearest(method, METHODS)}")
     return {(i, j) for i, j in METHODS[method](weights) if weights[j, i] > threshold}
 
 
 def _argmax(weights: Weights) -> set[Link]:
-    """The source that each target looks at most."""
+    """For each target, the source with the greatest weight."""
     return {(int(i), j) for j, i in enumerate(weights.argmax(axis=1))} if weights.size else set()
 
 
 def _mutual(weights: Weights) -> set[Link]:
-    """Pairs that choose each other: the source that a target looks at most, if no target looks at it more."""
+    """Pairs with the greatest weight of their row and of their column."""
     return _argmax(weights) & {(i, j) for j, i in _argmax(weights.T)}
 
 
 METHODS = {"argmax": _argmax, "mutual": _mutual}
 
 
-# -- judging ----------------------------------------------------------------------------------------------------------
+# -- evaluation -------------------------------------------------------------------------------------------------------
 
 
 def aer(sure: Sequence[Set[Link]], possible: Sequence[Set[Link]], hypotheses: Sequence[Set[Link]]) -> AlignmentScore:
     """Alignment error rate, 1 − (|A∩S| + |A∩P|) / (|A| + |S|), counted over the corpus (Och & Ney 2003)."""
     if not len(sure) == len(possible) == len(hypotheses):
-        raise UserError(f"{len(sure)} hand-aligned lines but {len(hypotheses)} proposed; they must go line by line.")
+        raise UserError(f"{len(sure)} hand-aligned lines but {len(hypotheses)} proposed; give as many of each.")
     proposed = sum(map(len, hypotheses))
     certain = sum(map(len, sure))
     right = sum(len(a & (p | s)) for a, p, s in zip(hypotheses, possible, sure))
@@ -116,14 +116,14 @@ def aer(sure: Sequence[Set[Link]], possible: Sequence[Set[Link]], hypotheses: Se
     )
 
 
-def inside(weights: Weights, links: Collection[Link]) -> tuple[int, int]:
-    """Of the targets that have gold links, how many look most at a source linked to them; and how many there are."""
+def correct_targets(weights: Weights, links: Collection[Link]) -> tuple[int, int]:
+    """How many targets with gold links have their greatest weight on a linked source, and how many there are."""
     best = {j: i for i, j in links_from(weights)}
     targets = {j for _, j in links}
     return sum((best.get(j, -1), j) in links for j in targets), len(targets)
 
 
-def chance(links: Collection[Link], source_length: int) -> float:
-    """What `inside` comes to, per target, if every target looked at a source drawn at random."""
+def chance_accuracy(links: Collection[Link], source_length: int) -> float:
+    """The expected fraction of `correct_targets` if every target chose a random source."""
     targets = {j for _, j in links}
     return len(set(links)) / (source_length * len(targets)) if targets else 0.0

@@ -1,4 +1,4 @@
-"""The mean of a run's last checkpoints, which is often better than any of them (Vaswani et al. 2017, §6.1)."""
+"""The mean of the weights of a run's last checkpoints, often better than each of them (Vaswani et al. 2017, §6.1)."""
 
 from pathlib import Path
 
@@ -10,9 +10,10 @@ from regard.stored import stored_recipe
 
 
 def average(run: Path, count: int) -> dict[str, Tensor]:
-    """The weights of the newest `count` steps of a run, averaged in float32; what is no float is the newest step's.
+    """The weights of the newest `count` steps of a run, averaged in float32.
 
-    Neither the first weights nor an old step that is kept only because it was the best are among them.
+    Tensors that are not floats come from the newest step. Step 0 is not used, nor an old step that is kept only because
+    it is the best.
     """
     if count < 1:
         raise UserError(f"--average {count}: give 1 or more.")
@@ -21,7 +22,7 @@ def average(run: Path, count: int) -> dict[str, Tensor]:
     newest = sorted(names, key=int)[-min(count, keep) :]
     if len(newest) < count:
         cure = f"average fewer, or train with plan.keep={count}"
-        raise UserError(f"{run}: holds {len(newest)} of its newest steps (plan.keep={keep}), not {count}; {cure}.")
+        raise UserError(f"{run}: has {len(newest)} of its newest steps (plan.keep={keep}), not {count}; {cure}.")
     total: dict[str, Tensor] = {}
     for name in newest:
         for weight, tensor in load_tensors(resolve(run / "steps" / name) / "weights.safetensors").items():

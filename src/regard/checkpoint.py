@@ -1,10 +1,10 @@
-"""A run is a directory of steps, each whole or absent, whatever moment the process is killed at.
+"""Checkpoints of a run: a directory of steps, each complete or absent even if the process is killed at any moment.
 
-    run/steps/000500/   what the caller saves, and manifest.json: size and SHA-256 of each file
-    run/latest, best    one line, the name of a step; replaced in one move once that step is whole
+    run/steps/000500/   the files that the caller saves, and manifest.json: size and SHA-256 of each file
+    run/latest, best    one line, the name of a step; replaced atomically after that step is complete
 
-A step is written in `steps/.half`, flushed to the disk, and then renamed. One that is replaced waits in `steps/.old`
-until the new one has its name. What a kill leaves behind in either is settled by the next save. Nothing is pickled.
+A step is written to `steps/.half`, flushed to the disk, and then renamed. A step that is replaced is kept in
+`steps/.old` until the new one has its name. The next save cleans up both after a kill. Nothing is pickled.
 """
 
 import errno
@@ -35,35 +35,36 @@ FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> Path:
-    """Write a whole step, make it the latest, and drop all but the newest `keep` and those that have a mark."""
+    """Write a complete step, point `latest` to it, and delete all but the newest `keep`, `latest` and `best`."""
     assert keep >= 1
     assert MANIFEST not in files
     steps = run / "steps"
-    half, whole = steps / ".half" / _name(step), steps / _name(step)
-    with _writing(run):
+    unfinished, final = steps / ".half" / _name(step), steps / _name(step)
+    with _as_user_error(run):
         steps.mkdir(parents=True, exist_ok=True)
-        _settle(steps)
+        _recover(steps)
         try:
             for name, content in files.items():
-                _write(half / name, content)
-            _write(half / MANIFEST, {"files": {name: _print(half / name) for name in files}})
-            _sync_folders(half)
-            _install(half, whole)
+                _write(unfinished / name, content)
+            _write(unfinished / MANIFEST, {"files": {name: _fingerprint(unfinished / name) for name in files}})
+            for folder, _, _ in os.walk(unfinished):
+                _sync(Path(folder))
+            _move_into_place(unfinished, final)
         finally:
             shutil.rmtree(steps / ".half", ignore_errors=True)
         set_pointer(run, "latest", step)
         _prune(run, keep)
-    return whole
+    return final
 
 
 def set_pointer(run: Path, name: str, step: int) -> None:
-    """Let `run/name` (latest, best) name this step, in one move."""
+    """Point `run/name` (latest or best) to this step, atomically."""
     assert (run / "steps" / _name(step)).is_dir(), f"step {step} is not saved"
     write_text(run / name, _name(step) + "\n")
 
 
 def read_pointer(run: Path, name: str) -> str | None:
-    """The name of the step that `run/name` names, if that mark is set."""
+    """The name of the step that `run/name` points to, or None."""
     if not (run / name).is_file():
         return None
     step = _read(run / name).decode(errors="replace").strip()
@@ -73,16 +74,16 @@ def read_pointer(run: Path, name: str) -> str | None:
 
 
 def resolve(path: Path, pointers: Sequence[str] = ("best", "latest")) -> Path:
-    """The verified directory of a step, given itself or its run; of a run, the step with the first mark that is set."""
-    whole = Path(os.path.abspath(path))  # what `.` and `000500` are called depends on where one stands
-    steps, name = whole.parent, whole.name
-    if steps.name != "steps" and not (whole / MANIFEST).is_file():
+    """The verified directory of a step, given that directory or its run. For a run, the first pointer that is set."""
+    absolute = Path(os.path.abspath(path))  # `.` and `000500` are relative to the current directory
+    steps, name = absolute.parent, absolute.name
+    if steps.name != "steps" and not (absolute / MANIFEST).is_file():
         if not path.is_dir():
             raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
         named = next((step for step in (read_pointer(path, name) for name in pointers) if step), None)
         if named is None:
-            raise UserError(f"{path}: holds no checkpoint; train into it first or name another run.")
-        steps, name = whole / "steps", named
+            raise UserError(f"{path}: has no checkpoint; train into it first or name another run.")
+        steps, name = absolute / "steps", named
     found = next((place for place in (steps / name, steps / ".old" / name) if place.is_dir()), None)
     if found is None:
         raise UserError(f"{steps / name}: no such checkpoint; name another step or run.")
@@ -91,18 +92,18 @@ def resolve(path: Path, pointers: Sequence[str] = ("best", "latest")) -> Path:
 
 
 def verify(folder: Path) -> None:
-    """Refuse a step with a file that is missing, truncated or altered, by name."""
+    """Raise ``UserError`` if a file of a step is missing, truncated or changed."""
     manifest = read_json(folder / MANIFEST)
-    prints = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(prints, dict) or not all(isinstance(one, dict) for one in prints.values()):
+    fingerprints = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(fingerprints, dict) or not all(isinstance(one, dict) for one in fingerprints.values()):
         raise UserError(f"{folder / MANIFEST}: contents changed. {_CURE}")
-    for name, expected in prints.items():
+    for name, expected in fingerprints.items():
         path = folder / name
         if not path.is_file():
             raise UserError(f"{path}: missing. {_CURE}")
         if path.stat().st_size != expected.get("size"):
             raise UserError(f"{path}: expected {expected.get('size')} bytes, found {path.stat().st_size}. {_CURE}")
-        if _print(path) != expected:
+        if _fingerprint(path) != expected:
             raise UserError(f"{path}: contents changed. {_CURE}")
 
 
@@ -122,25 +123,25 @@ def _write(path: Path, content: Content) -> None:
     _sync(path)
 
 
-def _print(path: Path) -> dict[str, Any]:
-    """The fingerprint of a file."""
+def _fingerprint(path: Path) -> dict[str, Any]:
+    """The size and SHA-256 of a file."""
     with path.open("rb") as file:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def _install(half: Path, whole: Path) -> None:
-    """Give a step its name. No system call swaps two directories everywhere, so an older one steps aside first."""
-    old = whole.parent / ".old" / whole.name
-    if whole.exists():
+def _move_into_place(unfinished: Path, final: Path) -> None:
+    """Rename a finished step. No portable system call swaps two directories, so an older one is moved away first."""
+    old = final.parent / ".old" / final.name
+    if final.exists():
         old.parent.mkdir(exist_ok=True)
-        os.rename(whole, old)
-    os.rename(half, whole)
-    _sync(whole.parent)
+        os.rename(final, old)
+    os.rename(unfinished, final)
+    _sync(final.parent)
     shutil.rmtree(old.parent, ignore_errors=True)
 
 
-def _settle(steps: Path) -> None:
-    """Finish what a kill interrupted: a step that had stepped aside returns unless it was replaced; halves go."""
+def _recover(steps: Path) -> None:
+    """Clean up after a kill: move an old step back unless it was replaced, and delete unfinished steps."""
     for old in (steps / ".old").glob("*"):
         if not (steps / old.name).exists():
             os.rename(old, steps / old.name)
@@ -154,7 +155,7 @@ def _prune(run: Path, keep: int) -> None:
     kept = {*names[-keep:], read_pointer(run, "latest"), read_pointer(run, "best")}
     (steps / ".half").mkdir(exist_ok=True)
     for name in set(names) - kept:
-        os.rename(steps / name, steps / ".half" / name)  # a kill in mid-deletion must not leave a step with holes
+        os.rename(steps / name, steps / ".half" / name)  # so that a kill during deletion leaves no incomplete step
     shutil.rmtree(steps / ".half", ignore_errors=True)
 
 
@@ -162,57 +163,57 @@ def _prune(run: Path, keep: int) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the name `path` in one move when all went well, and is gone if not."""
-    aside = path.with_name(f".{path.name}.half")
+def atomic_write(path: Path) -> Iterator[Path]:
+    """A temporary path to write to. It is renamed to `path` atomically on success, and deleted on failure."""
+    temporary = path.with_name(f".{path.name}.half")
     try:
-        with _writing(path):
-            yield aside
-            _sync(aside)
-            os.replace(aside, path)
+        with _as_user_error(path):
+            yield temporary
+            _sync(temporary)
+            os.replace(temporary, path)
             _sync(path.parent)
     finally:
         with suppress(OSError):
-            aside.unlink()
+            temporary.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file in one move."""
-    with replacing(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    """Replace a text file atomically."""
+    with atomic_write(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, obj: Any) -> None:
-    """Replace a JSON file in one move."""
+    """Replace a JSON file atomically."""
     write_text(path, _json(obj))
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds; one that is not there or cannot be read is refused by name."""
+    """The contents of a JSON file; raises ``UserError`` with its path if it is missing or cannot be read."""
     data = _read(path)
     try:
         return json.loads(data)
-    except ValueError as error:  # also what is no UTF-8
+    except ValueError as error:  # also if it is not UTF-8
         raise UserError(f"{path}: damaged or not JSON ({error}). {_CURE}") from error
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:
-    """Replace a safetensors file in one move. Tensors that share storage are written as copies, others as they are.
+    """Replace a safetensors file atomically. Tensors that share storage are written as separate copies.
 
-    ``about`` are words for the file's header, which some of its readers insist on.
+    ``about`` is metadata for the file's header, which some programs require.
     """
-    apart: dict[str, Tensor] = {}
+    separate: dict[str, Tensor] = {}
     seen = set()
     for name, tensor in tensors.items():
         flat = tensor.detach().contiguous()
         place = flat.device, flat.untyped_storage().data_ptr()
-        apart[name] = flat.clone() if place in seen else flat
+        separate[name] = flat.clone() if place in seen else flat
         seen.add(place)
-    with replacing(path) as aside:
-        aside.touch()
-        mode = aside.stat().st_mode
-        save_file(apart, aside, dict(about or {}) or None)
-        aside.chmod(mode)  # safetensors lets only the owner read; who else may is for the umask to say
+    with atomic_write(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        save_file(separate, temporary, dict(about or {}) or None)
+        temporary.chmod(mode)  # safetensors allows only the owner to read; use the permissions of the umask
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
@@ -227,20 +228,20 @@ def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Te
 
 
 def append_line(path: Path, obj: Mapping[str, Any]) -> None:
-    """Add one JSON object to a file of lines; a number that is not finite, which JSON cannot hold, is null."""
+    """Append one JSON object to a file of lines; numbers that are not finite become null, as JSON has none."""
     finite = {key: None if isinstance(it, float) and not math.isfinite(it) else it for key, it in obj.items()}
-    with _writing(path), path.open("a", encoding="utf-8") as file:
+    with _as_user_error(path), path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def truncate_after(path: Path, step: int) -> None:
-    """Drop the lines past a step, and what a kill left half-written, so that a resumed run continues the file."""
+    """Delete the lines after a step, and an incomplete last line, so that a resumed run continues the file."""
     if path.exists():
         lines = _read(path).decode(errors="replace").split("\n")
-        write_text(path, "".join(f"{line}\n" for line in lines if _until(line, step)))
+        write_text(path, "".join(f"{line}\n" for line in lines if _is_up_to(line, step)))
 
 
-def _until(line: str, step: int) -> bool:
+def _is_up_to(line: str, step: int) -> bool:
     try:
         return bool(json.loads(line).get("step", step) <= step)
     except (ValueError, TypeError, AttributeError):
@@ -261,7 +262,7 @@ def _read(path: Path) -> bytes:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or the list of names in a directory, is on the disk."""
+    """Wait until a file, or the entries of a directory, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -269,14 +270,9 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _sync_folders(top: Path) -> None:
-    for folder, _, _ in os.walk(top):
-        _sync(Path(folder))
-
-
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """A disk that is full or a place that may not be written to is the user's to mend."""
+def _as_user_error(path: Path) -> Iterator[None]:
+    """Turn errors of writing, such as a full disk or missing permissions, into ``UserError``."""
     try:
         yield
     except SafetensorError as error:  # how safetensors reports a failed write

@@ -1,4 +1,4 @@
-"""Where and how precisely to compute, and the noise of each step."""
+"""Device, precision and random seeds."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -7,17 +7,17 @@ import torch
 
 from regard.errors import UserError
 
-SEEDS = 2**63  # how many there are: what torch and numpy both take, whatever is made of one
+SEEDS = 2**63  # seeds are below this: both torch and numpy accept them
 
 
 def check_seed(seed: int, name: str = "seed") -> None:
-    """Refuse a seed that not every source of random numbers can take."""
+    """Raise ``UserError`` for a seed that torch or numpy does not accept."""
     if seed not in range(SEEDS):
         raise UserError(f"{name}={seed}: give a whole number from 0 to 2**63-1.")
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a setting; `auto` is the GPU where there is one."""
+    """The device with this name; `auto` is the GPU if there is one, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -32,22 +32,22 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> str:
-    """float32 or bf16; `auto` is bf16 on a GPU."""
+    """float32 or bf16; `auto` is bf16 on a GPU that supports it."""
     if name != "auto":
         return name
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Inside, matrix products are computed in this precision; weights stay float32."""
+    """A context in which matrix products use this precision; weights stay float32."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def seed_noise(seed: int, rank: int, number: int) -> None:
-    """Make all randomness that follows, on every device, a function of these three numbers.
+    """Seed torch's random numbers on every device from these three numbers.
 
-    Done before every batch, this is why resuming needs no state of random numbers, and why nothing that happens between
-    steps can leak into them.
+    Called before every batch. So a checkpoint needs no state of random generators, and random numbers drawn between
+    steps do not change a step.
     """
     state = np.random.SeedSequence((seed, rank, number)).generate_state(1, np.uint64)
-    torch.manual_seed(int(state[0]) >> 1)  # torch takes 63 bits gladly
+    torch.manual_seed(int(state[0]) >> 1)  # 63 bits: a valid seed for torch

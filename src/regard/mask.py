@@ -1,8 +1,8 @@
-"""Who may look at whom.
+"""Attention masks: which query may look at which key.
 
-A mask is a statement, not a table: it stays symbolic ("causal", "these keys are padding") as long as possible, so that
-a kernel can use the statement itself. ``table`` writes it out when somebody needs the cells, and ``resolved`` does so
-once for all the layers of a model.
+A mask stays symbolic ("causal", "these keys are padding") as long as possible, because kernels have faster routes for
+some symbolic masks. ``table`` computes the (Tq, Tk) tensor where one is needed; ``resolved`` does so once for all the
+layers of a model.
 """
 
 from __future__ import annotations
@@ -23,26 +23,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """True always means "may look". Fields left at their default forbid nothing; ``&`` joins two masks."""
+    """A symbolic attention mask. True means "may look". A field at its default forbids nothing; ``&`` joins masks."""
 
     causal: bool = False  # a query sees keys at its own position and before
     window: int | None = None  # a query sees keys at most this far from its own position
     documents: Tensor | None = None  # (B, T) ids of packed documents: a query sees only its own document
-    keys: Tensor | None = None  # (B, Tk) False at padding: these keys are seen by nobody
+    keys: Tensor | None = None  # (B, Tk) False at padding: no query sees these keys
     pairs: Tensor | None = None  # (..., Tq, Tk) anything else: graphs, alignments, beams
-    bias: Tensor | None = None  # (..., Tq, Tk) added to the logits: what is preferred; -inf forbids
-    sighted: bool = False  # a promise: whatever is forbidden here, no query is forbidden its own position
-    blind: Tensor | None = None  # (..., Tq, 1) the queries that see nothing, where ``resolved`` has looked for them
+    bias: Tensor | None = None  # (..., Tq, Tk) numbers added to the logits; -inf forbids
+    sees_self: bool = False  # a promise by the caller: no field of this mask hides a query's own position from it
+    empty_rows: Tensor | None = None  # (..., Tq, 1) True at queries that see no key; computed by ``resolved`` on a GPU
 
     def __post_init__(self) -> None:
         for name, tensor in (("keys", self.keys), ("pairs", self.pairs)):
             if tensor is not None and tensor.dtype != torch.bool:
                 raise TypeError(f"Mask.{name} must be boolean (True = may look), not {tensor.dtype}")
         if self.bias is not None and not self.bias.is_floating_point():
-            raise TypeError(f"Mask.bias must be numbers to add to the logits, not {self.bias.dtype}: see Mask.pairs")
+            raise TypeError(
+                f"Mask.bias must be a float tensor, not {self.bias.dtype}; for a boolean one use Mask.pairs"
+            )
 
     def __and__(self, other: Mask) -> Mask:
-        if other is EVERYTHING or self is EVERYTHING:  # nothing to join: what was worked out stays worked out
+        if other is EVERYTHING or self is EVERYTHING:  # nothing to join: the result of ``resolved`` stays valid
             return self if other is EVERYTHING else other
         windows = [w for w in (self.window, other.window) if w is not None]
         if self.documents is not None and other.documents is not None:
@@ -51,26 +53,27 @@ class Mask:
             causal=self.causal or other.causal,
             window=min(windows) if windows else None,
             documents=self.documents if other.documents is None else other.documents,
-            keys=_both(self.keys, other.keys),
-            pairs=_both(self.pairs, other.pairs),
-            bias=_both(self.bias, other.bias, operator.add),
-            sighted=(self.sighted and (other.sighted or other._symbolic)) or (self._symbolic and other.sighted),
+            keys=_combine(self.keys, other.keys),
+            pairs=_combine(self.pairs, other.pairs),
+            bias=_combine(self.bias, other.bias, operator.add),
+            sees_self=(self.sees_self and (other.sees_self or other._by_position_only))
+            or (self._by_position_only and other.sees_self),
         )
 
     @property
     def only_causal(self) -> bool:
-        """Whether "no looking ahead" is all this mask says: kernels know that sentence without a table."""
-        return self.causal and self.window is None and self.documents is None and self.keys is None and self._symbolic
+        """Whether this mask is causal and nothing else: kernels have a causal option and need no table."""
+        return self.causal and self.window is None and self.documents is None and self._by_position_only
 
     @property
-    def _symbolic(self) -> bool:
-        """Whether it speaks of positions and documents alone."""
+    def _by_position_only(self) -> bool:
+        """Whether the mask depends on positions and documents alone."""
         return self.keys is None and self.pairs is None and self.bias is None
 
     def route(self, length: int) -> Literal["everything", "causal", "window", "documents", "table"]:
-        """What kernels can make of this in self-attention over ``length`` positions; "table": they need the cells.
+        """The kernel for self-attention over ``length`` positions; "table" means that the kernel needs the full table.
 
-        A window is worth cutting into blocks when it is much narrower than the text.
+        A window is computed in blocks only when it is much narrower than the text.
         """
         if self.pairs is not None or self.bias is not None:
             return "table"
@@ -83,74 +86,76 @@ class Mask:
         return "causal" if self.causal else "everything"
 
     def table(self, q_at: Tensor, k_at: Tensor, dims: int) -> Tensor | None:
-        """The mask written out, broadcastable to (..., Tq, Tk) with ``dims`` dimensions; None: nothing is forbidden.
+        """The mask as a tensor that broadcasts to (..., Tq, Tk) with ``dims`` dimensions; None if it forbids nothing.
 
-        Boolean, True where a query may look; with a bias, numbers to be added to the logits, -∞ where it may not.
-        ``q_at`` (Tq,) and ``k_at`` (Tk,), by row (B, 1, 1, Tk), are positions, which is all that causality and windows
-        depend on. Leading dimensions stay free: batch is first, whatever lies between it and the last two (heads) is
-        broadcast.
+        The tensor is boolean, True where a query may look. With a bias it is a float tensor to add to the logits, -∞
+        where a query may not look. ``q_at`` (Tq,) and ``k_at``, (Tk,) or by row (B, 1, 1, Tk), are positions; causal
+        masks and windows depend on them alone. The batch is the first dimension; dimensions between it and the last
+        two (heads) are broadcast.
         """
         table: Tensor | None = None
         if self.causal:
             table = q_at[:, None] >= k_at  # (Tq, Tk)
         if self.window is not None:
-            table = _both(table, (q_at[:, None] - k_at).abs() <= self.window)
+            table = _combine(table, (q_at[:, None] - k_at).abs() <= self.window)
         if self.documents is not None:
             same = self.documents[:, q_at][:, :, None] == self.documents[:, k_at][:, None, :]  # (B, Tq, Tk)
-            table = _both(table, _spread(same, dims))
+            table = _combine(table, _insert_dims(same, dims))
         if self.keys is not None:
-            table = _both(table, _spread(self.keys[:, None, :], dims))
+            table = _combine(table, _insert_dims(self.keys[:, None, :], dims))
         if self.pairs is not None:
-            table = _both(table, _spread(self.pairs, dims))
-        return table if self.bias is None else preferred(_spread(self.bias, dims), table)
+            table = _combine(table, _insert_dims(self.pairs, dims))
+        return table if self.bias is None else masked_bias(_insert_dims(self.bias, dims), table)
 
     def resolved(self, q_at: Tensor, k_at: Tensor, dims: int) -> Mask:
-        """The same mask with its table written, as ``pairs`` or ``bias``, for layers that all see through it.
+        """The same mask with its table computed, as ``pairs`` or ``bias``, so that all layers can share the table.
 
-        What a kernel of self-attention takes as it is (``route``) stays a statement. Nothing is read back from a
-        device; on a GPU, the queries that see nothing are found here, once, unless the mask promises there are none.
+        A mask that a self-attention kernel takes in symbolic form (``route``) is returned unchanged. On a GPU this
+        also finds the queries that see no key, unless ``sees_self`` promises that there are none. Nothing here waits
+        for the GPU.
         """
         if q_at.shape == k_at.shape and self.route(len(q_at)) != "table":
             return self
         table = self.table(q_at, k_at, dims)
         if table is None:
             return self
-        blind = self.blinded(table) if table.is_cuda else None
+        empty_rows = self.find_empty_rows(table) if table.is_cuda else None
         if self.bias is None:
-            return Mask(pairs=table, sighted=self.sighted, blind=blind)
-        return Mask(bias=table, sighted=self.sighted, blind=blind)
+            return Mask(pairs=table, sees_self=self.sees_self, empty_rows=empty_rows)
+        return Mask(bias=table, sees_self=self.sees_self, empty_rows=empty_rows)
 
-    def of_queries(self, rows: slice) -> Mask:
-        """What the mask says of some of the queries, whose positions are given with it."""
+    def for_queries(self, rows: slice) -> Mask:
+        """The mask for a slice of the queries; the caller passes the positions of those queries with it."""
 
         def cut(table: Tensor | None) -> Tensor | None:
             return table if table is None or table.shape[-2] == 1 else table[..., rows, :]
 
-        return replace(self, pairs=cut(self.pairs), bias=cut(self.bias), blind=cut(self.blind))
+        return replace(self, pairs=cut(self.pairs), bias=cut(self.bias), empty_rows=cut(self.empty_rows))
 
-    def blinded(self, table: Tensor) -> Tensor | None:
-        """(..., Tq, 1), True at the queries to which this table, the mask's own, leaves nothing; None: there are none.
+    def find_empty_rows(self, table: Tensor) -> Tensor | None:
+        """(..., Tq, 1), True at queries that may look at no key, given this mask's table; None if there are none.
 
-        Some kernels read such a row as an even one, and must be told.
+        Some kernels return the mean of all values for such a query instead of zeros, so the caller must clear it.
         """
-        if self.sighted or self.blind is not None:
-            return self.blind
+        if self.sees_self or self.empty_rows is not None:
+            return self.empty_rows
         seen = table if table.dtype == torch.bool else table > -math.inf
         return ~seen.any(-1, keepdim=True)
 
     @property
-    def layout(self) -> BlockMask:
-        """Which blocks of self-attention over packed documents hold anything: the table of flex attention.
+    def block_mask(self) -> BlockMask:
+        """The block mask that flex attention needs for packed documents.
 
-        Kept with the mask, for all the layers that are given it; a compiler sees by itself that it is the same.
+        It is cached on the mask, so that all layers share it. Under torch.compile it is not cached: the compiler
+        removes the repeated computation itself.
         """
-        return self._lay_out() if torch.compiler.is_compiling() else self._layout
+        return self._build_block_mask() if torch.compiler.is_compiling() else self._cached_block_mask
 
     @cached_property
-    def _layout(self) -> BlockMask:
-        return self._lay_out()
+    def _cached_block_mask(self) -> BlockMask:
+        return self._build_block_mask()
 
-    def _lay_out(self) -> BlockMask:
+    def _build_block_mask(self) -> BlockMask:
         from torch.nn.attention.flex_attention import create_block_mask
 
         documents, keys, causal, window = self.documents, self.keys, self.causal, self.window
@@ -171,7 +176,7 @@ CAUSAL = Mask(causal=True)
 
 
 def default_positions(q: Tensor, k: Tensor, q_at: Tensor | None, k_at: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The given positions; where none are given, the queries are the last Tq of the Tk keys."""
+    """The given positions. By default keys have positions 0 … Tk - 1, and queries the last Tq of them."""
     queries, keys = q.shape[-2], k.shape[-2]
     return (
         torch.arange(keys - queries, keys, device=q.device) if q_at is None else q_at,
@@ -179,24 +184,24 @@ def default_positions(q: Tensor, k: Tensor, q_at: Tensor | None, k_at: Tensor | 
     )
 
 
-def preferred(bias: Tensor, table: Tensor | None) -> Tensor:
-    """A bias that also forbids what the table, of either kind, forbids."""
+def masked_bias(bias: Tensor, table: Tensor | None) -> Tensor:
+    """The bias combined with a mask's table, boolean or float."""
     if table is None:
         return bias
     return bias.masked_fill(~table, -math.inf) if table.dtype == torch.bool else bias + table
 
 
-def _both(
+def _combine(
     a: Tensor | None, b: Tensor | None, join: Callable[[Tensor, Tensor], Tensor] = operator.and_
 ) -> Tensor | None:
-    """What both say, or the one that says anything; one of the two may speak of heads and the other not."""
+    """``join(a, b)``, or the one that is not None. If one has a dimension for heads, the other gets one too."""
     if a is None or b is None:
         return b if a is None else a
     dims = max(a.dim(), b.dim())
-    return join(_spread(a, dims), _spread(b, dims))
+    return join(_insert_dims(a, dims), _insert_dims(b, dims))
 
 
-def _spread(table: Tensor, dims: int) -> Tensor:
+def _insert_dims(table: Tensor, dims: int) -> Tensor:
     """(B, Tq, Tk) → (B, 1, …, 1, Tq, Tk): batch stays first, the middle is broadcast. (Tq, Tk) broadcasts by itself."""
     while 2 < table.dim() < dims:
         table = table.unsqueeze(1)

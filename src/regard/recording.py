@@ -1,4 +1,4 @@
-"""The weights of any model, without changing its answer.
+"""Records the attention weights of any model without changing its output.
 
 >>> with record(model, "decoder.*") as tape:        # doctest: +SKIP
 ...     model(batch)
@@ -30,43 +30,43 @@ _NUMBERS = count()
 
 @dataclass(frozen=True)
 class Axes:
-    """What stands beside the queries and the keys of a read, and which part of a model it is of."""
+    """The labels of the queries and keys of an attention read, and the part of the model that it belongs to."""
 
-    rows: Sequence[str]  # who looks
-    columns: Sequence[str]  # what at
-    part: str = ""  # encoder, decoder or cross: a source that looks at itself, a target at its past, or at the source
-    first: int = 0  # the key that the first column is; those before it stand for nothing
+    rows: Sequence[str]  # the tokens that look (queries)
+    columns: Sequence[str]  # the tokens that are looked at (keys)
+    part: str = ""  # encoder (source to source), decoder (target to earlier target) or cross (target to source)
+    first: int = 0  # the index of the key that the first column labels; keys before it have no label
 
 
 @dataclass
 class Tape:
-    """What was looked at: for each attention module, by its path in the model, the weights of its reads in order.
+    """Recorded weights: for each attention module, by its path in the model, the weights of its reads in order.
 
-    A module that several layers share has a name for each of them: "path[0]", "path[1]" …
+    A module that several layers share has one name for each layer: "path[0]", "path[1]" …
     """
 
     reads: dict[str, list[Tensor]] = field(default_factory=dict)
-    # Of each of them, whether it goes on in the text of the one before: a past that has grown.
-    onward: dict[str, list[bool]] = field(default_factory=dict)
-    # Of each item of the batch, where a verb knows them: the axes of every name.
+    # For each read: whether its text continues the text of the previous read, through a KV cache.
+    continues: dict[str, list[bool]] = field(default_factory=dict)
+    # For each item of the batch: name → axes. Filled in by verbs, empty otherwise.
     captions: list[dict[str, Axes]] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Tensor:
-        """All reads of one module, joined along the query axis: (B, [H,] Tq, Tk), at least float32, on the CPU.
+        """All reads of one module, concatenated along the query axis: (B, [H,] Tq, Tk), at least float32, on the CPU.
 
-        Of a past that grew from read to read, no query sees the keys that came after it.
+        If a KV cache grew from read to read, the weights of keys that came after a query are zero.
         """
         if name not in self.reads:
             raise KeyError(f"nothing recorded under {name!r}.{nearest(name, self.reads)}")
         reads = self.reads[name]
-        if all(self.onward[name][1:]):
+        if all(self.continues[name][1:]):
             keys = max(read.shape[-1] for read in reads)
             reads = [F.pad(read, (0, keys - read.shape[-1])) for read in reads]
         shapes = {(*read.shape[:-2], read.shape[-1]): tuple(read.shape) for read in reads}  # all but the query axis
         if len(shapes) > 1:
             raise UserError(
-                f"tape[{name!r}]: reads of different shapes, {' and '.join(map(str, shapes.values()))}, do not join: "
-                f"record one batch at a time, or take them one by one from tape.reads[{name!r}]."
+                f"tape[{name!r}]: cannot join reads of different shapes, {' and '.join(map(str, shapes.values()))}: "
+                f"record one batch at a time, or take the reads one by one from tape.reads[{name!r}]."
             )
         return torch.cat(reads, dim=-2)
 
@@ -81,72 +81,73 @@ class Tape:
 
 
 @dataclass
-class Tap:
-    """Connects one attention module to a tape; keeps only the heads and query rows that were asked for."""
+class Recorder:
+    """Writes the weights of one attention module to a tape, limited to the requested heads and query rows."""
 
     tape: Tape
     name: str
     heads: tuple[int, ...] | None = None
     rows: tuple[int, ...] | None = None
-    turns: int = 1  # how many layers share the module; each has a name of its own on the tape: "name[0]", "name[1]" …
-    starts: dict[str, int] = field(default_factory=dict)  # queries read so far: where the next read begins on the tape
-    ends: dict[str, int] = field(default_factory=dict)  # the position after the last query: where its text would go on
-    reads: int = 0
-    ticket: Tensor = field(
-        default_factory=lambda: torch.tensor(next(_NUMBERS), device="cpu")
-    )  # by which compiled code finds the tap
+    shared_by: int = 1  # how many layers share the module; on the tape each has its own name: "name[0]", "name[1]" …
+    starts: dict[str, int] = field(default_factory=dict)  # name → how many queries were recorded so far
+    ends: dict[str, int] = field(default_factory=dict)  # name → the position after the last recorded query
+    reads: int = 0  # how many reads were recorded so far
+    # The number by which compiled code finds this recorder.
+    number: Tensor = field(default_factory=lambda: torch.tensor(next(_NUMBERS), device="cpu"))
 
     @torch.no_grad()
-    def watch(
+    def record_read(
         self, score: Score, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor | None = None, k_at: Tensor | None = None
     ) -> None:
-        """Puts the weights of one read, by queries (B, [H,] Tq, D), on the tape. Keys have positions in a past only.
+        """Computes the weights of one read, by queries (B, [H,] Tq, D), and writes them to the tape.
 
-        Long texts are watched a part at a time, and rows that nobody asked for are not looked at: all weights of 8,192
-        tokens are 3 GiB a layer. Compiled code makes them at once.
+        ``k_at`` is given only if the keys are in a KV cache. The weights of a long text are computed in chunks, and
+        only for the requested rows, because all weights of 8,192 tokens take 3 GiB a layer. Compiled code computes
+        them at once.
         """
         length, at = q.shape[-2], None if k_at is None else q_at
         q_at, k_at = default_positions(q, k, q_at, k_at)
         if torch.compiler.is_compiling():
-            self.write(weights(score, q, k, mask, q_at, k_at), at)
+            self.record_weights(weights(score, q, k, mask, q_at, k_at), at)
             return
-        step = max(PART // (math.prod(q.shape[:-2]) * k.shape[-2]), 1)
-        name, start = self._next()
-        wanted = [slice(first, min(first + step, length)) for first in range(0, length, step)]
+        size = max(CHUNK // (math.prod(q.shape[:-2]) * k.shape[-2]), 1)
+        name, start = self._next_name()
+        chunks = [slice(first, min(first + size, length)) for first in range(0, length, size)]
         if self.rows is not None:
-            wanted = [some for some in wanted if any(some.start <= row - start < some.stop for row in self.rows)]
+            chunks = [chunk for chunk in chunks if any(chunk.start <= row - start < chunk.stop for row in self.rows)]
         parts = (
-            self._chosen(
-                weights(score, q[..., some, :], k, mask.of_queries(some), q_at[some], k_at), start + some.start
+            self._select(
+                weights(score, q[..., chunk, :], k, mask.for_queries(chunk), q_at[chunk], k_at), start + chunk.start
             )
-            for some in wanted or [slice(0, 0)]
+            for chunk in chunks or [slice(0, 0)]
         )
         rows = range(length) if self.rows is None else [row for row in self.rows if 0 <= row - start < length]
-        self._put(name, _gathered(parts, len(rows)), length, at)
+        self._append(name, _concatenate(parts, len(rows)), length, at)
 
-    def write(self, weights: Tensor, at: Tensor | None = None) -> None:
-        """Puts the weights (B, [H,] Tq, Tk) of one read on the tape; ``at`` (Tq,): where in a past the queries stand.
+    def record_weights(self, weights: Tensor, at: Tensor | None = None) -> None:
+        """Writes the weights (B, [H,] Tq, Tk) of one read to the tape.
 
-        Compiled code goes through an operator that the compiler cannot look into: nothing breaks its graph, and the
-        ticket is data, so that a program compiled for one tape serves the next.
+        ``at`` (Tq,) are the positions of the queries if the keys are in a KV cache. Compiled code calls a custom
+        operator, which the compiler does not trace: the graph has no break. The recorder's number is a tensor, so the
+        code that was compiled for one tape works for the next tape too.
         """
         if torch.compiler.is_compiling():
-            torch.ops.regard.write_tape(weights.detach(), at, self.ticket)
+            torch.ops.regard.write_tape(weights.detach(), at, self.number)
         else:
-            self.keep(weights.detach(), at)
+            self.store(weights.detach(), at)
 
-    def keep(self, weights: Tensor, at: Tensor | None = None) -> None:
-        """What was asked for of one read."""
-        name, start = self._next()
-        self._put(name, self._chosen(weights, start).cpu(), weights.shape[-2], at)
+    def store(self, weights: Tensor, at: Tensor | None = None) -> None:
+        """Appends the requested heads and rows of one read to the tape."""
+        name, start = self._next_name()
+        self._append(name, self._select(weights, start).cpu(), weights.shape[-2], at)
 
-    def _next(self) -> tuple[str, int]:
-        """What the next read is called, and which row of the tape is its first."""
-        name = self.name if self.turns == 1 else f"{self.name}[{self.reads % self.turns}]"
+    def _next_name(self) -> tuple[str, int]:
+        """The name of the next read, and the row of the tape at which it starts."""
+        name = self.name if self.shared_by == 1 else f"{self.name}[{self.reads % self.shared_by}]"
         return name, self.starts.get(name, 0)
 
-    def _chosen(self, weights: Tensor, start: int) -> Tensor:
-        """The heads and rows that were asked for, of a read whose first row is ``start``."""
+    def _select(self, weights: Tensor, start: int) -> Tensor:
+        """The requested heads and rows of a read whose first row on the tape is ``start``."""
         if self.heads is not None and weights.dim() > 3:
             if max(self.heads, default=0) >= weights.shape[1]:
                 raise UserError(
@@ -158,17 +159,17 @@ class Tap:
             weights = weights[..., here, :]
         return at_least_float32(weights)
 
-    def _put(self, name: str, kept: Tensor, queries: int, at: Tensor | None) -> None:
-        self.tape.reads.setdefault(name, []).append(kept)
-        onward = at is not None and int(at[0]) == self.ends.get(name)
-        self.tape.onward.setdefault(name, []).append(onward)
+    def _append(self, name: str, weights: Tensor, queries: int, at: Tensor | None) -> None:
+        self.tape.reads.setdefault(name, []).append(weights)
+        continues = at is not None and int(at[0]) == self.ends.get(name)
+        self.tape.continues.setdefault(name, []).append(continues)
         self.ends[name] = queries if at is None else int(at[-1]) + 1
         self.starts[name] = self.starts.get(name, 0) + queries
         self.reads += 1
 
 
-def _gathered(parts: Iterable[Tensor], rows: int) -> Tensor:
-    """Parts (B, [H,] some rows, Tk) of a table, on the CPU: each goes at once to where it will stay, head by head."""
+def _concatenate(parts: Iterable[Tensor], rows: int) -> Tensor:
+    """The parts (B, [H,] some rows, Tk) as one CPU tensor; each part is copied to its place before the next is made."""
     whole, first = None, 0
     for part in parts:
         if part.shape[-2] == rows:
@@ -183,26 +184,27 @@ def _gathered(parts: Iterable[Tensor], rows: int) -> Tensor:
     return whole
 
 
-PART = 2**26  # weights that are made at a time while somebody watches: 256 MiB
-_OPEN: dict[int, Tap] = {}  # the taps of the tapes that are recording, by their tickets
+CHUNK = 2**26  # the most weights that are computed at once while recording: 256 MiB
+_ACTIVE: dict[int, Recorder] = {}  # the recorders of the tapes that are recording, by number
 
 
 @cache
-def _operator() -> None:
-    """Makes the operator known to torch, once, when first something is recorded.
+def _register_operator() -> None:
+    """Registers the custom operator with torch, once, at the first recording.
 
-    It is said to change the ticket, which it does not: a compiler drops what changes nothing.
+    The operator declares that it changes ``number``, though it does not: the compiler would remove an operator that
+    changes nothing.
     """
 
-    @torch.library.custom_op("regard::write_tape", mutates_args=("ticket",))
-    def write_tape(weights: Tensor, at: Tensor | None, ticket: Tensor) -> None:
-        _OPEN[int(ticket)].keep(weights, at)
+    @torch.library.custom_op("regard::write_tape", mutates_args=("number",))
+    def write_tape(weights: Tensor, at: Tensor | None, number: Tensor) -> None:
+        _ACTIVE[int(number)].store(weights, at)
 
-    write_tape.register_fake(lambda weights, at, ticket: None)
+    write_tape.register_fake(lambda weights, at, number: None)
 
 
 def attentions(model: nn.Module) -> dict[str, Attention]:
-    """Every attention module of a model, by its path."""
+    """All attention modules of a model: path → module."""
     return {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
 
 
@@ -213,11 +215,11 @@ def record(
     heads: Sequence[int] | None = None,
     rows: Sequence[int] | None = None,
 ) -> Iterator[Tape]:
-    """Records the weights of the attention modules whose path matches ``pattern``, or one of several, in the block.
+    """Records the weights of the attention modules whose path matches ``pattern``, or one of several patterns.
 
-    ``heads`` and ``rows`` limit what is kept; rows stay in their order. A row is a query's place on the tape, where the
-    reads of a module follow one another: the same query is the same row whether a model steps or runs at once. Inside
-    another ``record`` of the same module this one takes over until it ends.
+    ``heads`` and ``rows`` limit what is recorded. A row is the index of a query on the tape, where the reads of a
+    module follow one another: a query has the same row whether the model runs step by step or all at once. Inside
+    another ``record`` of the same module, only the inner one records.
     """
     found = attentions(model)
     patterns = [pattern] if isinstance(pattern, str) else pattern
@@ -226,34 +228,34 @@ def record(
             raise UserError(f"record: no attention module matches {one!r}.{nearest(one, found)}")
     tape = Tape()
     chosen = {name: module for name, module in found.items() if any(fnmatchcase(name, one) for one in patterns)}
-    before = {name: module.tap for name, module in chosen.items()}
-    kept = None if heads is None else tuple(heads), None if rows is None else tuple(sorted(rows))
-    taps = {name: Tap(tape, name, *kept, module.turns) for name, module in chosen.items()}
-    _operator()
-    _OPEN.update({int(tap.ticket): tap for tap in taps.values()})
+    before = {name: module.recorder for name, module in chosen.items()}
+    limits = None if heads is None else tuple(heads), None if rows is None else tuple(sorted(rows))
+    recorders = {name: Recorder(tape, name, *limits, module.shared_by) for name, module in chosen.items()}
+    _register_operator()
+    _ACTIVE.update({int(recorder.number): recorder for recorder in recorders.values()})
     for name, module in chosen.items():
-        module.tap = taps[name]
+        module.recorder = recorders[name]
     try:
         yield tape
     finally:
         for name, module in chosen.items():
-            module.tap = before[name]
-            del _OPEN[int(taps[name].ticket)]
+            module.recorder = before[name]
+            del _ACTIVE[int(recorders[name].number)]
 
 
 @contextmanager
-def silenced(model: nn.Module) -> Iterator[None]:
-    """No tape records inside: searches try many hypotheses, and only the winners are worth a look."""
-    taps = [(module, module.tap) for module in attentions(model).values()]
-    for module, _ in taps:
-        module.tap = None
+def pause_recording(model: nn.Module) -> Iterator[None]:
+    """Inside this context no tape records: for searches, whose many rejected hypotheses should not be recorded."""
+    recorders = [(module, module.recorder) for module in attentions(model).values()]
+    for module, _ in recorders:
+        module.recorder = None
     try:
         yield
     finally:
-        for module, tap in taps:
-            module.tap = tap
+        for module, recorder in recorders:
+            module.recorder = recorder
 
 
 def active_tape(model: nn.Module) -> Tape | None:
-    """The tape that is recording this model, if any."""
-    return next((module.tap.tape for module in attentions(model).values() if module.tap is not None), None)
+    """The tape that records this model now, or None."""
+    return next((module.recorder.tape for module in attentions(model).values() if module.recorder is not None), None)

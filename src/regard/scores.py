@@ -1,8 +1,8 @@
-"""How a query is compared with a key: every attention score as one small class.
+"""Attention scores: how a query is compared with a key. Each score is one small class.
 
-Most are a dot product in disguise, ``logits = scale · queries(q) · keys(memory)ᵀ + bias``, and so run on torch's fused
-kernel. The exceptions: the oldest puts a tanh between query and key, and location does not look at the keys at all.
-In the relative scores r belongs to the distance between the two.
+Most scores are a form of the dot product, ``logits = scale · queries(q) · keys(memory)ᵀ + bias``, and so run on torch's
+fused kernel. Two are not: ``Additive`` applies a tanh to the sum of query and key, and ``Location`` does not use the
+keys at all. In the relative scores, r is a vector for the distance between query and key.
 
 ==============  ==========================  ==========================
 score           logit of query q, key k     from
@@ -17,7 +17,7 @@ score           logit of query q, key k     from
 ``XLRelative``  (q+u)ᵀk + (q+v)ᵀWr, scaled  Dai et al. 2019
 ==============  ==========================  ==========================
 
-``LocalMonotonic`` and ``LocalPredictive`` narrow any of them to Luong's windows.
+``LocalMonotonic`` and ``LocalPredictive`` restrict any of them to Luong's windows.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UserError, nearest
-from regard.kernels import additive_triton, documents
+from regard.kernels import additive_triton
 from regard.kernels.additive import additive_logits
-from regard.kernels.fused import fused, windowed
-from regard.mask import Mask, default_positions, preferred
+from regard.kernels.fused import document_attention, flex_usable, fused_attention, window_attention
+from regard.mask import Mask, default_positions, masked_bias
 
-WAVES = 256  # sinusoids are kept in multiples of this
-FEW = 8  # queries: up to here the written-out products are faster on a CPU than its fused kernel
+SINUSOIDS_STEP = 256  # the number of cached sinusoids is a multiple of this
+FEW_QUERIES = 8  # up to this many queries, plain matrix products are faster on a CPU than the fused kernel
 
 
 class Score(nn.Module):
-    """How well each query matches each key; a subclass brings ``logits``, the definition.
+    """The base class of scores: how well each query matches each key. A subclass defines ``logits``.
 
-    Queries are (..., Tq, D), keys (..., Tk, D); the leading dimensions are free. ``keys`` is applied once per memory by
-    whoever owns the memory and its result is passed around: a score keeps nothing between calls.
+    Queries are (..., Tq, D), keys (..., Tk, D), with any leading dimensions. ``keys`` is applied once per memory, by
+    the code that builds the memory. A score stores nothing between calls.
     """
 
     def keys(self, memory: Tensor) -> Tensor:
@@ -55,19 +55,19 @@ class Score(nn.Module):
         raise NotImplementedError
 
     def weights(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor, k_at: Tensor) -> Tensor:
-        """Softmax over the keys that may be seen. A row that may see nothing is zeros, never NaN."""
-        return masked_softmax(self.logits(q, k, q_at, k_at), mask.table(q_at, k_at, q.dim()), mask.sighted)
+        """Softmax over the keys that the mask allows. A row without such keys is zeros, never NaN."""
+        return masked_softmax(self.logits(q, k, q_at, k_at), mask.table(q_at, k_at, q.dim()), mask.sees_self)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        """What is read, ``dropout(weights) @ v``: here by definition; a subclass may know a faster route."""
+        """The attention output, ``dropout(weights) @ v``, computed by the definition; a subclass may be faster."""
         weights = self.weights(q, k, mask, *default_positions(q, k, q_at, k_at))
         return F.dropout(weights, dropout).to(v.dtype) @ v
 
 
 class Dot(Score):
-    """qᵀk (Luong et al. 2015, §3.1): no parameters, equal widths. What its kin add: a scale, a projection, a bias."""
+    """qᵀk (Luong et al. 2015, §3.1): no parameters, equal widths. Subclasses add a scale, a projection or a bias."""
 
     scale: float = 1.0
 
@@ -75,9 +75,9 @@ class Dot(Score):
         return q
 
     def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor | None:
-        """Added to the logits; a function of positions, never of shapes: a cache is longer than what it holds.
+        """A tensor added to the logits. It depends on positions, never on shapes: a KV cache has unused slots.
 
-        Finite everywhere: to forbid is the mask's business. A slot not yet filled may have any position, and is masked.
+        It must be finite everywhere; only the mask forbids. An unused slot may have any position, and is masked.
         """
         return None
 
@@ -89,27 +89,29 @@ class Dot(Score):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        """Through a fused kernel: the weights never exist. Few queries have too few of them to be worth it."""
-        if q.shape[-2] == 1 or (q.shape[-2] <= FEW and not q.is_cuda):
+        """The attention output by a fused kernel, without stored weights; for few queries, by the definition."""
+        if q.shape[-2] == 1 or (q.shape[-2] <= FEW_QUERIES and not q.is_cuda):
             return super().attend(q, k, v, mask, dropout, q_at, k_at)
-        # What kernels know of positions lines up the first query with the first key: only right when they are as many.
-        alike = q_at is None and k_at is None and q.shape[-2] == k.shape[-2]
+        # Kernels align the first query with the first key, which is right only if there are as many queries as keys.
+        aligned = q_at is None and k_at is None and q.shape[-2] == k.shape[-2]
         q_at, k_at = default_positions(q, k, q_at, k_at)
-        asked, bias = self.queries(q), self.bias(q, k, q_at, k_at)
-        match mask.route(q.shape[-2]) if alike and bias is None else "table":
+        queries, bias = self.queries(q), self.bias(q, k, q_at, k_at)
+        match mask.route(q.shape[-2]) if aligned and bias is None else "table":
             case "everything" | "causal":
-                return fused(asked, k, v, None, self.scale, dropout, causal=mask.causal)
+                return fused_attention(queries, k, v, None, self.scale, dropout, causal=mask.causal)
             case "window" if q.dim() > 2:
-                return windowed(asked, k, v, mask, self.scale, dropout)
-            case "documents" if documents.usable(asked, v, dropout):
-                return documents.attend_packed(asked, k.to(asked.dtype), v.to(asked.dtype), mask.layout, self.scale)
+                return window_attention(queries, k, v, mask, self.scale, dropout)
+            case "documents" if flex_usable(queries, v, dropout):
+                return document_attention(queries, k, v, mask.block_mask, self.scale)
         table = mask.table(q_at, k_at, q.dim())
-        blind = mask.blinded(table) if table is not None and table.is_cuda else None
-        return fused(asked, k, v, table if bias is None else preferred(bias, table), self.scale, dropout, blind=blind)
+        empty_rows = mask.find_empty_rows(table) if table is not None and table.is_cuda else None
+        if bias is not None:
+            table = masked_bias(bias, table)
+        return fused_attention(queries, k, v, table, self.scale, dropout, empty_rows=empty_rows)
 
 
 class ScaledDot(Dot):
-    """qᵀk / √width (Vaswani et al. 2017, eq. 1): keeps the softmax out of saturation when the width is large."""
+    """qᵀk / √width (Vaswani et al. 2017, eq. 1): the scale keeps a softmax over wide vectors from saturating."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -117,7 +119,7 @@ class ScaledDot(Dot):
 
 
 class General(Dot):
-    """qᵀWk (Luong et al. 2015, §3.1). W is applied to the keys, once per memory: a step costs what Dot costs."""
+    """qᵀWk (Luong et al. 2015, §3.1). W is applied to the keys once per memory, so a step costs the same as in Dot."""
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -128,7 +130,7 @@ class General(Dot):
 
 
 class Cosine(Dot):
-    """β cos(q, k) (Graves et al. 2014, eq. 5-6): compares directions; lengths do not count, so β must be learned."""
+    """β cos(q, k) (Graves et al. 2014, eq. 5-6): a cosine ignores the lengths of vectors, so the scale β is learned."""
 
     def __init__(self, sharpness: float = 10.0) -> None:
         super().__init__()
@@ -142,10 +144,10 @@ class Cosine(Dot):
 
 
 class Additive(Score):
-    """vᵀ tanh(Wq + Uk) (Bahdanau et al. 2015, §A.1.2): a one-layer network compares query and key.
+    """vᵀ tanh(Wq + Uk) (Bahdanau et al. 2015, §A.1.2): a network with one hidden layer compares query and key.
 
-    Written out it needs a (..., Tq, Tk, D) tensor; neither route here holds one, forwards or backwards: blocks of
-    logits on a CPU, one fused kernel for all of it on a GPU.
+    The plain formula needs a (..., Tq, Tk, D) tensor. No route here stores that tensor, forward or backward: a CPU
+    computes the logits in blocks, a GPU runs one fused kernel.
     """
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
@@ -178,7 +180,7 @@ class Additive(Score):
 
 
 class Location(Score):
-    """(Wq) read at the key's position (Luong et al. 2015, §3.1): where to look depends on the query alone."""
+    """Entry k_at of the vector Wq (Luong et al. 2015, §3.1): the logits depend on the query alone, not on the keys."""
 
     def __init__(self, query_width: int, capacity: int) -> None:
         super().__init__()
@@ -188,16 +190,16 @@ class Location(Score):
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
         if k.shape[-2] > self.capacity:
             raise UserError(
-                f"model.capacity={self.capacity}: location attention cannot see {k.shape[-2]} keys; raise it"
+                f"model.capacity={self.capacity}: location attention cannot address {k.shape[-2]} keys; raise it"
             )
         return self.query(q).index_select(-1, k_at)
 
 
 class Relative(Dot):
-    """qᵀ(k + r) / √width, a learned r for every distance i - j (Shaw et al. 2018, eq. 4; Huang et al. 2018).
+    """qᵀ(k + r) / √width with a learned r for every distance i - j (Shaw et al. 2018, eq. 4; Huang et al. 2018).
 
-    Beyond ``furthest`` all distances are alike. Every r is compared with every query, and the products are then picked
-    by distance: no tensor of queries × keys × width.
+    Distances beyond ``furthest`` share one r. Each query is multiplied with every r, and the products are then gathered
+    by distance, so there is no tensor of queries × keys × width.
     """
 
     def __init__(self, width: int, furthest: int) -> None:
@@ -208,17 +210,17 @@ class Relative(Dot):
         nn.init.normal_(self.distance, std=1.0 / math.sqrt(width))
 
     def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
-        apart = (q_at[:, None] - k_at).clamp(-self.furthest, self.furthest) + self.furthest  # (Tq, Tk)
+        index = (q_at[:, None] - k_at).clamp(-self.furthest, self.furthest) + self.furthest  # (Tq, Tk)
         products = (self.scale * q) @ self.distance.to(q.dtype).mT  # (..., Tq, 2 furthest + 1)
-        return products.gather(-1, apart.expand(*q.shape[:-2], -1, -1))
+        return products.gather(-1, index.expand(*q.shape[:-2], -1, -1))
 
 
 class XLRelative(Dot):
-    """((q + u)ᵀk + (q + v)ᵀWr) / √width, r the sinusoids of the distance i - j ≥ 0 (Dai et al. 2019, §3.3).
+    """((q + u)ᵀk + (q + v)ᵀWr) / √width, where r are sinusoids of the distance i - j ≥ 0 (Dai et al. 2019, §3.3).
 
-    ``content`` is u, what every query asks of any key; ``position`` is v, what it asks of any distance. Queries and
-    keys are (B, H, T, D). Positions run on and nobody looks ahead: no key in sight is as far away as there are keys.
-    Beyond ``furthest``, if there is one, all distances are alike.
+    ``content`` is u, a bias added to every query when it meets a key; ``position`` is v, a bias added when it meets a
+    distance. Queries and keys are (B, H, T, D). Positions must be consecutive and attention causal, so every distance
+    is less than the number of keys. Distances beyond ``furthest`` (if given) share one r.
     """
 
     def __init__(self, heads: int, width: int, model_width: int, furthest: int | None = None) -> None:
@@ -232,22 +234,24 @@ class XLRelative(Dot):
         return q + self.content.to(q.dtype).unsqueeze(1)
 
     def bias(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
-        asked = self.scale * (q + self.position.to(q.dtype).unsqueeze(1))  # (B, H, Tq, D)
+        queries = self.scale * (q + self.position.to(q.dtype).unsqueeze(1))  # (B, H, Tq, D)
         furthest, heads = max(k.shape[-2] - 1, 0), q.shape[1]
         if self.furthest is not None:
             furthest = min(furthest, self.furthest)
-        r = _waves(furthest + 1, self.relative.in_features, self.relative.weight)
-        if q.shape[0] * q.shape[-2] < q.shape[-1]:  # a step: taking its queries to r costs less than all of r to them
+        r = _distance_sinusoids(furthest + 1, self.relative.in_features, self.relative.weight)
+        if (
+            q.shape[0] * q.shape[-2] < q.shape[-1]
+        ):  # few queries: projecting them by Wᵀ is cheaper than projecting every r by W
             weight = self.relative.weight.to(q.dtype).unflatten(0, (heads, -1))  # (H, D, model_width)
-            products = asked @ weight @ r.to(q.dtype).mT
+            products = queries @ weight @ r.to(q.dtype).mT
         else:
-            products = asked @ self.relative(r).unflatten(-1, (heads, -1)).permute(1, 2, 0).to(q.dtype)
-        apart = (q_at[:, None] - k_at).clamp(0, furthest)  # (Tq, Tk)
-        return products.gather(-1, apart.expand(*q.shape[:-2], -1, -1))
+            products = queries @ self.relative(r).unflatten(-1, (heads, -1)).permute(1, 2, 0).to(q.dtype)
+        distance = (q_at[:, None] - k_at).clamp(0, furthest)  # (Tq, Tk)
+        return products.gather(-1, distance.expand(*q.shape[:-2], -1, -1))
 
 
 class Window(Score):
-    """Another score, seen through a window of ``radius`` positions to either side."""
+    """The base class of scores that restrict another score to a window of ``radius`` positions on each side."""
 
     def __init__(self, score: Score, radius: int) -> None:
         super().__init__()
@@ -276,8 +280,8 @@ class LocalMonotonic(Window):
 class LocalPredictive(Window):
     """The local-p window (Luong et al. 2015, eq. 9-10): the query predicts its centre, p = S σ(vᵀ tanh(Wq)).
 
-    The softmax runs over the window; a Gaussian around p then multiplies the weights, so that p has a gradient and a
-    row sums to at most one. That product after the softmax is why there is no fused route.
+    The softmax runs over the keys in the window; the weights are then multiplied by a Gaussian around p, so p has a
+    gradient and a row sums to at most one. Because of this product after the softmax there is no fused route.
     """
 
     def __init__(self, score: Score, query_width: int, radius: int) -> None:
@@ -296,7 +300,7 @@ class LocalPredictive(Window):
         return weights * torch.exp(-offset.square() / (2 * sigma**2))
 
 
-# By name, each for queries and keys of one width and a memory of so many places.
+# Name → a function that builds the score from (width of queries and keys, capacity of the memory).
 SCORES: dict[str, Callable[[int, int], Score]] = {
     "dot": lambda width, capacity: Dot(),
     "scaled_dot": lambda width, capacity: ScaledDot(width),
@@ -306,9 +310,9 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
     "location": Location,
     "relative": lambda width, capacity: Relative(width, furthest=16),
 }
-# Two are about places, and do not fit wherever a text looks: at itself, or at a source.
-UNFIT_FOR_ITSELF = {"location": "needs a source whose positions are fixed; a growing past has none"}
-UNFIT_FOR_A_SOURCE = {"relative": "is about distances within one text; a source is another"}
+# Scores that cannot be used in self-attention, or in attention to a source, with the reason.
+NOT_FOR_SELF_ATTENTION = {"location": "works only for attention to a source, which has a fixed length"}
+NOT_FOR_A_SOURCE = {"relative": "works only within one text; a source and a target have no distances between them"}
 WINDOWS: dict[str, Callable[[Score, int, int], Score]] = {
     "none": lambda score, width, radius: score,
     "local-m": lambda score, width, radius: LocalMonotonic(score, radius),
@@ -316,41 +320,42 @@ WINDOWS: dict[str, Callable[[Score, int, int], Score]] = {
 }
 
 
-def check_score(name: str, unfit: Mapping[str, str]) -> None:
-    """Refuse a score that does not fit, for the reason given, or that there is not."""
-    if name in unfit:
-        raise UserError(f"model.score={name}: {unfit[name]}")
+def check_score(name: str, refused: Mapping[str, str]) -> None:
+    """Raise ``UserError`` if the score is unknown, or if ``refused`` (name → reason) has it."""
+    if name in refused:
+        raise UserError(f"model.score={name}: {refused[name]}")
     if name not in SCORES:
-        raise UserError(f"model.score={name}: no such score.{nearest(name, SCORES.keys() - unfit.keys())}")
+        raise UserError(f"model.score={name}: no such score.{nearest(name, SCORES.keys() - refused.keys())}")
 
 
 def build_score(name: str, width: int, capacity: int, window: str = "none", radius: int = 10) -> Score:
-    """The score called ``name`` for queries and keys of one width, narrowed to a window if asked."""
+    """The score ``name`` for queries and keys of the same width, restricted to a window unless that is "none"."""
     check_score(name, {})
     if window not in WINDOWS:
         raise UserError(f"model.window={window}: no such window.{nearest(window, WINDOWS)}")
     return WINDOWS[window](SCORES[name](width, capacity), width, radius)
 
 
-def _waves(length: int, width: int, like: Tensor) -> Tensor:
-    """The sinusoids of distances 0 … length - 1, (length, width), made once for all layers of a model.
+def _distance_sinusoids(length: int, width: int, like: Tensor) -> Tensor:
+    """The sinusoids of distances 0 … length - 1, (length, width), cached for all layers of a model.
 
-    Not kept where they are part of a program that somebody else keeps: one that is compiled, or captured on a GPU.
+    They are not cached while torch.compile traces or a CUDA graph captures: both keep their own tensors.
     """
     if torch.compiler.is_compiling() or (like.is_cuda and torch.cuda.is_current_stream_capturing()):
         return _sinusoids(length, width, like.dtype, like.device)
-    rounded = -(-length // WAVES) * WAVES  # a text that grows does not need new ones at every token
-    return _kept_sinusoids(rounded, width, like.dtype, like.device)[:length]
+    # The length is rounded up, so that a growing text does not need a new table at every token.
+    rounded = -(-length // SINUSOIDS_STEP) * SINUSOIDS_STEP
+    return _cached_sinusoids(rounded, width, like.dtype, like.device)[:length]
 
 
 @lru_cache(maxsize=4)
-def _kept_sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # or training could not use them later
+def _cached_sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # otherwise training could not use the cached tensor later
         return _sinusoids(length, width, dtype, device)
 
 
 def _sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(length, width), position p as sin(p·ω) in the first half and cos(p·ω) in the second, ω from 1 to 1/10000."""
+    """(length, width): sin(p·ω) of position p in the first half, cos(p·ω) in the second, ω from 1 to 1/10000."""
     exact = torch.promote_types(dtype, torch.float32)
     rates = 10000.0 ** (-torch.arange(0, width, 2, device=device, dtype=exact) / width)
     angles = torch.arange(length, device=device, dtype=exact)[:, None] * rates  # (length, width / 2)
@@ -361,11 +366,11 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def masked_softmax(logits: Tensor, table: Tensor | None, sighted: bool = False) -> Tensor:
-    """Softmax over the last dimension, in at least float32; a row with nothing to see is zeros, with zero gradient.
+def masked_softmax(logits: Tensor, table: Tensor | None, no_empty_rows: bool = False) -> Tensor:
+    """Softmax over the last dimension in at least float32; a fully masked row is zeros, with zero gradient.
 
-    ``table`` is boolean, True where a query may look, or numbers to be added to the logits, -∞ where it may not.
-    ``sighted`` promises that there is no row with nothing to see.
+    ``table`` is boolean, True where a query may look, or a float tensor to add to the logits, -∞ where it may not.
+    ``no_empty_rows`` promises that no row is fully masked.
     """
     logits = at_least_float32(logits)
     if table is None:
@@ -373,8 +378,8 @@ def masked_softmax(logits: Tensor, table: Tensor | None, sighted: bool = False) 
     if table.dtype != torch.bool:
         logits, table = logits + table, table > -math.inf
     hidden = ~table
-    if sighted:
+    if no_empty_rows:
         return logits.masked_fill(hidden, -math.inf).softmax(-1)
-    # The lowest number, not -∞: a row with nothing to see is then even, not NaN, until its cells are hidden again.
+    # Filling with the lowest number instead of -∞ makes a fully masked row uniform, not NaN; then it is set to zero.
     weights = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(-1)
     return weights.masked_fill(hidden, 0.0)

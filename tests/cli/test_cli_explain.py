@@ -1,4 +1,4 @@
-"""The topics of `regard explain`: figures in the terminal, JSON for scripts, one HTML file."""
+"""The topics of `regard explain`: tables in the terminal, JSON, one HTML file."""
 
 import json
 import re
@@ -35,54 +35,54 @@ QUICK = {
 
 
 @pytest.fixture(autouse=True)
-def _clocks_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers are timed for a moment; nothing here is about how long they take."""
-    monkeypatch.setattr("regard.explain.layers.MOMENT", 0.0005)
+def _time_layers_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers are timed for half a millisecond: no test here depends on their time."""
+    monkeypatch.setattr("regard.explain.layers.TIMING_SECONDS", 0.0005)
 
 
 @pytest.mark.parametrize("topic", QUICK)
-def test_a_topic_is_told_in_the_terminal_and_as_a_page(regard: Regard, topic: str) -> None:
-    told = regard("explain", topic, *QUICK[topic], "-o", "out/page.html")
-    assert told.code == 0, told.err
+def test_a_topic_in_the_terminal_and_as_a_page(regard: Regard, topic: str) -> None:
+    result = regard("explain", topic, *QUICK[topic], "-o", "out/page.html")
+    assert result.code == 0, result.err
     page = Path("out/page.html").read_text(encoding="utf-8")
-    assert told.out.rstrip().endswith("out/page.html")
+    assert result.out.rstrip().endswith("out/page.html")
     assert "<svg" in page
     if topic == "layers":
         for layer, billions in {"self-attention": 4, "recurrent": 16, "convolutional": 6}.items():
-            assert re.search(rf"^{layer} +\S+ +{billions}·10⁹ +{billions}·10⁹", told.out, re.MULTILINE)
-    assert not re.search(r'(?:src|href)="(?!#)', page)  # nothing is loaded from anywhere
+            assert re.search(rf"^{layer} +\S+ +{billions}·10⁹ +{billions}·10⁹", result.out, re.MULTILINE)
+    assert not re.search(r'(?:src|href)="(?!#)', page)  # the page loads nothing
 
 
 @pytest.mark.parametrize("topic", [topic for topic in QUICK if topic != "layers"])
-def test_a_terminal_of_eighty_columns_breaks_no_word(
+def test_in_eighty_columns_lines_break_between_words(
     regard: Regard, monkeypatch: pytest.MonkeyPatch, topic: str
 ) -> None:
-    said = []
+    outputs = []
     for columns in ("80", "200"):
         monkeypatch.setenv("COLUMNS", columns)
-        said.append(regard("explain", topic, *QUICK[topic]).out)
-    assert max(map(len, said[0].splitlines())) <= 80
-    assert said[0].split() == said[1].split()
+        outputs.append(regard("explain", topic, *QUICK[topic]).out)
+    assert max(map(len, outputs[0].splitlines())) <= 80
+    assert outputs[0].split() == outputs[1].split()
 
 
-def test_without_a_topic_they_are_listed(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_topic_all_are_listed(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    said = regard("explain")
-    assert said.code == 0
+    result = regard("explain")
+    assert result.code == 0
     for topic in QUICK:  # each in one line
-        assert re.search(rf"^│ {topic} +[A-Z].*[.?] +│$", said.out, re.MULTILINE), topic
-    assert not said.err
+        assert re.search(rf"^│ {topic} +[A-Z].*[.?] +│$", result.out, re.MULTILINE), topic
+    assert not result.err
 
 
 @pytest.mark.parametrize("topic", [name for group in TOPICS.values() for name in group])
-def test_the_help_of_a_topic_teaches(regard: Regard, topic: str) -> None:
-    said = regard("explain", topic, "--help")
-    assert said.code == 0
-    assert f"regard explain {topic}" in said.out
+def test_the_help_of_a_topic(regard: Regard, topic: str) -> None:
+    result = regard("explain", topic, "--help")
+    assert result.code == 0
+    assert f"regard explain {topic}" in result.out
     assert topic in QUICK
 
 
-def test_the_worked_example(regard: Regard) -> None:
+def test_the_textbook_example(regard: Regard) -> None:
     found = json.loads(regard("explain", "attention", "--steps", 2, "--layer", -1, "--json").out)
     assert found["textbook"]["scores"] == [112, 96]
     assert found["textbook"]["scaled"] == [14, 12]
@@ -90,12 +90,12 @@ def test_the_worked_example(regard: Regard) -> None:
     assert found["difference"] < 1e-6
     assert found["block"] == "stack.blocks.1"
     assert found["word"] == "tree"
-    assert sum(found["real"]["weights"]) == pytest.approx(1.0)
-    assert found["real"]["weights"] == pytest.approx(found["heads"][found["head"]])
+    assert sum(found["model"]["weights"]) == pytest.approx(1.0)
+    assert found["model"]["weights"] == pytest.approx(found["heads"][found["head"]])
 
 
 @pytest.mark.parametrize("topic", ["attention", "gradients", "heads", "positions", "residuals", "scaling"])
-def test_the_seed_decides(regard: Regard, topic: str) -> None:
+def test_results_depend_on_the_seed_only(regard: Regard, topic: str) -> None:
     first, same, other = (
         regard("explain", topic, *QUICK[topic], "--json", "--seed", seed).out.replace(f'"seed": {seed}', "")
         for seed in (1, 1, 2)
@@ -115,7 +115,7 @@ MODELS: dict[str, tuple[ModelConfig, Objective]] = {
 
 
 def saved(name: str, lines: Sequence[str] = LINES) -> Path:
-    """A run whose only step holds the model as it is first built."""
+    """A run with one step, which holds the initial weights."""
     config, objective = MODELS[name]
     tokenizer = train_tokenizer("word", lines, 1000)
     vocabularies = ("source_vocab", "target_vocab") if name == "transformer" else ("vocab",)
@@ -136,35 +136,35 @@ def saved(name: str, lines: Sequence[str] = LINES) -> Path:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_ones_own(regard: Regard, name: str) -> None:
+def test_the_model_of_a_run(regard: Regard, name: str) -> None:
     run = saved(name)
-    said = regard("explain", "attention", run, "a cat sat", "--word", 1, "--json")
-    assert said.code == 0, said.err
-    found = json.loads(said.out)
+    result = regard("explain", "attention", run, "a cat sat", "--word", 1, "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
     assert found["difference"] < 1e-6
     assert "cat" in " ".join(found["text"])
     found = json.loads(regard("explain", "heads", run, "the dog , a cat .", "-o", "heads.html", "--json").out)
     assert found["page"] == "heads.html"
     assert [one["head"] for one in found["heads"]] == [0, 1, 0, 1, -1]  # two layers of two heads
-    assert found["it"]["best"] is None  # it does not know the words
+    assert found["coreference"]["best_on_test"] is None  # the vocabulary lacks the words
 
 
 @pytest.mark.parametrize("name", ["gpt", "bert"])
-def test_it_in_a_model_of_ones_own(regard: Regard, name: str) -> None:
+def test_coreference_in_the_model_of_a_run(regard: Regard, name: str) -> None:
     run = saved(name, [version.text for pair in pairs() for version in pair])
     found = json.loads(regard("explain", "heads", run, "-o", "heads.html", "--json").out)
     page = Path("heads.html").read_text(encoding="utf-8")
-    assert re.search(r"by one half of 48 pairs .* In the other half", page)
+    assert re.search(r"on one half of 48 pairs .* In the other half", page)
     assert f"from “{'lame.' if name == 'gpt' else 'it'}” on the left" in page
-    assert page.count("<figure>") == 1 + 2 + 2  # habits; one head and two, as lines; both as matrices
-    assert (found["it"]["pairs"], found["it"]["left_out"]) == (48, 0)
-    best = found["it"]["best"]["right"]
+    assert page.count("<figure>") == 1 + 2 + 2  # the heatmap; one head and two heads as lines; both as matrices
+    assert (found["coreference"]["pairs"], found["coreference"]["skipped"]) == (48, 0)
+    best = found["coreference"]["best_on_test"]["correct"]
     assert best["count"] == 48
     assert best["interval"][0] < best["rate"] < best["interval"][1]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["scalin"], 'Did you mean "scaling"'),
         (["scaling", "-o", "curve.svg"], ".html"),
@@ -176,18 +176,18 @@ def test_it_in_a_model_of_ones_own(regard: Regard, name: str) -> None:
         (["layers", "--length", 3], "--length"),
     ],
 )
-def test_mistakes_are_answered_in_a_line(regard: Regard, arguments: list[object], told: str) -> None:
-    said = regard("explain", *arguments)
-    assert said.code == 2
-    assert told in said.err
-    assert len(said.err.strip().splitlines()) == 1
+def test_a_mistake_gives_one_line(regard: Regard, arguments: list[object], message: str) -> None:
+    result = regard("explain", *arguments)
+    assert result.code == 2
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
 
 
-def test_a_model_without_blocks_and_a_text_of_nothing(regard: Regard, classifier: Path) -> None:
-    said = regard("explain", "heads", classifier, "ab ba")
-    assert said.code == 2
-    assert "no Transformer blocks" in said.err
+def test_a_model_without_blocks_and_an_empty_text(regard: Regard, classifier: Path) -> None:
+    result = regard("explain", "heads", classifier, "ab ba")
+    assert result.code == 2
+    assert "no Transformer blocks" in result.err
     run = saved("gpt")
-    assert "“it” cannot be judged" in regard("explain", "heads", run, "a cat").out
-    assert "nothing to read" in regard("explain", "attention", run).err
+    assert "“it” cannot be evaluated" in regard("explain", "heads", run, "a cat").out
+    assert "TEXT is empty" in regard("explain", "attention", run).err
     assert "cannot read the English sentences" in regard("explain", "heads", run).err

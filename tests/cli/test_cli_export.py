@@ -50,10 +50,10 @@ def test_a_directory_for_the_engine(regard: Callable[..., Said], run: str) -> No
 def test_mistakes(regard: Callable[..., Said], run: str, language: Path, translator: Callable[..., Path]) -> None:
     mistakes = {
         ("export", run, "out", "--to", "onnx"): "--to onnx: no such tool.",
-        ("export", run, "out", "--average", 3): "holds 2 of its newest steps (plan.keep=2), not 3",
-        ("export", language, "out"): "model=lstmn: no public type of checkpoint has such a model",
+        ("export", run, "out", "--average", 3): "has 2 of its newest steps (plan.keep=2), not 3",
+        ("export", language, "out"): "model=lstmn: no public checkpoint type has such a model",
         ("export", language, "out", "--to", "ctranslate2"): "--to ctranslate2 is for translators",
-        ("export", translator(), "out", "--to", "ctranslate2"): "--to ctranslate2: is for the translation Transformer",
+        ("export", translator(), "out", "--to", "ctranslate2"): "--to ctranslate2: only translation Transformers",
         ("export", run, run, "--overwrite"): "is no exported model, and is not overwritten",
         ("export", "nowhere", "out"): "nowhere",
     }

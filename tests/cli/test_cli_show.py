@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from regard.cli.show import bars
-from regard.explain.gradients import SYMBOLS, Recaller, examples, gradients, reach
-from regard.explain.small import finished
+from regard.explain import gradients
+from regard.explain.experiment import result_of
+from regard.explain.gradients import SYMBOLS, RecurrentRecall, gradient_norms, sample_batch
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -60,12 +61,14 @@ def test_examples_are_shown(regard: Regard, pairs: Path) -> None:
 
 def test_gradients_reach_every_input_through_attention() -> None:
     length = 40
-    inputs, answers = examples(length, 16, torch.Generator().manual_seed(0))
+    inputs, targets = sample_batch(length, 16, torch.Generator().manual_seed(0))
     assert inputs.shape == (16, length, SYMBOLS + 1)
-    read_pointer = inputs[..., -1].argmax(dim=1)
-    assert (inputs[range(16), read_pointer, :SYMBOLS].argmax(dim=1) == answers[:, 0]).all()
+    marked = inputs[..., -1].argmax(dim=1)
+    assert (inputs[range(16), marked, :SYMBOLS].argmax(dim=1) == targets[:, 0]).all()
     torch.manual_seed(0)
-    plain, attentive = (reach(Recaller("lstm", attention), length, seed=1) for attention in (False, True))
+    plain, attentive = (
+        gradient_norms(RecurrentRecall("lstm", attention), length, seed=1) for attention in (False, True)
+    )
     assert plain[0] > 0
     assert attentive[-1] > 100 * plain[-1]
 
@@ -94,7 +97,7 @@ def test_explain_respects_every_seed(regard: Regard) -> None:
 
 
 def test_the_seed_decides_what_is_learnt_from() -> None:
-    trained = [finished(gradients(length=6, steps=2, seed=seed)) for seed in (0, 0, 3)]
+    trained = [result_of(gradients.run(length=6, steps=2, seed=seed)) for seed in (0, 0, 3)]
     assert trained[0] == trained[1]
     assert trained[0] != trained[2]
 

@@ -205,7 +205,7 @@ def test_ctrl_c_before_the_first_step_or_after_the_last(
     assert (said.code, said.err, Path("run").exists()) == (130, "", False)
     assert "stopped before the first step; nothing to save" in said.out
     with monkeypatch.context() as patch:
-        patch.setattr("regard.cli.conclude.judge", interrupt)
+        patch.setattr("regard.cli.conclude.conclude", interrupt)
         said = regard("train", "translate", *tiny, "--out", "run")
     assert said.code == 130
     assert "stopped and saved at step 6; go on with: " in said.out

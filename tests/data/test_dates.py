@@ -1,4 +1,4 @@
-"""Dates: the strings are Babel's, the parts are apart, a string means one day, and the links are the fields."""
+"""Dates: strings as Babel writes them, disjoint parts, one day for each string, and links between the fields."""
 
 import builtins
 import unicodedata
@@ -12,12 +12,12 @@ from babel.dates import format_date
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.dates import LANGUAGES, STYLES, Dates, Form, all_forms, tag_ambiguous
+from regard.data.dates import LANGUAGES, STYLES, DateFormat, Dates, date_formats, tag_ambiguous
 from regard.data.example import Corpus, Pair
 from regard.errors import UserError
 
 YEARS = range(1950, 2050)
-FORMS = tag_ambiguous(all_forms(LANGUAGES, YEARS))
+FORMATS = tag_ambiguous(date_formats(LANGUAGES, YEARS))
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def corpus() -> Corpus:
     return Dates().load()
 
 
-def form(language: str, style: str, forms: list[Form] = FORMS) -> Form:
-    return next(form for form in forms if (form.language, form.style) == (language, style))
+def find_format(language: str, style: str, formats: list[DateFormat] = FORMATS) -> DateFormat:
+    return next(fmt for fmt in formats if (fmt.language, fmt.style) == (language, style))
 
 
 def linked(example: Pair, targets: range) -> str:
@@ -43,20 +43,20 @@ def fields(example: Pair) -> tuple[str, str, str]:
 
 def test_every_language_has_all_four_formats() -> None:
     assert len(LANGUAGES) == len(set(LANGUAGES)) == 24
-    assert {(form.language, form.style) for form in FORMS} == {(name, style) for name in LANGUAGES for style in STYLES}
+    assert {(fmt.language, fmt.style) for fmt in FORMATS} == {(name, style) for name in LANGUAGES for style in STYLES}
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.sampled_from(FORMS), st.dates(date(1950, 1, 1), date(2049, 12, 31)))
-def test_a_date_is_written_as_babel_writes_it(form: Form, day: date) -> None:
-    expected = unicodedata.normalize("NFC", format_date(day, form.style, locale=form.language))
-    assert form.example(day).source == form.tag + expected.replace("\u202f", " ").replace("\xa0", " ")
+@given(st.sampled_from(FORMATS), st.dates(date(1950, 1, 1), date(2049, 12, 31)))
+def test_a_date_is_written_as_babel_writes_it(fmt: DateFormat, day: date) -> None:
+    expected = unicodedata.normalize("NFC", format_date(day, fmt.style, locale=fmt.language))
+    assert fmt.example(day).source == fmt.tag + expected.replace("\u202f", " ").replace("\xa0", " ")
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.sampled_from(FORMS), st.dates(date(1950, 1, 1), date(2049, 12, 31)), st.booleans())
-def test_links_cover_the_fields_and_nothing_else(form: Form, day: date, lower: bool) -> None:
-    example = (form.lower() if lower else form).example(day)
+@given(st.sampled_from(FORMATS), st.dates(date(1950, 1, 1), date(2049, 12, 31)), st.booleans())
+def test_links_cover_the_fields_and_nothing_else(fmt: DateFormat, day: date, lower: bool) -> None:
+    example = (fmt.lowercased() if lower else fmt).example(day)
     assert example.target == day.isoformat()
     assert example.links is not None
     assert {j for _, j in example.links} == {0, 1, 2, 3, 5, 6, 8, 9}, "every digit has a link, no hyphen has one"
@@ -65,7 +65,7 @@ def test_links_cover_the_fields_and_nothing_else(form: Form, day: date, lower: b
     assert int(number) == day.day
     if month.isdigit():
         assert int(month) == day.month
-    assert all(i >= len(form.tag) for i, _ in example.links), "a tag is no field"
+    assert all(i >= len(fmt.tag) for i, _ in example.links), "a tag is not a field"
 
 
 @pytest.mark.parametrize(
@@ -80,49 +80,52 @@ def test_links_cover_the_fields_and_nothing_else(form: Form, day: date, lower: b
     ],
 )
 def test_known_dates(language: str, style: str, source: str, expected: tuple[str, str, str]) -> None:
-    example = form(language, style).example(date(2021, 2, 3))
+    example = find_format(language, style).example(date(2021, 2, 3))
     assert example.source == source
     assert fields(example) == expected
 
 
-def test_exactly_the_forms_without_letters_are_tagged() -> None:
-    for form in FORMS:
-        has_letters = any(c.isalpha() for _, text in form.write(date(2021, 2, 3)) for c in text)
-        assert form.tag == ("" if has_letters else f"{form.language}: "), (form.language, form.style)
+def test_exactly_the_formats_without_letters_are_tagged() -> None:
+    for fmt in FORMATS:
+        has_letters = any(c.isalpha() for _, text in fmt.fields_of(date(2021, 2, 3)) for c in text)
+        assert fmt.tag == ("" if has_letters else f"{fmt.language}: "), (
+            fmt.language,
+            fmt.style,
+        )
 
 
 def test_tags_follow_from_the_languages_chosen() -> None:
-    alone = tag_ambiguous(all_forms(("en",), YEARS))
-    assert all(form.tag == "" for form in alone), "nothing to mistake 2/3/21 for"
-    both = tag_ambiguous(all_forms(("en", "es"), YEARS))
-    assert [form("en", "short", both).tag, form("es", "short", both).tag] == ["en: ", "es: "]
+    alone = tag_ambiguous(date_formats(("en",), YEARS))
+    assert all(fmt.tag == "" for fmt in alone), "2/3/21 is not ambiguous in one language"
+    both = tag_ambiguous(date_formats(("en", "es"), YEARS))
+    assert [find_format("en", "short", both).tag, find_format("es", "short", both).tag] == ["en: ", "es: "]
 
 
 def test_a_month_name_with_two_meanings_is_tagged() -> None:
-    """`lut` is February in Polish and September in Luba-Katanga; written in full, no two names meet."""
-    forms = tag_ambiguous(all_forms(("pl", "lu"), YEARS))
-    assert form("pl", "medium", forms).example(date(2021, 2, 3)).source == "pl: 3 lut 2021"
-    assert form("lu", "medium", forms).tag == "lu: "
-    assert form("pl", "full", forms).tag == ""
+    """`lut` is February in Polish and September in Luba-Katanga; their full names differ."""
+    formats = tag_ambiguous(date_formats(("pl", "lu"), YEARS))
+    assert find_format("pl", "medium", formats).example(date(2021, 2, 3)).source == "pl: 3 lut 2021"
+    assert find_format("lu", "medium", formats).tag == "lu: "
+    assert find_format("pl", "full", formats).tag == ""
 
 
 def test_a_string_means_one_day() -> None:
-    """Over every form, with and without capitals, of days in all years, months, weekdays and days of the month."""
+    """Over every format, with and without capitals, of days in all years, months, weekdays and days of the month."""
     meaning: dict[str, str] = {}
-    forms = FORMS + [form.lower() for form in FORMS]
+    formats = FORMATS + [fmt.lowercased() for fmt in FORMATS]
     for n in range(0, 36525, 25):
-        for form in forms:
-            example = form.example(date(1950, 1, 1) + timedelta(n))
+        for fmt in formats:
+            example = fmt.example(date(1950, 1, 1) + timedelta(n))
             assert meaning.setdefault(example.source, example.target) == example.target, example.source
     assert len(meaning) > 100_000
 
 
-def test_every_day_of_a_year_is_told_apart() -> None:
-    """Over every form and every day of one leap year: where mistaking day for month would show."""
+def test_every_day_of_a_year_has_its_own_strings() -> None:
+    """Over every format and every day of one leap year: a confusion of day and month would show."""
     meaning: dict[str, str] = {}
     for n in range(366):
-        for form in FORMS:
-            example = form.example(date(2008, 1, 1) + timedelta(n))
+        for fmt in FORMATS:
+            example = fmt.example(date(2008, 1, 1) + timedelta(n))
             assert meaning.setdefault(example.source, example.target) == example.target, example.source
 
 
@@ -154,7 +157,7 @@ def test_some_dates_have_no_capitals(corpus: Corpus) -> None:
     assert 0 < small < len(german) / 2
 
 
-def test_the_seed_decides() -> None:
+def test_the_seed_determines_the_corpus() -> None:
     small = {"train": 200, "valid": 20, "test": 20}
     assert Dates(**small).load() == Dates(**small).load()
     assert Dates(**small, seed=8).load() != Dates(**small).load()
@@ -171,12 +174,12 @@ def test_the_seed_decides() -> None:
         ({"languages": ("en",), "first_year": 2021, "last_year": 2021}, "data.test=2000"),
     ],
 )
-def test_mistakes_are_named(settings: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_named(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Dates(**settings).load()  # type: ignore[arg-type]
 
 
-def test_without_babel_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_babel_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def no_babel(name: str, *rest: object) -> object:

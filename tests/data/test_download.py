@@ -1,4 +1,4 @@
-"""Fetching: from a server of our own, whole or not at all, and only what is missing."""
+"""Downloads from a local server: complete or not at all, and only missing files."""
 
 import hashlib
 import io
@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from regard.cli.fetch import fetch_data
-from regard.data.download import HOMES, Arrival, Home, download, fetch
+from regard.data.download import REMOTE_FILES, DownloadProgress, RemoteFile, download, fetch
 from regard.data.files import find_data
 from regard.data.sources import Multi30k, Pairs, Wmt14
 from regard.data.streams import Shakespeare
@@ -25,21 +25,21 @@ SHA256 = hashlib.sha256(TEXT).hexdigest()
 
 @dataclass
 class Served:
-    """What the server has seen."""
+    """The address of the server, and the paths that were requested."""
 
     url: str = ""
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/cut` ends too early, `/long` does not say its length, `/gone` is not there."""
+    """`/cut` is truncated, `/long` sends no length, `/gone` does not exist."""
 
     def __init__(self, served: Served, *given: object) -> None:
         self.served = served
         super().__init__(*given)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        self.served.asked.append(self.path)
+        self.served.requested.append(self.path)
         if self.path == "/gone":
             self.send_error(404)
             return
@@ -74,37 +74,37 @@ def inside(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_file_comes_whole_with_its_progress(server: Served, cache: Path) -> None:
-    told: list[Arrival] = []
-    path = fetch("set/a.txt", Home(f"{server.url}/a", SHA256), told.append)
+def test_a_file_is_downloaded_with_its_progress(server: Served, cache: Path) -> None:
+    reported: list[DownloadProgress] = []
+    path = fetch("set/a.txt", RemoteFile(f"{server.url}/a", SHA256), reported.append)
     assert path == cache / "set" / "a.txt" == find_data("set/a.txt")
     assert path.read_bytes() == TEXT
     assert inside(cache) == ["set/a.txt"]
-    assert [arrival.bytes for arrival in told] == sorted(arrival.bytes for arrival in told)
-    assert len(told) > 2
-    assert {arrival.total for arrival in told} == {len(TEXT)}
-    assert (told[0].sha256, told[-1].sha256, told[-1].bytes) == (None, SHA256, len(TEXT))
+    assert [progress.bytes for progress in reported] == sorted(progress.bytes for progress in reported)
+    assert len(reported) > 2
+    assert {progress.total for progress in reported} == {len(TEXT)}
+    assert (reported[0].sha256, reported[-1].sha256, reported[-1].bytes) == (None, SHA256, len(TEXT))
 
 
-def test_an_unknown_checksum_is_noted_beside_the_file(server: Served, cache: Path) -> None:
-    fetch("set/a.txt", Home(f"{server.url}/long"))
+def test_an_unknown_checksum_is_written_beside_the_file(server: Served, cache: Path) -> None:
+    fetch("set/a.txt", RemoteFile(f"{server.url}/long"))
     assert inside(cache) == ["set/a.txt", "set/a.txt.sha256"]
     assert (cache / "set" / "a.txt.sha256").read_text() == f"{SHA256}  a.txt\n"
 
 
 @pytest.mark.parametrize(
-    ("path", "sha256", "says"),
+    ("path", "sha256", "message"),
     [
-        ("gone", SHA256, "the server says 404"),
-        ("cut", None, f"1000 of {len(TEXT)} bytes came"),
+        ("gone", SHA256, "the server answered 404"),
+        ("cut", None, f"received 1000 of {len(TEXT)} bytes"),
         ("a", "0" * 64, f"its SHA-256 is {SHA256}, expected 0000.*try again"),
     ],
 )
-def test_what_does_not_come_whole_is_not_there(
-    server: Served, cache: Path, path: str, sha256: str | None, says: str
+def test_a_failed_download_leaves_no_file(
+    server: Served, cache: Path, path: str, sha256: str | None, message: str
 ) -> None:
-    with pytest.raises(UserError, match=says) as caught:
-        fetch("set/a.txt", Home(f"{server.url}/{path}", sha256))
+    with pytest.raises(UserError, match=message) as caught:
+        fetch("set/a.txt", RemoteFile(f"{server.url}/{path}", sha256))
     assert f"{server.url}/{path}" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert inside(cache) == []
@@ -112,56 +112,58 @@ def test_what_does_not_come_whole_is_not_there(
 
 def test_no_server_at_all(cache: Path) -> None:
     with pytest.raises(UserError, match=r"http://127\.0\.0\.1:1/a: cannot be fetched .* put the file at .*set/a\.txt"):
-        fetch("set/a.txt", Home("http://127.0.0.1:1/a"))
+        fetch("set/a.txt", RemoteFile("http://127.0.0.1:1/a"))
     assert inside(cache) == []
 
 
 def test_a_folder_that_cannot_be_written(server: Served, cache: Path) -> None:
     cache.write_text("a file where a folder should be")
     with pytest.raises(UserError, match=r"cannot be written .*REGARD_CACHE=FOLDER"):
-        fetch("set/a.txt", Home(f"{server.url}/a"))
+        fetch("set/a.txt", RemoteFile(f"{server.url}/a"))
 
 
-def test_only_what_is_missing_is_fetched(server: Served, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    homes = {name: Home(f"{server.url}/{name}", SHA256) for name in Multi30k().files}
+def test_only_missing_files_are_downloaded(server: Served, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote_files = {name: RemoteFile(f"{server.url}/{name}", SHA256) for name in Multi30k().files}
     (cache / "multi30k").mkdir(parents=True)
     (cache / "multi30k" / "val.de.gz").write_bytes(b"here")
-    paths = download(Multi30k(), homes=homes)
+    paths = download(Multi30k(), remote_files=remote_files)
     assert [path.relative_to(cache).as_posix() for path in paths] == list(Multi30k().files)
-    assert len(server.asked) == 5
-    assert "/multi30k/val.de.gz" not in server.asked
-    assert download(Multi30k(), homes=homes) == paths
-    assert len(server.asked) == 5
-    # What lies in the data folder is there, and without REGARD_CACHE that is also where files go.
+    assert len(server.requested) == 5
+    assert "/multi30k/val.de.gz" not in server.requested
+    assert download(Multi30k(), remote_files=remote_files) == paths
+    assert len(server.requested) == 5
+    # Files in the data folder are found, and without REGARD_CACHE files are downloaded into it.
     monkeypatch.setenv("REGARD_DATA", str(cache))
     monkeypatch.delenv("REGARD_CACHE")
-    assert download(Multi30k(), homes=homes) == paths
-    assert fetch("set/a.txt", Home(f"{server.url}/a")) == cache / "set" / "a.txt"
+    assert download(Multi30k(), remote_files=remote_files) == paths
+    assert fetch("set/a.txt", RemoteFile(f"{server.url}/a")) == cache / "set" / "a.txt"
 
 
-def test_data_without_a_home_is_refused() -> None:
+def test_data_without_an_address_is_an_error() -> None:
     with pytest.raises(UserError, match="--download: Pairs is not read from public files"):
         download(Pairs())
-    with pytest.raises(UserError, match=r"multi30k/train\.xx\.gz: has no public home"):
+    with pytest.raises(UserError, match=r"multi30k/train\.xx\.gz: its address is not known"):
         download(Multi30k(source="xx"))
 
 
-def test_every_file_of_the_public_sets_has_a_home() -> None:
+def test_every_file_of_the_public_corpora_has_an_address() -> None:
     for data in (Shakespeare(), Wmt14(), Multi30k(), Multi30k(source="fr")):
-        assert set(data.files) <= HOMES.keys()
-    for name, home in HOMES.items():
-        assert home.url.startswith("https://")
-        assert home.url.endswith(name.rpartition("/")[2])
-        assert home.sha256 is None or len(home.sha256) == 64
+        assert set(data.files) <= REMOTE_FILES.keys()
+    for name, remote in REMOTE_FILES.items():
+        assert remote.url.startswith("https://")
+        assert remote.url.endswith(name.rpartition("/")[2])
+        assert remote.sha256 is None or len(remote.sha256) == 64
 
 
-def test_a_person_sees_what_came(server: Served, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(HOMES, "tinyshakespeare/input.txt", Home(f"{server.url}/a", SHA256))
+def test_a_line_is_printed_for_each_complete_file(server: Served, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REMOTE_FILES, "tinyshakespeare/input.txt", RemoteFile(f"{server.url}/a", SHA256))
     console = Console(file=io.StringIO(), width=40)
     fetch_data(Shakespeare(), console)
     assert isinstance(console.file, io.StringIO)
-    told = console.file.getvalue()
-    assert f"tinyshakespeare/input.txt: {len(TEXT):,} bytes from {server.url}/a, SHA-256 {SHA256}, as it should" in told
+    reported = console.file.getvalue()
+    assert (
+        f"tinyshakespeare/input.txt: {len(TEXT):,} bytes from {server.url}/a, SHA-256 {SHA256}, as expected" in reported
+    )
     assert Shakespeare().load().train[0].text.startswith("To fetch")
     fetch_data(Shakespeare(), console)
-    assert server.asked == ["/a"]
+    assert server.requested == ["/a"]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.data.fields import read_tokenizer
-from regard.data.public import read_tokenizers
-from regard.data.public_spm import read_model
+from regard.data.public_tokenizers import read_tokenizers
+from regard.data.sentencepiece_model import read_sentencepiece
 from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import check_vocab, train_tokenizer
 from regard.errors import UserError
@@ -146,14 +146,14 @@ def _t5(folder: Path) -> Any:
     model = pieces(LINES, pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
     (folder / "spiece.model").write_bytes(model)
     extra = [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
-    charsmap = read_model(model).charsmap
+    charsmap = read_sentencepiece(model).charsmap
     return transformers.T5Tokenizer(vocab=scored(model) + extra, _spm_precompiled_charsmap=charsmap)
 
 
 def _albert(folder: Path) -> Any:
     model = pieces(LINES, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols=["[CLS]", "[SEP]", "[MASK]"])
     (folder / "spiece.model").write_bytes(model)
-    charsmap = read_model(model).charsmap
+    charsmap = read_sentencepiece(model).charsmap
     return transformers.AlbertTokenizer(vocab=scored(model), _spm_precompiled_charsmap=charsmap)
 
 
@@ -161,14 +161,14 @@ def _xlm_roberta(folder: Path) -> Any:
     model = pieces(LINES)
     (folder / "sentencepiece.bpe.model").write_bytes(model)
     moved = [(name, 0.0) for name in ("<s>", "<pad>", "</s>", "<unk>")] + scored(model)[3:] + [("<mask>", 0.0)]
-    charsmap = read_model(model).charsmap
+    charsmap = read_sentencepiece(model).charsmap
     return transformers.XLMRobertaTokenizer(vocab=moved, _spm_precompiled_charsmap=charsmap)
 
 
 def _marian(folder: Path) -> Any:
     source, target = pieces(LINES), pieces([line.upper() for line in LINES])
     names = sorted({name for model in (source, target) for name, _ in scored(model)} - {"</s>", "<unk>", "<s>"})
-    random.Random(2).shuffle(names)  # ids of their own, and a few pieces that the vocabulary lacks
+    random.Random(2).shuffle(names)  # other ids, and a few pieces that the vocabulary lacks
     names = [name for name in names if name not in ("七", "▁and")]
     vocab = {name: number for number, name in enumerate(["</s>", "<unk>", ">>fra<<", *names, "<pad>"])}
     (folder / "source.spm").write_bytes(source)
@@ -193,7 +193,7 @@ FAMILIES: dict[str, tuple[str, Callable[[Path], Any]]] = {
 
 
 class Case:
-    """A family with a vocabulary of its own: our tokenizer and the reference."""
+    """A tokenizer type with a small vocabulary: our tokenizer and the reference."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.kind, make = FAMILIES[name]
@@ -231,7 +231,7 @@ def test_ids_are_the_references(case: Case) -> None:
     assert reader.encode_batch(AWKWARD) == [reader.encode(text) for text in AWKWARD]
 
 
-def test_what_a_model_reads_is_framed_as_the_reference_frames_it(case: Case) -> None:
+def test_special_tokens_of_an_input_are_the_references(case: Case) -> None:
     reader, text = case.source or case.ours, "The ferry leaves"
     assert reader.wrap_input(reader.encode(text)) == case.reference(text)["input_ids"]
 
@@ -248,7 +248,7 @@ def test_ids_from_a_tokenizer_json_are_the_same(case: Case, tmp_path: Path) -> N
         assert again.pieces(again.encode(text)) == case.ours.pieces(case.ours.encode(text))
 
 
-def test_targets_of_marian_are_cut_by_their_own_model(made: Callable[[str], Case]) -> None:
+def test_targets_of_marian_are_encoded_by_their_own_model(made: Callable[[str], Case]) -> None:
     case = made("marian")
     text = "THE FERRY LEAVES AT SEVEN"
     assert case.ours.encode(text) == case.reference(text_target=text)["input_ids"][:-1]
@@ -261,7 +261,7 @@ def test_targets_of_marian_are_cut_by_their_own_model(made: Callable[[str], Case
 
 
 def test_a_marian_of_a_tokenizer_json_alone(made: Callable[[str], Case], tmp_path: Path) -> None:
-    """As a fast tokenizer saves it: one vocabulary, read and said alike."""
+    """As a fast tokenizer saves it: one vocabulary for source and target."""
     case = made("marian")
     vocab = json.loads((case.folder / "vocab.json").read_text(encoding="utf-8"))
     scores = dict(scored((case.folder / "source.spm").read_bytes()))
@@ -282,7 +282,7 @@ def test_a_marian_of_a_tokenizer_json_alone(made: Callable[[str], Case], tmp_pat
         read_tokenizers(tmp_path, case.config)
 
 
-def test_special_tokens_of_each_family(made: Callable[[str], Case]) -> None:
+def test_special_tokens_of_each_type(made: Callable[[str], Case]) -> None:
     assert made("bert").ours.special_tokens == SpecialTokens(pad=0, bos=2, eos=3, unk=1, mask=4, prefix=2, suffix=3)
     assert made("gpt2").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=0)
     assert made("openai-gpt").ours.special_tokens == SpecialTokens(pad=0, bos=None, eos=None, unk=0)
@@ -293,13 +293,13 @@ def test_special_tokens_of_each_family(made: Callable[[str], Case]) -> None:
 
 @settings(deadline=None)
 @given(text=st.text(max_size=40))
-def test_bytes_come_back_whatever_the_text(made: Callable[[str], Case], text: str) -> None:
+def test_bytes_restore_any_text(made: Callable[[str], Case], text: str) -> None:
     for name in ("gpt2", "roberta"):
         ours = made(name).ours
         assert ours.decode(ours.encode(text)) == text
 
 
-def test_text_comes_back(made: Callable[[str], Case]) -> None:
+def test_decoding_restores_text(made: Callable[[str], Case]) -> None:
     text = "the ferry (at seven) doesn't, café!"
     for name in ("gpt2", "roberta", "t5", "xlm-roberta", "marian"):
         reader = made(name).source or made(name).ours
@@ -316,7 +316,7 @@ def test_text_comes_back(made: Callable[[str], Case]) -> None:
         assert ours.decode(ids) == masked
 
 
-def test_pieces_can_be_seen_and_words_are_those_of_the_text(case: Case) -> None:
+def test_pieces_are_printable_and_words_are_those_of_the_text(case: Case) -> None:
     ours = case.source or case.ours
     for text in AWKWARD:
         tokens = ours.wrap_input(ours.encode(text))
@@ -328,7 +328,7 @@ def test_pieces_can_be_seen_and_words_are_those_of_the_text(case: Case) -> None:
         assert [owner for owner in owners if owner >= 0] == sorted(owner for owner in owners if owner >= 0)
 
 
-def test_captions_of_each_kind(made: Callable[[str], Case]) -> None:
+def test_display_names_of_each_kind(made: Callable[[str], Case]) -> None:
     text = "the ferries at"
     shown = {
         name: made(name).ours.pieces(made(name).ours.encode(text)) for name in ("bert", "gpt2", "openai-gpt", "t5")
@@ -342,13 +342,13 @@ def test_captions_of_each_kind(made: Callable[[str], Case]) -> None:
     assert made("gpt2").ours.words(made("gpt2").ours.encode("at 駅 a")) == [0, -1, 1, 1, 1, 2]
 
 
-def test_ids_past_the_vocabulary_say_nothing(case: Case) -> None:
+def test_ids_past_the_vocabulary_give_no_text(case: Case) -> None:
     tokens = case.ours.encode("the ferry")
     assert case.ours.decode([*tokens, case.ours.size + 3]) == case.ours.decode(tokens)
     assert case.ours.pieces([case.ours.size + 3]) == [f"<{case.ours.size + 3}>"]
 
 
-def test_a_run_keeps_the_files_and_hands_them_on(case: Case, tmp_path: Path) -> None:
+def test_a_run_keeps_the_files_and_exports_them(case: Case, tmp_path: Path) -> None:
     for name, tokenizer in (("source.json", case.source), ("target.json", case.ours)):
         if tokenizer is None:
             continue
@@ -373,7 +373,7 @@ def test_ours_open_in_transformers(tmp_path: Path) -> None:
         assert reference.decode(ours.encode("the ferry")) == "the ferry"
 
 
-def test_files_are_refused_by_name(tmp_path: Path, made: Callable[[str], Case]) -> None:
+def test_errors_name_the_file(tmp_path: Path, made: Callable[[str], Case]) -> None:
     with pytest.raises(UserError, match=r'model_type "bort".*Did you mean "bert"'):
         read_tokenizers(tmp_path, {"model_type": "bort"})
     for kind, name in (
@@ -397,7 +397,7 @@ def test_files_are_refused_by_name(tmp_path: Path, made: Callable[[str], Case]) 
         read_tokenizer(tmp_path / "target.json")
 
 
-def test_a_tokenizer_larger_than_the_model_is_refused(made: Callable[[str], Case], tmp_path: Path) -> None:
+def test_a_tokenizer_larger_than_the_model_is_an_error(made: Callable[[str], Case], tmp_path: Path) -> None:
     ours = made("bert").ours
     check_vocab(ours, ours.size, tmp_path)
     check_vocab(ours, ours.size + 28, tmp_path)
@@ -405,18 +405,18 @@ def test_a_tokenizer_larger_than_the_model_is_refused(made: Callable[[str], Case
         check_vocab(ours, 100, tmp_path)
 
 
-def test_the_model_file_is_read_as_its_library_reads_it() -> None:
+def test_a_sentencepiece_file_is_parsed_as_by_the_library() -> None:
     model = pieces(LINES, user_defined_symbols=["<br>"], control_symbols=["<ctl>"])
-    read = read_model(model)
+    read = read_sentencepiece(model)
     assert read.pieces == scored(model)
-    assert ("<br>", False) in read.found
-    assert ("<ctl>", True) in read.found
+    assert ("<br>", False) in read.found_in_text
+    assert ("<ctl>", True) in read.found_in_text
     assert normalizers.Precompiled(read.charsmap).normalize_str("ﬁ ｆｕｌｌ ①") == "fi full 1"
     with pytest.raises(ValueError, match="not a unigram model"):
-        read_model(pieces(LINES, model_type="bpe"))
+        read_sentencepiece(pieces(LINES, model_type="bpe"))
 
 
-# The real vocabularies, where they are
+# The published vocabularies, if they are on this machine
 
 
 @pytest.fixture(scope="module")
@@ -452,7 +452,7 @@ def test_the_vocabulary_of_t5(real: Callable[[str, dict[str, str]], Path]) -> No
     assert ours.encode(line) == [13959, 1566, 12, 2968, 10, 37, 629, 19, 1627, 5]
     model = (folder / "spiece.model").read_bytes()
     extra = [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
-    charsmap = read_model(model).charsmap
+    charsmap = read_sentencepiece(model).charsmap
     _agree(folder, "t5", transformers.T5Tokenizer(vocab=scored(model) + extra, _spm_precompiled_charsmap=charsmap))
 
 

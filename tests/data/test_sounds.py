@@ -1,4 +1,4 @@
-"""Sounds: the dictionary's format, the split by hash, and which pronunciations go where."""
+"""Sounds: the dictionary's format, the split by hash, and the pronunciations of each part."""
 
 import hashlib
 import sys
@@ -30,7 +30,7 @@ def part_of(word: str) -> int:
 
 
 def word_of(part: int, prefix: str) -> str:
-    """A made word that the hash puts where we want it."""
+    """A made-up word whose hash puts it into the given part."""
     return next(
         word for n in range(1000) if part_of(word := f"{prefix}{'abcdefghij'[n % 10]}{'o' * (n // 10)}") == part
     )
@@ -38,7 +38,7 @@ def word_of(part: int, prefix: str) -> str:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of our own; returns where its dictionary goes."""
+    """A temporary data folder; returns the path of its dictionary."""
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     (tmp_path / "cmudict").mkdir()
     return tmp_path / "cmudict" / "cmudict.dict"
@@ -125,7 +125,7 @@ def test_the_data_folder_may_be_below_home(home: Path, monkeypatch: pytest.Monke
     assert find_dictionary() == home
 
 
-def test_a_missing_dictionary_names_the_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dictionary_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     monkeypatch.setattr("regard.data.sounds.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'pip install "regard\[demo\]"'):

@@ -1,4 +1,4 @@
-"""Tokenizers: text comes back, ids are stable, nothing in a text passes for a special token."""
+"""Tokenizers: decoding restores text, ids are stable, and no text contains a special token."""
 
 import json
 import subprocess
@@ -67,23 +67,23 @@ def bytewise() -> Tokenizer:
 @example("")
 @example("  η γάτα\t😀👩‍🚀 \x00\x1b\r\n\N{NO-BREAK SPACE} é e\N{COMBINING ACUTE ACCENT} ")
 @example("< pad >< bos ><unk> \N{REPLACEMENT CHARACTER}")
-def test_bytes_restore_any_text_though_they_never_saw_it(bytewise: Tokenizer, text: str) -> None:
+def test_bytes_restore_any_text_even_unseen(bytewise: Tokenizer, text: str) -> None:
     tokens = bytewise.encode(text)
     assert bytewise.decode(tokens) == text
     assert not {PAD, BOS, EOS} & set(tokens)
 
 
-def test_bytes_are_all_there_and_none_is_unknown(bytewise: Tokenizer) -> None:
+def test_every_byte_is_a_token_and_none_is_unknown(bytewise: Tokenizer) -> None:
     assert bytewise.special_tokens == SpecialTokens(PAD, BOS, EOS)
     assert bytewise.size == 300
-    assert train_tokenizer("byte-bpe", [], vocab=10).size == 3 + 256  # the alphabet is never cut
+    assert train_tokenizer("byte-bpe", [], vocab=10).size == 3 + 256  # the alphabet is always kept
     emoji = train_tokenizer("byte-bpe", [], vocab=10).encode("😀")
     assert len(emoji) == 4
     assert bytewise.pieces(bytewise.encode("at \t😀")) == ["at", "▁", "\\t", "\\xf0", "\\x9f", "\\x98", "\\x80"]
-    assert bytewise.decode(bytewise.encode("😀")[:2]) == "\N{REPLACEMENT CHARACTER}"  # half a character
+    assert bytewise.decode(bytewise.encode("😀")[:2]) == "\N{REPLACEMENT CHARACTER}"  # a part of a character
 
 
-def test_bytes_know_where_words_are() -> None:
+def test_words_of_bytes() -> None:
     tokenizer = train_tokenizer("byte-bpe", ["the ferry leaves the ferry"] * 9, vocab=300)
     tokens = tokenizer.encode("the ferry leaves")
     assert tokenizer.pieces(tokens) == ["the", "▁ferry", "▁leaves"]
@@ -107,8 +107,8 @@ def test_words_number_the_pieces_as_split_does(subwords: Tokenizer, characters: 
         named = [index for index in indices if index >= 0]
         assert named == sorted(named)
         for index, word in enumerate(text.split()):
-            spoken = [token for token, owner in zip(tokens, indices) if owner == index]
-            assert tokenizer.decode(spoken).split() == [word]
+            inside = [token for token, owner in zip(tokens, indices) if owner == index]
+            assert tokenizer.decode(inside).split() == [word]
 
 
 def test_words_of_each_kind() -> None:
@@ -121,7 +121,7 @@ def test_words_of_each_kind() -> None:
     assert bpe.words(tokens) == [0, -1, 1, 1, 2]
 
 
-def test_pieces_can_be_seen(tokenizer: Tokenizer) -> None:
+def test_pieces_are_printable(tokenizer: Tokenizer) -> None:
     tokens = [PAD, BOS, EOS, UNK, *tokenizer.encode("at\tlast\n")]
     pieces = tokenizer.pieces(tokens)
     assert pieces[:4] == ["<pad>", "<bos>", "<eos>", "!" if tokenizer.kind == "byte-bpe" else "<unk>"]
@@ -133,7 +133,7 @@ def test_a_space_is_shown_as_a_sign() -> None:
     assert tokenizer.pieces(tokenizer.encode("a b")) == ["a", "␣", "b"]
 
 
-def test_special_tokens_say_nothing(tokenizer: Tokenizer) -> None:
+def test_special_tokens_give_no_text(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("at seven, la gare")
     assert tokenizer.decode([BOS, *tokens, EOS, PAD, PAD]) == tokenizer.decode(tokens)
     assert tokenizer.decode([]) == ""
@@ -141,7 +141,7 @@ def test_special_tokens_say_nothing(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["char", "word", "bpe"])
-def test_unseen_characters_are_unknown_and_survive(kind: str) -> None:
+def test_unseen_characters_are_unk_and_decode_to_a_replacement(kind: str) -> None:
     tokenizer = train_tokenizer(kind, LINES * 3, vocab=120)
     tokens = tokenizer.encode("駅 at")
     assert UNK in tokens
@@ -149,7 +149,7 @@ def test_unseen_characters_are_unknown_and_survive(kind: str) -> None:
     assert tokenizer.decode(tokens) == "\N{REPLACEMENT CHARACTER} at"
 
 
-def test_words_and_subwords_are_composed_and_characters_are_not() -> None:
+def test_words_and_subwords_are_normalised_to_nfc_and_characters_are_not() -> None:
     decomposed, composed = "cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
     char, word, bpe, byte = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)
     assert word.encode(composed) == word.encode(decomposed)
@@ -158,12 +158,12 @@ def test_words_and_subwords_are_composed_and_characters_are_not() -> None:
     assert len(char.encode(decomposed)) == 5
 
 
-def test_punctuation_is_cut_from_words() -> None:
+def test_punctuation_is_split_from_words() -> None:
     tokenizer = train_tokenizer("bpe", ["house house. (house)"] * 9, vocab=100)
     assert tokenizer.pieces(tokenizer.encode("house. (house)")) == ["▁house", ".", "▁(", "house", ")"]
 
 
-def test_a_batch_is_each_text_alone(tokenizer: Tokenizer) -> None:
+def test_a_batch_equals_each_text_by_itself(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode_batch(LINES) == [tokenizer.encode(line) for line in LINES]
     assert tokenizer.encode_batch([]) == []
 
@@ -175,7 +175,7 @@ def test_vocabulary_is_bounded_and_keeps_the_frequent() -> None:
         assert tokenizer.decode(tokenizer.encode(kept)) == kept
         assert UNK not in tokenizer.encode(kept)
     assert train_tokenizer("bpe", LINES * 3, vocab=70).size == 70
-    # The alphabet is never cut: text must come back.
+    # The alphabet is always kept, so that decoding restores the text.
     tokenizer = train_tokenizer("bpe", ["abcdefgh"], vocab=5)
     assert tokenizer.decode(tokenizer.encode("cab")) == "cab"
 
@@ -201,7 +201,7 @@ def test_saved_and_loaded_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -> N
     again = Tokenizer.load(path)
     assert (again.kind, again.size) == (tokenizer.kind, tokenizer.size)
     assert again.encode_batch(LINES) == tokenizer.encode_batch(LINES)
-    assert [p.name for p in tmp_path.iterdir()] == ["tokenizer.json"]  # nothing is left aside
+    assert [p.name for p in tmp_path.iterdir()] == ["tokenizer.json"]  # no temporary file is left
 
 
 def test_a_failed_save_leaves_the_old_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_failed_save_leaves_the_old_file(tokenizer: Tokenizer, tmp_path: Path)
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
-def test_files_that_are_no_tokenizer_are_refused_by_name(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_errors_name_files_that_are_not_tokenizers(tokenizer: Tokenizer, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     with pytest.raises(UserError, match=r"tokenizer\.json"):
         Tokenizer.load(path)
@@ -231,7 +231,7 @@ def test_files_that_are_no_tokenizer_are_refused_by_name(tokenizer: Tokenizer, t
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mask_is_found_in_a_text_and_frames_it(kind: str, tmp_path: Path) -> None:
+def test_a_mask_is_found_in_a_text_and_adds_prefix_and_suffix(kind: str, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(kind, LINES, vocab=120, mask="[MASK]")
     plain = train_tokenizer(kind, LINES, vocab=120)
     mask = 3 if kind == "byte-bpe" else 4  # the first id after the other special tokens
@@ -270,7 +270,7 @@ def test_bytes_have_the_same_ids_in_transformers(mask: str | None, tmp_path: Pat
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode_batch(LINES) == ours.encode_batch(LINES)
 
 
-def test_unknown_kinds_and_sizes_are_refused() -> None:
+def test_unknown_kinds_and_sizes_are_errors() -> None:
     with pytest.raises(UserError, match=r'"chars".*Did you mean "char"'):
         train_tokenizer("chars", LINES, vocab=100)
     with pytest.raises(UserError, match=r"data\.vocab=4.*at least 5"):

@@ -1,4 +1,4 @@
-"""Beam search against exhaustive search, against a beam search in plain Python, and against its own promises."""
+"""Beam search against exhaustive search, against a beam search in plain Python, and against its documented rules."""
 
 import importlib
 import itertools
@@ -15,50 +15,50 @@ from torch import Tensor
 from regard.decode import PAD, Hypotheses, Sampler, beam, collect, greedy, stream
 from regard.errors import UserError
 
-STOP, BOS = 1, 2  # then the two letters 3 and 4; PAD and BOS are never said
-SAY_NOTHING = (PAD, BOS)
+STOP, BOS = 1, 2  # then the two letters 3 and 4; PAD and BOS are forbidden
+FORBIDDEN = (PAD, BOS)
 
 
 @dataclass(frozen=True)
-class WorldState:
+class ToyState:
     """A vector that depends on every token read so far and on their order: any mistake in `select` shows."""
 
     vector: Tensor  # (R, W)
 
-    def select(self, rows: Tensor) -> "WorldState":
-        return WorldState(self.vector[rows])
+    def select(self, rows: Tensor) -> "ToyState":
+        return ToyState(self.vector[rows])
 
 
 @dataclass(frozen=True)
-class World:
-    """A small random recurrent network. Rows are summed one by one, so batch-mates cannot change a single bit."""
+class ToyDecoder:
+    """A small random recurrent network. Each row is summed by itself, so other rows cannot change a single bit."""
 
     mix: Tensor  # (W, W)
     embed: Tensor  # (V, W)
     head: Tensor  # (W, V)
 
-    def step(self, tokens: Tensor, state: WorldState) -> tuple[Tensor, WorldState]:
+    def step(self, tokens: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
         vector = torch.tanh((state.vector[:, :, None] * self.mix).sum(1) + self.embed[tokens])
-        return (vector[:, :, None] * self.head).sum(1), WorldState(vector)
+        return (vector[:, :, None] * self.head).sum(1), ToyState(vector)
 
 
-def world(seed: int, rows: int, vocab: int = 5, width: int = 6) -> tuple[World, WorldState]:
+def toy_decoder(seed: int, rows: int, vocab: int = 5, width: int = 6) -> tuple[ToyDecoder, ToyState]:
     draw = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=draw)
 
-    made = World(normal(width, width) * 0.7, normal(vocab, width) * 1.5, normal(width, vocab))
-    return made, WorldState(normal(rows, width))
+    made = ToyDecoder(normal(width, width) * 0.7, normal(vocab, width) * 1.5, normal(width, vocab))
+    return made, ToyState(normal(rows, width))
 
 
 def search(seed: int, rows: int = 1, vocab: int = 5, **settings: object) -> Hypotheses:
-    decoder, state = world(seed, rows, vocab)
-    given: dict[str, object] = {"size": 4, "limit": 5, "stop": STOP, "forbid": SAY_NOTHING}
+    decoder, state = toy_decoder(seed, rows, vocab)
+    given: dict[str, object] = {"size": 4, "limit": 5, "stop": STOP, "forbid": FORBIDDEN}
     return beam(decoder, state, torch.full((rows,), BOS), **(given | settings))  # type: ignore[arg-type]
 
 
-def forced(decoder: World, state: WorldState, sentence: list[int]) -> float:
+def forced_logp(decoder: ToyDecoder, state: ToyState, sentence: list[int]) -> float:
     """The log-probability of one sentence, token by token."""
     total = 0.0
     for before, token in itertools.pairwise([BOS, *sentence]):
@@ -78,12 +78,12 @@ def sentences(found: Hypotheses, row: int) -> list[list[int]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_wide_beam_is_exhaustive_search(seed: int, limit: int, penalty: float) -> None:
     rows = 3
-    decoder, state = world(seed, rows)
+    decoder, state = toy_decoder(seed, rows)
     found = search(seed, rows, size=24, limit=limit, penalty=penalty, nbest=3)
     everything = [[*word, STOP] for n in range(limit) for word in itertools.product([3, 4], repeat=n)]
     everything += [list(word) for word in itertools.product([3, 4], repeat=limit)]  # cut short
     for row in range(rows):
-        logps = {tuple(s): forced(decoder, state.select(torch.tensor([row])), s) for s in everything}
+        logps = {tuple(s): forced_logp(decoder, state.select(torch.tensor([row])), s) for s in everything}
         best = sorted(everything, key=lambda s: -logps[tuple(s)] / len(s) ** penalty)[:3]
         assert sentences(found, row) == best
         assert found.logps[row].tolist() == pytest.approx([logps[tuple(s)] for s in best], abs=1e-5)
@@ -92,22 +92,22 @@ def test_a_wide_beam_is_exhaustive_search(seed: int, limit: int, penalty: float)
         )
 
 
-def textbook(
-    decoder: World, state: WorldState, size: int, limit: int, penalty: float, letters: list[int]
+def list_beam_search(
+    decoder: ToyDecoder, state: ToyState, size: int, limit: int, penalty: float, letters: list[int]
 ) -> list[list[int]]:
     """The same search with lists, for one sentence, without stopping early: best first."""
-    beams: list[tuple[float, list[int], WorldState]] = [(0.0, [], state)]
+    beams: list[tuple[float, list[int], ToyState]] = [(0.0, [], state)]
     done: list[tuple[float, list[int]]] = []
     for length in range(1, limit + 1):
         grown = []
-        for logp, said, past in beams:
-            logits, after = decoder.step(torch.tensor([[BOS, *said][-1]]), past)
-            grown += [(logp + float(logits.log_softmax(-1)[0, t]), [*said, t], after) for t in letters]
+        for logp, found_tokens, past in beams:
+            logits, after = decoder.step(torch.tensor([[BOS, *found_tokens][-1]]), past)
+            grown += [(logp + float(logits.log_softmax(-1)[0, t]), [*found_tokens, t], after) for t in letters]
         grown.sort(key=lambda each: -each[0])
         over = [each for each in grown[:size] if each[1][-1] == STOP or length == limit]
-        done += [(logp / length**penalty, said) for logp, said, _ in over]
+        done += [(logp / length**penalty, found_tokens) for logp, found_tokens, _ in over]
         beams = [each for each in grown if each[1][-1] != STOP][:size]
-    return [said for _, said in sorted(done, key=lambda each: -each[0])][:size]
+    return [found_tokens for _, found_tokens in sorted(done, key=lambda each: -each[0])][:size]
 
 
 @settings(deadline=None, max_examples=40)
@@ -118,12 +118,14 @@ def textbook(
     vocab=st.integers(5, 9),
     penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
 )
-def test_the_batched_search_equals_the_textbook(seed: int, size: int, limit: int, vocab: int, penalty: float) -> None:
-    decoder, state = world(seed, 3, vocab)
+def test_the_batched_search_equals_the_search_with_lists(
+    seed: int, size: int, limit: int, vocab: int, penalty: float
+) -> None:
+    decoder, state = toy_decoder(seed, 3, vocab)
     found = search(seed, 3, vocab, size=size, limit=limit, penalty=penalty)
-    letters = [t for t in range(vocab) if t not in SAY_NOTHING]
+    letters = [t for t in range(vocab) if t not in FORBIDDEN]
     for row in range(3):
-        expected = textbook(decoder, state.select(torch.tensor([row])), size, limit, penalty, letters)
+        expected = list_beam_search(decoder, state.select(torch.tensor([row])), size, limit, penalty, letters)
         got = [s for s in sentences(found, row) if s]
         assert got == expected[: len(got)]
         assert len(got) == min(size, len(expected))
@@ -132,7 +134,7 @@ def test_the_batched_search_equals_the_textbook(seed: int, size: int, limit: int
 @settings(deadline=None, max_examples=30)
 @given(seed=st.integers(0, 10_000), size=st.integers(1, 4), penalty=st.sampled_from([0.0, 0.6, 1.0]))
 def test_every_reported_score_is_reproduced_by_forced_scoring(seed: int, size: int, penalty: float) -> None:
-    decoder, state = world(seed, 2, vocab=9)
+    decoder, state = toy_decoder(seed, 2, vocab=9)
     found = search(seed, 2, vocab=9, size=size, limit=7, penalty=penalty)
     for row, rank in itertools.product(range(2), range(size)):
         sentence = sentences(found, row)[rank]
@@ -140,21 +142,21 @@ def test_every_reported_score_is_reproduced_by_forced_scoring(seed: int, size: i
             continue
         assert (sentence[-1] == STOP) or len(sentence) == 7
         assert STOP not in sentence[:-1]
-        assert not set(SAY_NOTHING) & set(sentence)
+        assert not set(FORBIDDEN) & set(sentence)
         assert (found.tokens[row, rank, len(sentence) :] == PAD).all()
-        logp = forced(decoder, state.select(torch.tensor([row])), sentence)
+        logp = forced_logp(decoder, state.select(torch.tensor([row])), sentence)
         assert float(found.logps[row, rank]) == pytest.approx(logp, abs=1e-5)
         assert float(found.scores[row, rank]) == pytest.approx(logp / len(sentence) ** penalty, abs=1e-5)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_batch_mates_change_nothing(seed: int, penalty: float) -> None:
+def test_other_rows_of_the_batch_change_nothing(seed: int, penalty: float) -> None:
     rows = 8
-    decoder, state = world(seed, rows, vocab=12)
-    # Some rows hurry to the end and some never want to stop: the hasty ones must idle untouched.
-    state = WorldState(state.vector * torch.linspace(0.1, 6, rows)[:, None])
-    settings = {"size": 3, "limit": 12, "stop": STOP, "penalty": penalty, "forbid": SAY_NOTHING}
+    decoder, state = toy_decoder(seed, rows, vocab=12)
+    # Some rows stop early and some never stop: the early ones must keep their results while the others go on.
+    state = ToyState(state.vector * torch.linspace(0.1, 6, rows)[:, None])
+    settings = {"size": 3, "limit": 12, "stop": STOP, "penalty": penalty, "forbid": FORBIDDEN}
     together = beam(decoder, state, torch.full((rows,), BOS), **settings)  # type: ignore[arg-type]
     for row in range(rows):
         alone = beam(decoder, state.select(torch.tensor([row])), torch.tensor([BOS]), **settings)  # type: ignore[arg-type]
@@ -180,18 +182,18 @@ def test_stopping_early_changes_nothing(monkeypatch: pytest.MonkeyPatch, penalty
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Tensor], bool]) -> list[Tensor]:
-    """Replace the question "is everything done?" by one that is counted."""
-    asked: list[Tensor] = []
+    """Replace DelayedFlag by a function that counts its calls; return the list of flags it was called with."""
+    flags: list[Tensor] = []
 
-    def late(device: torch.device) -> Callable[[Tensor], bool]:
-        return lambda flag: asked.append(flag) or answer(flag)  # type: ignore[func-returns-value]
+    def counting_flag(device: torch.device) -> Callable[[Tensor], bool]:
+        return lambda flag: flags.append(flag) or answer(flag)  # type: ignore[func-returns-value]
 
-    monkeypatch.setattr(importlib.import_module("regard.decode.beam_search"), "DelayedFlag", late)
-    return asked
+    monkeypatch.setattr(importlib.import_module("regard.decode.beam_search"), "DelayedFlag", counting_flag)
+    return flags
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
-def test_asking_for_fewer_gives_the_first_of_more(penalty: float) -> None:
+def test_a_smaller_nbest_gives_the_first_of_a_larger_one(penalty: float) -> None:
     for seed in range(5):
         all_four = search(seed, 3, vocab=9, limit=8, penalty=penalty)
         assert (all_four.scores.diff(dim=1) <= 0).all()
@@ -204,53 +206,61 @@ def test_asking_for_fewer_gives_the_first_of_more(penalty: float) -> None:
 def test_a_beam_of_one_is_greedy_decoding() -> None:
     ended = 0
     for seed in range(12):
-        decoder, state = world(seed, 4)
-        said = collect(stream(decoder, state, torch.full((4,), BOS), greedy, limit=30, stop=STOP)).tolist()
+        decoder, state = toy_decoder(seed, 4)
+        found_tokens = collect(stream(decoder, state, torch.full((4,), BOS), greedy, limit=30, stop=STOP)).tolist()
         for limit in (2, 30):
             found = search(seed, 4, size=1, limit=limit, forbid=())
             for row in range(4):
-                ended += STOP in said[row][:limit]
-                cut = said[row].index(STOP) + 1 if STOP in said[row] else limit
-                assert sentences(found, row)[0] == said[row][: min(cut, limit)]
+                ended += STOP in found_tokens[row][:limit]
+                cut = found_tokens[row].index(STOP) + 1 if STOP in found_tokens[row] else limit
+                assert sentences(found, row)[0] == found_tokens[row][: min(cut, limit)]
     assert 10 < ended < 80
 
 
 @dataclass(frozen=True)
-class Watched:
-    """A state that writes down what it is asked for; it carries nothing."""
+class RecordingState:
+    """A state without content that stores the arguments of `select`."""
 
     rows: int
-    asked: list[Tensor]
+    selected: list[Tensor]
 
-    def select(self, rows: Tensor) -> "Watched":
-        self.asked.append(rows)
+    def select(self, rows: Tensor) -> "RecordingState":
+        self.selected.append(rows)
         return replace(self, rows=len(rows))
 
 
-class Shuffler:
-    """Prefers the tokens of a random beam at each step, so that the hypotheses change places all the time."""
+class RandomDecoder:
+    """Random logits at each step, so that the order of the hypotheses changes all the time."""
 
     def __init__(self, seed: int) -> None:
         self.draw = torch.Generator().manual_seed(seed)
 
-    def step(self, tokens: Tensor, state: Watched) -> tuple[Tensor, Watched]:
+    def step(self, tokens: Tensor, state: RecordingState) -> tuple[Tensor, RecordingState]:
         assert tokens.shape == (state.rows,)
         return torch.randn(state.rows, 7, generator=self.draw) * 4, state
 
 
-def test_the_beams_of_a_sentence_stay_side_by_side() -> None:
-    asked: list[Tensor] = []
+def test_the_beams_of_a_sentence_stay_neighbours() -> None:
+    selected: list[Tensor] = []
     batch, size = 5, 3
-    beam(Shuffler(0), Watched(batch, asked), torch.full((batch,), BOS), size, limit=9, stop=STOP, penalty=1.0)
-    assert asked[0].tolist() == [b for b in range(batch) for _ in range(size)]
-    home = torch.arange(batch).repeat_interleave(size)
-    assert len(asked) > 3
-    assert all(torch.equal(rows // size, home) for rows in asked[1:])
-    assert any(not torch.equal(rows, torch.arange(batch * size)) for rows in asked[2:]), "nothing ever moved"
+    beam(
+        RandomDecoder(0),
+        RecordingState(batch, selected),
+        torch.full((batch,), BOS),
+        size,
+        limit=9,
+        stop=STOP,
+        penalty=1.0,
+    )
+    assert selected[0].tolist() == [b for b in range(batch) for _ in range(size)]
+    sentence_of_row = torch.arange(batch).repeat_interleave(size)
+    assert len(selected) > 3
+    assert all(torch.equal(rows // size, sentence_of_row) for rows in selected[1:])
+    assert any(not torch.equal(rows, torch.arange(batch * size)) for rows in selected[2:]), "no row ever moved"
 
 
 def test_the_limit_counts_stop() -> None:
-    decoder, state = world(0, 2)
+    decoder, state = toy_decoder(0, 2)
     found = search(0, 2, size=4, limit=1)
     for row in range(2):
         logits, _ = decoder.step(torch.tensor([BOS]), state.select(torch.tensor([row])))
@@ -264,32 +274,34 @@ def test_the_limit_counts_stop() -> None:
 
 
 def test_a_decoder_that_cannot_stop_is_cut_short() -> None:
-    class Endless(World):
-        def step(self, tokens: Tensor, state: WorldState) -> tuple[Tensor, WorldState]:
+    class Endless(ToyDecoder):
+        def step(self, tokens: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
             logits, state = super().step(tokens, state)
             return logits.index_fill(1, torch.tensor([STOP]), float("-inf")), state
 
-    decoder, state = world(0, 2)
+    decoder, state = toy_decoder(0, 2)
     endless = Endless(decoder.mix, decoder.embed, decoder.head)
-    found = beam(endless, state, torch.full((2,), BOS), size=20, limit=4, stop=STOP, forbid=SAY_NOTHING)
+    found = beam(endless, state, torch.full((2,), BOS), size=20, limit=4, stop=STOP, forbid=FORBIDDEN)
     assert found.lengths.tolist() == [[4] * 16 + [0] * 4] * 2
     for row in range(2):
-        said = {
-            word: forced(endless, state.select(torch.tensor([row])), list(word))
+        found_tokens = {
+            word: forced_logp(endless, state.select(torch.tensor([row])), list(word))
             for word in itertools.product([3, 4], repeat=4)
         }
-        assert [tuple(one) for one in sentences(found, row) if one] == sorted(said, key=said.__getitem__, reverse=True)
-        assert found.scores[row, :16].tolist() == pytest.approx(sorted(said.values(), reverse=True), abs=1e-5)
+        assert [tuple(one) for one in sentences(found, row) if one] == sorted(
+            found_tokens, key=found_tokens.__getitem__, reverse=True
+        )
+        assert found.scores[row, :16].tolist() == pytest.approx(sorted(found_tokens.values(), reverse=True), abs=1e-5)
 
 
-def test_equal_scores_are_settled_the_same_way_every_time() -> None:
-    class Indifferent(World):
-        def step(self, tokens: Tensor, state: WorldState) -> tuple[Tensor, WorldState]:
+def test_ties_are_broken_the_same_way_every_time() -> None:
+    class Uniform(ToyDecoder):
+        def step(self, tokens: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
             return torch.zeros(len(tokens), 5), state
 
-    decoder, state = world(0, 3)
-    flat = Indifferent(decoder.mix, decoder.embed, decoder.head)
-    runs = [beam(flat, state, torch.full((3,), BOS), 4, 4, STOP, penalty=1.0, forbid=SAY_NOTHING) for _ in range(3)]
+    decoder, state = toy_decoder(0, 3)
+    flat = Uniform(decoder.mix, decoder.embed, decoder.head)
+    runs = [beam(flat, state, torch.full((3,), BOS), 4, 4, STOP, penalty=1.0, forbid=FORBIDDEN) for _ in range(3)]
     assert all(torch.equal(runs[0].tokens, run.tokens) for run in runs)
     assert all(torch.equal(runs[0].tokens[0], tokens) for tokens in runs[0].tokens)
 
@@ -313,52 +325,52 @@ def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
         search(0, **wrong)
 
 
-def test_the_steepest_penalty_still_gives_numbers() -> None:
+def test_the_largest_penalty_gives_finite_scores() -> None:
     found = search(0, 2, size=4, limit=500, penalty=10.0)
     assert found.scores.isfinite().all()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 class TestOnAGpu:
-    def moved(self, seed: int) -> tuple[World, WorldState, Tensor]:
-        decoder, state = world(seed, 4, vocab=9)
-        there = World(decoder.mix.cuda(), decoder.embed.cuda(), decoder.head.cuda())
-        return there, WorldState(state.vector.cuda()), torch.full((4,), BOS).cuda()
+    def on_gpu(self, seed: int) -> tuple[ToyDecoder, ToyState, Tensor]:
+        decoder, state = toy_decoder(seed, 4, vocab=9)
+        there = ToyDecoder(decoder.mix.cuda(), decoder.embed.cuda(), decoder.head.cuda())
+        return there, ToyState(state.vector.cuda()), torch.full((4,), BOS).cuda()
 
     @pytest.mark.parametrize("penalty", [0.0, 1.0])
     def test_the_search_is_the_same(self, penalty: float) -> None:
         for seed in range(10):
             here = search(seed, 4, vocab=9, limit=12, penalty=penalty)
-            there = beam(*self.moved(seed), 4, 12, STOP, penalty, forbid=SAY_NOTHING)
+            there = beam(*self.on_gpu(seed), 4, 12, STOP, penalty, forbid=FORBIDDEN)
             assert torch.equal(there.tokens.cpu(), here.tokens)
             torch.testing.assert_close(there.scores.cpu(), here.scores, atol=1e-5, rtol=0)
 
     def test_a_stream_is_the_same(self) -> None:
         for seed in range(10):
-            decoder, state = world(seed, 4, vocab=9)
+            decoder, state = toy_decoder(seed, 4, vocab=9)
             here = collect(stream(decoder, state, torch.full((4,), BOS), greedy, 20, STOP))
-            assert torch.equal(collect(stream(*self.moved(seed), greedy, 20, STOP)).cpu(), here)
+            assert torch.equal(collect(stream(*self.on_gpu(seed), greedy, 20, STOP)).cpu(), here)
 
-    def test_no_token_waits_for_the_gpu(self) -> None:
+    def test_a_stream_does_not_synchronise_with_the_gpu(self) -> None:
         draw = torch.Generator("cuda").manual_seed(0)
         for pick in (greedy, Sampler(0.8, generator=draw), Sampler(0.8, top_k=5, top_p=0.9)):
-            decoder, state, prompt = self.moved(0)
-            torch.cuda.set_sync_debug_mode("error")  # from here on a hidden wait raises
+            decoder, state, prompt = self.on_gpu(0)
+            torch.cuda.set_sync_debug_mode("error")  # from here on a synchronisation raises
             try:
                 assert len(list(stream(decoder, state, prompt, pick, 20, stop=99))) == 20
             finally:
                 torch.cuda.set_sync_debug_mode("default")
 
-    def test_no_step_of_a_search_waits_for_the_gpu(self) -> None:
-        # Making the list of forbidden tokens and measuring the longest answer wait: twice a search, not once a step.
-        waits = []
+    def test_the_steps_of_a_search_do_not_synchronise_with_the_gpu(self) -> None:
+        # The list of forbidden tokens and the longest length synchronise: twice a search, not once a step.
+        synchronisations = []
         for limit in (5, 20):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 torch.cuda.set_sync_debug_mode("warn")
                 try:
-                    beam(*self.moved(0), 4, limit, stop=8, penalty=1.0, forbid=SAY_NOTHING)
+                    beam(*self.on_gpu(0), 4, limit, stop=8, penalty=1.0, forbid=FORBIDDEN)
                 finally:
                     torch.cuda.set_sync_debug_mode("default")
-            waits.append(len(caught))
-        assert waits[0] == waits[1]
+            synchronisations.append(len(caught))
+        assert synchronisations[0] == synchronisations[1]

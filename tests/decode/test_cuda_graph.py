@@ -1,4 +1,4 @@
-"""Captured steps: trees of tensors, who holds which graph, and the same answers as without any."""
+"""Captured steps: trees of tensors, which search uses which graph, and the same results as without graphs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.decode import CapturedDecoder, beam, collect, greedy, stream
-from regard.decode.cuda_graph import KEPT_GRAPHS, CapturedGraph, CapturedStep
+from regard.decode.cuda_graph import KEPT_GRAPHS, CapturedGraph, CapturedStep, signature, tensors, with_tensors
 from regard.decode.sample import Sampler
-from regard.decode.trees import outline, tensors, with_tensors
 from regard.models import GptConfig, TransformerConfig
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 24, "dropout": 0.0}
@@ -43,20 +42,20 @@ def test_a_tree_is_taken_apart_and_put_together() -> None:
     assert other[2:] == (None, "word")
 
 
-def test_an_outline_tells_shapes_types_and_settings_apart() -> None:
+def test_signatures_differ_by_shape_dtype_and_other_values() -> None:
     leaf = Leaf(1, torch.zeros(2))
-    assert outline(leaf) == outline(Leaf(1, torch.ones(2)))
+    assert signature(leaf) == signature(Leaf(1, torch.ones(2)))
     others = [
         Leaf(2, torch.zeros(2)),
         Leaf(1, torch.zeros(3)),
         Leaf(1, torch.zeros(2).double()),
         Leaf(1, leaf.weight, ()),
     ]
-    assert [outline(other) == outline(leaf) for other in others] == [False, False, False, True]
+    assert [signature(other) == signature(leaf) for other in others] == [False, False, False, True]
 
 
-class Pretended:
-    """What stands for a graph where there is none: runs the step on the buffers and leaves its answers in them."""
+class FakeGraph:
+    """Replaces a CUDA graph on a CPU: `replay` runs the step on the buffers and writes the results into them."""
 
     def __init__(self, step: Any, carry: Any, output: Any) -> None:
         self.step, self.carry, self.output = step, carry, output
@@ -69,17 +68,17 @@ class Pretended:
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[CapturedGraph[Any, Any]]:
-    """Steps are captured on a CPU too; the graphs that were made."""
+    """Capture steps on a CPU too, with fake graphs; return the list of them."""
     made: list[CapturedGraph[Any, Any]] = []
 
     def capture(self: Any, key: object, carry: Any) -> CapturedGraph[Any, Any]:
         fixed = with_tensors(carry, iter([one.clone() for one in tensors(carry)]))
         trial = with_tensors(carry, iter([one.clone() for one in tensors(carry)]))
         output = self._step(trial)[1]
-        made.append(CapturedGraph(key, Pretended(self._step, fixed, output), fixed, output))  # type: ignore[arg-type]
+        made.append(CapturedGraph(key, FakeGraph(self._step, fixed, output), fixed, output))  # type: ignore[arg-type]
         return made[-1]
 
-    monkeypatch.setattr(CapturedStep, "able", lambda self, carry: True)
+    monkeypatch.setattr(CapturedStep, "can_capture", lambda self, carry: True)
     monkeypatch.setattr(CapturedStep, "_capture", capture)
     return made
 
@@ -100,22 +99,22 @@ def test_searches_one_after_the_other_share_a_graph(graphs: list[Any]) -> None:
     assert len(graphs) == 1
 
 
-def test_searches_at_once_do_not_disturb_each_other(graphs: list[Any]) -> None:
+def test_simultaneous_searches_do_not_disturb_each_other(graphs: list[Any]) -> None:
     gpt = model()
     captured = CapturedDecoder(gpt)
     expected = [collect(decoded(gpt, gpt, first)) for first in (1, 4, 7)]
     both = list(zip(*(decoded(captured, gpt, first) for first in (1, 4, 7))))
-    for said, right in zip(zip(*both), expected):
-        assert torch.stack(said, 1).tolist() == right.tolist()
+    for tokens, right in zip(zip(*both), expected):
+        assert torch.stack(tokens, 1).tolist() == right.tolist()
     assert len(graphs) == 3
 
 
-def test_more_searches_than_graphs_are_kept(graphs: list[Any]) -> None:
+def test_more_searches_than_kept_graphs(graphs: list[Any]) -> None:
     gpt = model()
     captured, firsts = CapturedDecoder(gpt), range(KEPT_GRAPHS + 3)
     expected = [collect(decoded(gpt, gpt, first)).tolist() for first in firsts]
     found = list(zip(*(decoded(captured, gpt, first) for first in firsts)))
-    assert [torch.stack(said, 1).tolist() for said in zip(*found)] == expected
+    assert [torch.stack(tokens, 1).tolist() for tokens in zip(*found)] == expected
 
 
 def test_a_beam_and_a_sampler_are_captured_too(graphs: list[Any]) -> None:
@@ -145,25 +144,25 @@ def test_on_a_cpu_nothing_is_captured() -> None:
     torch.testing.assert_close(logits, gpt.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))[0])
 
 
-def test_settings_of_a_search_are_kept_apart_but_not_for_ever() -> None:
+def test_each_key_has_a_captured_step_and_old_ones_are_dropped() -> None:
     captured = CapturedDecoder(model())
-    first = captured.captured(0, lambda carry: (carry, None))
-    assert captured.captured(0, lambda carry: (carry, 1)) is first
+    first = captured.capture(0, lambda carry: (carry, None))
+    assert captured.capture(0, lambda carry: (carry, 1)) is first
     for key in range(1, KEPT_GRAPHS + 1):
-        captured.captured(key, lambda carry: (carry, None))
-    assert captured.captured(0, lambda carry: (carry, None)) is not first
+        captured.capture(key, lambda carry: (carry, None))
+    assert captured.capture(0, lambda carry: (carry, None)) is not first
 
 
 @GPU
-def test_a_graph_says_what_the_model_says() -> None:
+def test_a_graph_gives_the_tokens_of_the_model() -> None:
     gpt = model().cuda()
     captured = CapturedDecoder(gpt)
 
-    def said(decoder: Any, first: int) -> Iterator[Tensor]:
+    def tokens(decoder: Any, first: int) -> Iterator[Tensor]:
         prompt = torch.tensor([first, first + 1], device="cuda")
         return stream(decoder, gpt.start(rows=2, capacity=8), prompt, greedy, 6, -1)
 
-    expected = [collect(said(gpt, first)).tolist() for first in (1, 4, 7)]
-    assert [collect(said(captured, first)).tolist() for first in (1, 4, 7)] == expected
-    together = zip(*(said(captured, first) for first in (1, 4, 7)))
+    expected = [collect(tokens(gpt, first)).tolist() for first in (1, 4, 7)]
+    assert [collect(tokens(captured, first)).tolist() for first in (1, 4, 7)] == expected
+    together = zip(*(tokens(captured, first) for first in (1, 4, 7)))
     assert [torch.stack(one, 1).tolist() for one in zip(*together)] == expected

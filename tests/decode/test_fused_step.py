@@ -1,4 +1,4 @@
-"""Steps in few programs against the block's own: on a GPU, or in Triton's interpreter."""
+"""Fused steps against `Block.forward`: on a GPU, or in Triton's interpreter."""
 
 import pytest
 import torch
@@ -23,8 +23,8 @@ TRANSLATORS = {
 
 
 @pytest.fixture(autouse=True)
-def any_numbers(monkeypatch):
-    """These are float32, which the programs know as well, so that a difference is a mistake and not a rounding."""
+def allow_float32(monkeypatch):
+    """Run the kernels in float32, so that a difference is an error and not rounding."""
     monkeypatch.setattr(module, "usable", lambda dtype, device: True)
 
 
@@ -37,10 +37,10 @@ def built(config):
 
 
 def count_fused(monkeypatch) -> list[int]:
-    """How many steps have gone through the programs."""
-    taken, read = [], module.attend_step
-    monkeypatch.setattr(module, "attend_step", lambda *given: (taken.append(1), read(*given))[1])
-    return taken
+    """A list that grows by one for each call of the attention kernel."""
+    calls, read = [], module.attend_step
+    monkeypatch.setattr(module, "attend_step", lambda *given: (calls.append(1), read(*given))[1])
+    return calls
 
 
 @runs
@@ -48,7 +48,7 @@ def count_fused(monkeypatch) -> list[int]:
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_steps_of_a_language_model(name, monkeypatch):
     model = built(LANGUAGE[name])
-    other, taken = with_fused_steps(model), count_fused(monkeypatch)
+    other, calls = with_fused_steps(model), count_fused(monkeypatch)
     tokens = torch.randint(40, (3, 9), device=DEVICE)
     real = torch.ones(3, 5, dtype=torch.bool, device=DEVICE)
     real[1, :2] = False
@@ -60,7 +60,7 @@ def test_steps_of_a_language_model(name, monkeypatch):
         expected, states[0] = model.step(tokens[:, at], states[0])
         found, states[1] = other.step(tokens[:, at], states[1])
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    assert len(taken) == 4 * 2
+    assert len(calls) == 4 * 2
 
 
 @runs
@@ -68,7 +68,7 @@ def test_steps_of_a_language_model(name, monkeypatch):
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_beams_of_a_translator(name, monkeypatch):
     model = built(TRANSLATORS[name])
-    other, taken = with_fused_steps(model), count_fused(monkeypatch)
+    other, calls = with_fused_steps(model), count_fused(monkeypatch)
     source = torch.randint(40, (2, 7), device=DEVICE)
     real = torch.ones(2, 7, dtype=torch.bool, device=DEVICE)
     real[0, 4:] = False
@@ -76,11 +76,11 @@ def test_beams_of_a_translator(name, monkeypatch):
     expected, found = (beam(one, one.start(source, real, 2, 6), prompt, 3, 6, 2) for one in (model, other))
     assert torch.equal(found.tokens, expected.tokens)
     torch.testing.assert_close(found.scores, expected.scores, rtol=1e-4, atol=1e-4)
-    assert taken
+    assert calls
 
 
 @torch.no_grad()
-def test_the_model_itself_stays_as_it_was():
+def test_the_model_itself_is_unchanged():
     model = built(LANGUAGE["gpt2"])
     other = with_fused_steps(model)
     assert not any(isinstance(part.__dict__.get("forward"), FusedStep) for part in model.modules())
@@ -88,7 +88,7 @@ def test_the_model_itself_stays_as_it_was():
 
 
 @pytest.mark.parametrize("setting", [{"score": "additive"}, {"positions": "relative"}, {"residual": False}])
-def test_what_the_programs_do_not_know_is_left_alone(setting):
+def test_unsupported_blocks_are_unchanged(setting):
     model = GptConfig(**SMALL, vocab=40, **setting).build()
     assert with_fused_steps(model) is model
 

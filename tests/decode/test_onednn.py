@@ -1,4 +1,4 @@
-"""Weights laid out for a CPU: the same answers, and a model that is left as it was."""
+"""Weights reordered for oneDNN: the same results, and an unchanged model."""
 
 from collections.abc import Callable
 
@@ -22,68 +22,68 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 
 
 def built(config: ModelConfig) -> tuple[nn.Module, Callable[[int], object]]:
-    """A model with clear preferences, and how a search of so many rows begins."""
+    """A model with large weights, and a function that makes its start state for a number of rows."""
     model = config.build().eval()
     for weight in model.parameters():
         if weight.dim() > 1:
             nn.init.normal_(weight, std=0.5)
     source = torch.randint(4, 37, (9, 6)) if model.config.reads_source else None
 
-    def begun(rows: int) -> object:
+    def start(rows: int) -> object:
         return model.start(None if source is None else source[:rows], rows=rows, capacity=12)  # type: ignore[operator]
 
-    return model, begun
+    return model, start
 
 
 @needs_onednn
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("rows", [1, 3, 9])
-def test_the_answers_are_the_same(name: str, rows: int) -> None:
-    model, begun = built(CASES[name])
+def test_the_results_are_the_same(name: str, rows: int) -> None:
+    model, start = built(CASES[name])
     assert onednn_usable(model)
-    packed, first = OneDnnDecoder(model), torch.arange(5, 5 + rows)
+    onednn, first = OneDnnDecoder(model), torch.arange(5, 5 + rows)
 
-    def said(decoder: object) -> Tensor:
-        return collect(stream(decoder, begun(rows), first, greedy, 10, -1))  # type: ignore[arg-type, type-var]
+    def decode(decoder: object) -> Tensor:
+        return collect(stream(decoder, start(rows), first, greedy, 10, -1))  # type: ignore[arg-type, type-var]
 
-    assert said(packed).tolist() == said(model).tolist()
-    found, expected = (beam(each, begun(rows), first, 4, 8, 2, 1.0) for each in (packed, model))
+    assert decode(onednn).tolist() == decode(model).tolist()
+    found, expected = (beam(each, start(rows), first, 4, 8, 2, 1.0) for each in (onednn, model))
     torch.testing.assert_close(found.scores, expected.scores, atol=1e-4, rtol=1e-4)
 
 
 @needs_onednn
-def test_a_twin_made_while_somebody_records_is_not_heard() -> None:
-    model, begun = built(CASES["gpt"])
+def test_a_decoder_made_during_a_recording_is_not_recorded() -> None:
+    model, start = built(CASES["gpt"])
     with record(model) as tape:
-        packed = OneDnnDecoder(model)
+        onednn = OneDnnDecoder(model)
         with torch.no_grad():
-            packed.step(torch.arange(5, 14), begun(9))
+            onednn.step(torch.arange(5, 14), start(9))
     assert len(tape) == 0
-    assert all(part.tap is None for part in attentions(packed._onednn).values())
+    assert all(part.recorder is None for part in attentions(onednn._onednn).values())
 
 
 @needs_onednn
-def test_a_step_leaves_the_model_as_it_was() -> None:
-    model, begun = built(CASES["gpt"])
-    packed = OneDnnDecoder(model)
+def test_a_step_leaves_the_model_unchanged() -> None:
+    model, start = built(CASES["gpt"])
+    onednn = OneDnnDecoder(model)
     with torch.no_grad():
-        logits, _ = packed.step(torch.arange(5, 14), begun(9))
-        expected, _ = model.step(torch.arange(5, 14), begun(9))
+        logits, _ = onednn.step(torch.arange(5, 14), start(9))
+        expected, _ = model.step(torch.arange(5, 14), start(9))
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
         with pytest.raises(IndexError):
-            packed.step(torch.full((9,), 99), begun(9))  # no such token
+            onednn.step(torch.full((9,), 99), start(9))  # no such token
     assert all("forward" not in part.__dict__ for part in model.modules())
 
 
 @needs_onednn
-def test_gradients_take_the_ordinary_way() -> None:
-    model, begun = built(CASES["gpt"])
-    logits, _ = OneDnnDecoder(model).step(torch.arange(5, 14), begun(9))
+def test_with_gradients_the_model_itself_steps() -> None:
+    model, start = built(CASES["gpt"])
+    logits, _ = OneDnnDecoder(model).step(torch.arange(5, 14), start(9))
     logits.sum().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.dim() > 1)
 
 
-def test_what_is_not_packed() -> None:
+def test_onednn_usable_refuses_other_dtypes_and_modules() -> None:
     model, _ = built(CASES["gpt"])
     assert not onednn_usable(model.double())
     assert not onednn_usable(nn.Linear(3, 3))

@@ -1,4 +1,4 @@
-"""Streams and samplers: who speaks, who has finished, and how often each token is drawn."""
+"""Streams and samplers: the tokens of each row, where rows end, and how often each token is drawn."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decode import PAD, Advancing, Pick, Sampler, collect, greedy, stream
-from regard.decode.sample import Noted
+from regard.decode.sample import WithLogps
 from regard.errors import UserError
 from regard.models import LstmnConfig, Seq2SeqConfig
 from regard.models.seq2seq import DECODERS
@@ -20,13 +20,13 @@ STOP = 1
 
 
 @dataclass(frozen=True)
-class Tally:
-    """Everything read so far, as numbers: (R, n)."""
+class TokenState:
+    """All tokens read so far: (R, n)."""
 
     read: Tensor
 
-    def select(self, rows: Tensor) -> "Tally":
-        return Tally(self.read[rows])
+    def select(self, rows: Tensor) -> "TokenState":
+        return TokenState(self.read[rows])
 
 
 class Table:
@@ -35,33 +35,33 @@ class Table:
     def __init__(self, seed: int, vocab: int = 6) -> None:
         self.table = torch.randn(vocab, vocab, vocab, generator=torch.Generator().manual_seed(seed)) * 2
 
-    def step(self, tokens: Tensor, state: Tally) -> tuple[Tensor, Tally]:
-        return self.table[state.read[:, -1], tokens], Tally(torch.cat([state.read, tokens[:, None]], dim=1))
+    def step(self, tokens: Tensor, state: TokenState) -> tuple[Tensor, TokenState]:
+        return self.table[state.read[:, -1], tokens], TokenState(torch.cat([state.read, tokens[:, None]], dim=1))
 
 
 class Reader(Table):
-    """The same table, able to read a prompt at once."""
+    """The same table, which can also read a prompt at once."""
 
     advanced = 0
 
-    def advance(self, tokens: Tensor, state: Tally) -> tuple[Tensor, Tally]:
+    def advance(self, tokens: Tensor, state: TokenState) -> tuple[Tensor, TokenState]:
         self.advanced += tokens.shape[1]
-        return tokens[..., None], Tally(torch.cat([state.read, tokens], dim=1))
+        return tokens[..., None], TokenState(torch.cat([state.read, tokens], dim=1))
 
 
-class Script:
-    """Says what is written, whatever it reads."""
+class Scripted:
+    """Predicts the given tokens, whatever it reads."""
 
-    def __init__(self, lines: list[list[int]]) -> None:
-        self.lines = torch.tensor(lines)
+    def __init__(self, rows: list[list[int]]) -> None:
+        self.rows = torch.tensor(rows)
 
-    def step(self, tokens: Tensor, state: Tally) -> tuple[Tensor, Tally]:
+    def step(self, tokens: Tensor, state: TokenState) -> tuple[Tensor, TokenState]:
         at = state.read.shape[1] - 1
-        return torch.eye(10)[self.lines[:, at]], Tally(torch.cat([state.read, tokens[:, None]], dim=1))
+        return torch.eye(10)[self.rows[:, at]], TokenState(torch.cat([state.read, tokens[:, None]], dim=1))
 
 
-def start(rows: int) -> Tally:
-    return Tally(torch.zeros(rows, 1, dtype=torch.long))
+def start(rows: int) -> TokenState:
+    return TokenState(torch.zeros(rows, 1, dtype=torch.long))
 
 
 @settings(deadline=None, max_examples=30)
@@ -69,39 +69,39 @@ def start(rows: int) -> Tally:
 def test_a_greedy_stream_is_a_loop_of_argmax(seed: int, rows: int, limit: int) -> None:
     decoder = Table(seed)
     prompt = torch.arange(rows) + 2
-    said = collect(stream(decoder, start(rows), prompt, greedy, limit, STOP)).tolist()
+    tokens = collect(stream(decoder, start(rows), prompt, greedy, limit, STOP)).tolist()
     for row in range(rows):
         expected, before, token = [], 0, int(prompt[row])
         while len(expected) < limit and STOP not in expected:
             before, token = token, int(decoder.table[before, token].argmax())
             expected.append(token)
-        assert said[row] == expected + [PAD] * (len(said[row]) - len(expected))
-    longest = max((line.index(STOP) + 1 if STOP in line else limit) for line in said)
-    assert len(said[0]) == longest
+        assert tokens[row] == expected + [PAD] * (len(tokens[row]) - len(expected))
+    longest = max((line.index(STOP) + 1 if STOP in line else limit) for line in tokens)
+    assert len(tokens[0]) == longest
 
 
 def test_each_row_stops_by_itself() -> None:
-    script = Script([[5, 6, STOP, 7, 7, 7], [STOP, 8, 8, 8, 8, 8], [4, 4, 4, STOP, 9, 9]])
-    said = collect(stream(script, start(3), torch.tensor([2, 2, 2]), greedy, limit=6, stop=STOP))
-    assert said.tolist() == [[5, 6, STOP, PAD], [STOP, PAD, PAD, PAD], [4, 4, 4, STOP]]
+    scripted = Scripted([[5, 6, STOP, 7, 7, 7], [STOP, 8, 8, 8, 8, 8], [4, 4, 4, STOP, 9, 9]])
+    tokens = collect(stream(scripted, start(3), torch.tensor([2, 2, 2]), greedy, limit=6, stop=STOP))
+    assert tokens.tolist() == [[5, 6, STOP, PAD], [STOP, PAD, PAD, PAD], [4, 4, 4, STOP]]
 
 
-def test_the_limit_ends_a_row_that_does_not() -> None:
-    said = collect(stream(Script([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=3, stop=STOP))
-    assert said.tolist() == [[5, 5, 5]]
+def test_the_limit_ends_a_row_without_stop() -> None:
+    tokens = collect(stream(Scripted([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=3, stop=STOP))
+    assert tokens.tolist() == [[5, 5, 5]]
     with pytest.raises(UserError, match="limit is 0"):
-        next(stream(Script([[5]]), start(1), torch.tensor([2]), greedy, limit=0, stop=STOP))
+        next(stream(Scripted([[5]]), start(1), torch.tensor([2]), greedy, limit=0, stop=STOP))
 
 
 def test_a_stream_is_lazy_and_leaves_gradients_alone() -> None:
-    said = stream(Script([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=10**9, stop=STOP)
-    assert [int(next(said)) for _ in range(3)] == [5, 5, 5]
-    assert torch.is_grad_enabled(), "a stream must not switch gradients off for whoever reads it"
+    tokens = stream(Scripted([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=10**9, stop=STOP)
+    assert [int(next(tokens)) for _ in range(3)] == [5, 5, 5]
+    assert torch.is_grad_enabled(), "a stream must not disable gradients for its caller"
 
 
-def test_a_prompt_is_read_before_anything_is_said() -> None:
+def test_a_prompt_is_read_before_the_first_token() -> None:
     prompt = torch.tensor([[2, 3, 4], [5, 2, 3]])
-    after = Tally(torch.cat([start(2).read, prompt[:, :-1]], dim=1))
+    after = TokenState(torch.cat([start(2).read, prompt[:, :-1]], dim=1))
     expected = collect(stream(Table(3), after, prompt[:, -1], greedy, 8, STOP))
     assert torch.equal(collect(stream(Table(3), start(2), prompt, greedy, 8, STOP)), expected)
     reader = Reader(3)
@@ -133,19 +133,19 @@ def test_a_real_model_reads_a_prompt_as_it_would_step(config: LstmnConfig | Seq2
     with torch.no_grad():
         for tokens in prompt[:, :-1].unbind(1):
             _, state = model.step(tokens, state)
-    expected = collect(stream(model, state, prompt[:, -1], greedy, 6, stop=-1))  # nobody says -1
+    expected = collect(stream(model, state, prompt[:, -1], greedy, 6, stop=-1))  # no token is -1
     assert torch.equal(collect(stream(model, model.start(source, rows=2), prompt, greedy, 6, stop=-1)), expected)
     unread = collect(stream(model, model.start(source, rows=2), prompt[:, -1], greedy, 6, stop=-1))
-    assert not torch.equal(unread, expected), "the prompt changes what is said"
+    assert not torch.equal(unread, expected), "the prompt changes the tokens"
 
 
-def drawn(pick: Pick, chances: list[float], times: int = 20_000) -> dict[int, float]:
+def drawn(pick: Pick, probs: list[float], times: int = 20_000) -> dict[int, float]:
     """How often each token comes, as a fraction."""
-    logits = torch.tensor(chances).log().expand(times, -1)
+    logits = torch.tensor(probs).log().expand(times, -1)
     return {token: count / times for token, count in Counter(pick(logits).tolist()).items()}
 
 
-CHANCES = [0.1, 0.4, 0.0, 0.2, 0.3]
+PROBS = [0.1, 0.4, 0.0, 0.2, 0.3]
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -153,7 +153,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 @pytest.mark.parametrize(
-    ("sampler", "law"),
+    ("sampler", "expected"),
     [
         (Sampler(), {0: 0.1, 1: 0.4, 3: 0.2, 4: 0.3}),
         (Sampler(top_k=2), {1: 4 / 7, 4: 3 / 7}),
@@ -168,12 +168,12 @@ def seeded(seed: int = 0) -> torch.Generator:
     ],
     ids=str,
 )
-def test_tokens_are_drawn_as_often_as_they_should(sampler: Sampler, law: dict[int, float]) -> None:
+def test_tokens_are_drawn_as_often_as_they_should(sampler: Sampler, expected: dict[int, float]) -> None:
     pick = Sampler(sampler.temperature, sampler.top_k, sampler.top_p, seeded())
-    found = drawn(pick, CHANCES)
-    assert set(found) == set(law)
-    for token, chance in law.items():
-        assert found[token] == pytest.approx(chance, abs=0.02)  # five standard deviations
+    found = drawn(pick, PROBS)
+    assert set(found) == set(expected)
+    for token, prob in expected.items():
+        assert found[token] == pytest.approx(prob, abs=0.02)  # five standard deviations
 
 
 def test_top_k_keeps_k_even_of_equals() -> None:
@@ -192,32 +192,32 @@ def test_a_cold_sampler_is_greedy(temperature: float) -> None:
     assert torch.equal(Sampler(temperature, top_k=10, top_p=0.9)(logits), greedy(logits))
 
 
-def test_half_precision_logits_are_welcome() -> None:
+def test_half_precision_logits_are_accepted() -> None:
     logits = torch.randn(8, 50, generator=seeded()).bfloat16()
     assert Sampler(top_p=0.9)(logits).dtype == torch.long
 
 
 @pytest.mark.parametrize("pick", [greedy, Sampler(2.0), Sampler(2.0, top_k=4), Sampler(2.0, top_p=0.9)])
-def test_the_silent_are_never_picked_and_likelihoods_are_the_models(pick: Pick) -> None:
+def test_forbidden_tokens_are_never_picked_and_logps_are_the_models(pick: Pick) -> None:
     torch.manual_seed(0)
     logits = torch.randn(300, 9)
     logits[:, [2, 5]] += 8.0
-    noted = Noted(pick, torch.tensor([2, 5]))
-    tokens = noted(logits)
+    with_logps = WithLogps(pick, torch.tensor([2, 5]))
+    tokens = with_logps(logits)
     assert not torch.isin(tokens, torch.tensor([2, 5])).any()
-    (logps,) = noted.logps
+    (logps,) = with_logps.logps
     torch.testing.assert_close(logps, logits.log_softmax(1)[torch.arange(300), tokens])
-    free = Noted(pick, torch.tensor([], dtype=torch.long))
+    free = WithLogps(pick, torch.tensor([], dtype=torch.long))
     assert torch.isin(free(logits), torch.tensor([2, 5])).any()
 
 
-def test_the_same_seed_says_the_same() -> None:
-    def say(seed: int) -> Tensor:
+def test_the_same_seed_draws_the_same_tokens() -> None:
+    def draw(seed: int) -> Tensor:
         sampler = Sampler(1.5, top_k=5, generator=seeded(seed))
         return collect(stream(Table(0), start(3), torch.tensor([2, 3, 4]), sampler, 20, stop=99))
 
-    assert torch.equal(say(7), say(7))
-    assert not torch.equal(say(7), say(8))
+    assert torch.equal(draw(7), draw(7))
+    assert not torch.equal(draw(7), draw(8))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
 
 
 @pytest.mark.parametrize("kept", [{}, {"top_k": 5}, {"top_p": 0.7}, {"top_k": 9, "top_p": 0.9}])
-def test_with_a_generator_for_each_row_company_does_not_matter(kept: dict[str, Any]) -> None:
+def test_with_a_generator_for_each_row_other_rows_change_nothing(kept: dict[str, Any]) -> None:
     logits = torch.randn(4, 20, generator=torch.Generator().manual_seed(1))
 
     def generators() -> list[torch.Generator]:

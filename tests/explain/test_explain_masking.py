@@ -1,4 +1,4 @@
-"""A language with a grammar, and what a model without a mask makes of it."""
+"""The toy grammar, and language models with and without a causal mask."""
 
 import math
 import random
@@ -6,18 +6,30 @@ import random
 import pytest
 import torch
 
-from regard.explain.masking import masking
-from regard.explain.sentences import BEGIN, END, IDS, PAD, VOCABULARY, Dice, allowed, batch, encoded, floor
-from regard.explain.small import IGNORED, finished
-from regard.explain.speaking import says, taught
+from regard.explain import masking
+from regard.explain.experiment import IGNORE_INDEX, result_of
+from regard.explain.grammar import (
+    BOS,
+    EOS,
+    IDS,
+    PAD,
+    VOCABULARY,
+    SentenceSampler,
+    encode,
+    entropy_per_token,
+    generate_sentences,
+    is_grammatical,
+    sample_batch,
+    train_language_model,
+)
 from regard.mask import CAUSAL
 
 
-def test_the_grammar_allows_what_it_says() -> None:
-    dice = Dice(random.Random(0))
-    said = [dice.sentence() for _ in range(300)]
-    assert all(map(allowed, said))
-    assert all(word in IDS for words in said for word in words)
+def test_sampled_sentences_are_grammatical() -> None:
+    sampler = SentenceSampler(random.Random(0))
+    sentences = [sampler.sentence() for _ in range(300)]
+    assert all(map(is_grammatical, sentences))
+    assert all(word in IDS for words in sentences for word in words)
     assert len(set(VOCABULARY)) == len(VOCABULARY)
 
 
@@ -36,60 +48,64 @@ def test_the_grammar_allows_what_it_says() -> None:
         "dog the sleeps .",
     ],
 )
-def test_and_nothing_else(line: str) -> None:
-    assert not allowed(line.split())
+def test_other_sentences_are_not_grammatical(line: str) -> None:
+    assert not is_grammatical(line.split())
 
 
-def test_a_sentence_is_as_likely_as_the_dice_say() -> None:
-    dice, ways = Dice(random.Random(1)), 0.0
+def test_the_probability_of_a_sentence() -> None:
+    sampler, ways = SentenceSampler(random.Random(1)), 0.0
     for _ in range(20_000):
-        dice.sentence()
-        ways += math.exp(-dice.logp) / 20_000
+        sampler.sentence()
+        ways += math.exp(-sampler.logp) / 20_000
     phrases = 2 * 3 * 6 * 6  # number, determiner, adjective or none, noun
     sentences = phrases * (1 + 3 * phrases) * (4 * 4 + 3 * phrases)
-    assert ways == pytest.approx(sentences, rel=0.2)  # the mean of 1 / p is how many there are
+    assert ways == pytest.approx(sentences, rel=0.2)  # the mean of 1 / p is the number of sentences
 
 
-def test_the_floor_is_the_surprise_of_the_grammar() -> None:
-    assert floor(200) == floor(200)
-    assert floor(200, seed=1) == pytest.approx(floor(), rel=0.03)
-    assert 1.4 < floor() < 1.8
+def test_the_entropy_of_the_grammar() -> None:
+    assert entropy_per_token(200) == entropy_per_token(200)
+    assert entropy_per_token(200, seed=1) == pytest.approx(entropy_per_token(), rel=0.03)
+    assert 1.4 < entropy_per_token() < 1.8
 
 
-def test_a_batch_asks_for_the_next_word() -> None:
-    tokens, targets = batch(torch.Generator().manual_seed(0), rows=8)
+def test_the_targets_of_a_batch_are_the_next_words() -> None:
+    tokens, targets = sample_batch(torch.Generator().manual_seed(0), rows=8)
     for row, wanted in zip(tokens.tolist(), targets.tolist()):
-        words = [token for token in row if token not in (IDS[PAD], IDS[END])]
-        assert words[0] == IDS[BEGIN]
-        assert [token for token in wanted if token != IGNORED] == [*words[1:], IDS[END]]
-    assert encoded(["dog", "."]) == [IDS["dog"], IDS["."]]
+        words = [token for token in row if token not in (IDS[PAD], IDS[EOS])]
+        assert words[0] == IDS[BOS]
+        assert [token for token in wanted if token != IGNORE_INDEX] == [*words[1:], IDS[EOS]]
+    assert encode(["dog", "."]) == [IDS["dog"], IDS["."]]
 
 
 @pytest.mark.slow
-def test_without_a_mask_the_loss_is_a_lie() -> None:
-    found = finished(masking(steps=120, count=40))
-    causal, free = found.told
-    assert free.loss < 0.5 < found.floor < causal.loss  # less than is possible
-    assert free.honest > 1.5 * causal.honest
-    assert causal.honest == pytest.approx(causal.loss)
-    assert causal.ahead == 0
-    assert free.ahead > 0.3
-    assert causal.right > free.right
+def test_without_a_mask_the_loss_is_too_low() -> None:
+    found = result_of(masking.run(steps=120, count=40))
+    causal, free = found.networks
+    assert free.loss < 0.5 < found.entropy < causal.loss  # below the entropy, which a causal model cannot reach
+    assert free.causal_loss > 1.5 * causal.causal_loss
+    assert causal.causal_loss == pytest.approx(causal.loss)
+    assert causal.future_attention == 0
+    assert free.future_attention > 0.3
+    assert causal.grammatical > free.grammatical
     assert len(causal.weights) == len(found.sentence)
 
 
-def test_an_experiment_tells_how_it_goes_and_repeats_itself() -> None:
-    going = list(masking(steps=3, count=2))
-    assert [(one.what, one.step, one.steps) for one in going] == [
+def test_an_experiment_reports_progress_and_is_deterministic() -> None:
+    progress = list(masking.run(steps=3, count=2))
+    assert [(one.name, one.step, one.steps) for one in progress] == [
         (name, step, 3) for name in ("causal mask", "no mask") for step in (1, 2, 3)
     ]
-    assert finished(masking(3, 2, seed=5)) == finished(masking(3, 2, seed=5)) != finished(masking(3, 2, seed=6))
+    assert (
+        result_of(masking.run(3, 2, seed=5))
+        == result_of(masking.run(3, 2, seed=5))
+        != result_of(masking.run(3, 2, seed=6))
+    )
 
 
-def test_marks_are_never_said() -> None:
-    network, _ = finished(taught("first weights", CAUSAL, steps=0, seed=1))
+def test_special_tokens_are_never_generated() -> None:
+    network, _ = result_of(train_language_model("first weights", CAUSAL, steps=0, seed=1))
     with torch.no_grad():
-        network.readout.bias[[IDS[BEGIN], IDS[PAD]]] = 50.0  # though nothing seems likelier
-    said = {word for words in says(network, 20, seed=1) for word in words}
-    assert said
-    assert not said & {BEGIN, PAD, END}
+        network.readout.bias[[IDS[BOS], IDS[PAD]]] = 50.0  # although they are the most probable tokens
+    sentences = {word for words in generate_sentences(network, 20, seed=1) for word in words}
+    assert sentences
+    assert not sentences & {BOS, PAD, EOS}

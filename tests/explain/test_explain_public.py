@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from regard.cli.topics.reading import opened, read
-from regard.cli.topics.resolving import resolved
-from regard.explain.attention import by_hand, watched
+from regard.cli.topics.coreference import evaluate_coreference
+from regard.cli.topics.tokenized import load_transformer, tokenize
+from regard.explain.attention import compute_by_hand, record_block_calls
 from regard.explain.pronouns import pairs
 
 transformers = pytest.importorskip("transformers")
@@ -68,21 +68,21 @@ def albert(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("build", [t5, marian, albert])
-def test_a_public_model_is_worked_by_hand_and_asked_about_it(build: Any, tmp_path: Path) -> None:
+def test_blocks_by_hand_and_coreference_of_a_public_model(build: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     build(tmp_path).save_pretrained(tmp_path)
-    model = opened(tmp_path)
-    it = resolved(model)
-    assert (it.pairs, it.left_out) == (len(pairs()), 0)
-    assert it.found is not None
-    assert len(it.found.heads) == 4  # of the encoder, where there is a decoder too
-    assert all(0.2 < one.right.rate < 0.8 for one in it.found.heads)
-    assert it.asked == "“it”"
-    reading = read(model, LINES[0])
+    model = load_transformer(tmp_path)
+    it = evaluate_coreference(model)
+    assert (it.pairs, it.skipped) == (len(pairs()), 0)
+    assert it.scores is not None
+    assert len(it.scores.heads) == 4  # of the encoder, where there is a decoder too
+    assert all(0.2 < one.correct.rate < 0.8 for one in it.scores.heads)
+    assert it.query == "“it”"
+    text = tokenize(model, LINES[0])
     model.module.double()
-    with torch.no_grad(), watched(model.module) as calls:
-        reading.play()
+    with torch.no_grad(), record_block_calls(model.module) as calls:
+        text.forward()
     with torch.no_grad():
-        worked = [by_hand(call) for call in calls if call.block.cross is None]
+        worked = [compute_by_hand(call) for call in calls if call.block.cross is None]
     assert len(worked) == 2
     assert max(one.difference for one in worked) < 1e-9

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.kernels import additive
-from regard.kernels.additive import additive_logits, written_out
+from regard.kernels.additive import additive_logits, plain_additive_logits
 from regard.scores import Additive
 
 
@@ -38,7 +38,7 @@ def test_blocks_equal_the_formula(
         ours = additive_logits(q, k, v)
         cotangent = torch.randn_like(ours)
         gradients = torch.autograd.grad(ours, (q, k, v), cotangent)
-    expected = written_out(q, k, v)
+    expected = plain_additive_logits(q, k, v)
     torch.testing.assert_close(ours, expected, atol=1e-11 * spread, rtol=1e-11)
     for a, b in zip(gradients, torch.autograd.grad(expected, (q, k, v), cotangent)):
         torch.testing.assert_close(a, b, atol=1e-10 * spread, rtol=1e-10)
@@ -53,15 +53,15 @@ def test_gradcheck(queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_float32_is_as_exact_as_the_formula() -> None:
     exact = inputs((4,), 40, 50, 64)
     q, k, v = (x.detach().float() for x in exact)
-    reference = written_out(*exact)
+    reference = plain_additive_logits(*exact)
     error = (additive_logits(q, k, v) - reference).abs().max()
-    assert error < 2 * (written_out(q, k, v) - reference).abs().max() + 1e-6
+    assert error < 2 * (plain_additive_logits(q, k, v) - reference).abs().max() + 1e-6
 
 
 def test_keys_may_be_shared_by_all_rows() -> None:
     q, k, v = inputs((3,), 5, 4, 2)
     shared = k[:1]
-    torch.testing.assert_close(additive_logits(q, shared, v), written_out(q, shared, v))
+    torch.testing.assert_close(additive_logits(q, shared, v), plain_additive_logits(q, shared, v))
 
 
 def test_autocast_leaves_the_blocks_alone_and_their_gradients_whole() -> None:
@@ -85,7 +85,7 @@ def test_autocast_leaves_the_blocks_alone_and_their_gradients_whole() -> None:
 def test_halves_are_summed_in_float32(queries: int) -> None:
     """With and without autocast, for one query as for many: what a half loses is lost in the inputs alone."""
     q, k, v = (x.detach().bfloat16() for x in inputs((2,), queries, 7, 64))
-    exact = written_out(q.double(), k.double(), v.double())
+    exact = plain_additive_logits(q.double(), k.double(), v.double())
     for cast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=cast):
             logits = additive_logits(q, k, v)

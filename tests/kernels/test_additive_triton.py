@@ -68,9 +68,9 @@ def test_a_table_hides_pairs_and_a_row_that_sees_nothing_is_zero(kind: str, quer
     table = tables(2, queries, 9)[kind]
     ours, expected = both(inputs, table, torch.float32)
     assert max(map(distance, ours, expected)) < 2e-5
-    blind = ~table.expand(2, queries, 9).any(-1)
-    assert ours[0][blind].eq(0).all()
-    assert ours[1][blind].eq(0).all()
+    empty_rows = ~table.expand(2, queries, 9).any(-1)
+    assert ours[0][empty_rows].eq(0).all()
+    assert ours[1][empty_rows].eq(0).all()
 
 
 @runs

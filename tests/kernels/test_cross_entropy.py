@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.kernels import cross_entropy as module
-from regard.kernels.cross_entropy import IGNORED, chunk, judge, linear_cross_entropy
+from regard.kernels.cross_entropy import IGNORED, chunk_size, cross_entropy_rows, linear_cross_entropy
 from tritons import DEVICE, GPU, interpret, runs, starts_interpreter
 
 
@@ -33,7 +33,7 @@ def both_ways(loss, parts: list[Tensor], targets: Tensor, smoothing: float = 0.0
 
 
 def small_chunks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(module, "chunk", lambda count, weight: size)
+    monkeypatch.setattr(module, "chunk_size", lambda count, weight: size)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -81,7 +81,9 @@ def test_without_gradients_only_the_loss_is_made(monkeypatch):
     parts, targets = made(9, 4, 7)
     with_gradients = linear_cross_entropy(*parts, targets).detach()
     asked = []
-    monkeypatch.setattr(module, "judge", lambda *given: asked.append(given[-1]) or judge(*given))
+    monkeypatch.setattr(
+        module, "cross_entropy_rows", lambda *given: asked.append(given[-1]) or cross_entropy_rows(*given)
+    )
     with torch.no_grad():
         loss = linear_cross_entropy(*parts, targets)
     assert asked == [False] or DEVICE == "cuda"
@@ -138,7 +140,7 @@ def test_columns_past_the_vocabulary_change_nothing(monkeypatch):
     """On a GPU a vocabulary of an odd size is padded; here the padding is asked for by hand."""
     parts, targets = made(13, 5, 11)
     expected = both_ways(linear_cross_entropy, parts, targets, 0.1)
-    monkeypatch.setattr(module, "_edge", lambda weight: 8)
+    monkeypatch.setattr(module, "_column_multiple", lambda weight: 8)
     found = both_ways(linear_cross_entropy, parts, targets, 0.1)
     for ours, theirs in zip(found, expected):
         assert ours.shape == theirs.shape
@@ -148,7 +150,7 @@ def test_columns_past_the_vocabulary_change_nothing(monkeypatch):
 @pytest.mark.parametrize("vocab", [1, 50, 8_003, 50_257, 250_002, 10**9])
 @pytest.mark.parametrize("count", [0, 1, 127, 8_000, 65_536])
 def test_chunks_stay_within_their_memory(count, vocab):
-    size = chunk(count, torch.empty(vocab, 1, device="meta"))
+    size = chunk_size(count, torch.empty(vocab, 1, device="meta"))
     assert size >= 1
     assert size == 1 or size <= 128 or size * vocab * 4 <= module.CHUNK["cuda"]
     pieces = -(-count // size)
@@ -164,34 +166,34 @@ def test_no_chunk_of_many_outlives_its_turn(monkeypatch):
 
 
 @runs
-@pytest.mark.parametrize("slopes", [False, True])
+@pytest.mark.parametrize("with_gradients", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("count", "vocab", "padded"), [(3, 5, 5), (4, 64, 64), (2, 9_001, 9_024), (3, 1, 8)])
-def test_the_triton_program_judges_as_the_formula_does(count, vocab, padded, smoothing, slopes):
-    from regard.kernels.cross_entropy_triton import judge_rows
+def test_the_triton_program_judges_as_the_formula_does(count, vocab, padded, smoothing, with_gradients):
+    from regard.kernels.cross_entropy_triton import launch_rows
 
     torch.manual_seed(vocab)
     logits = (5 * torch.randn(count, vocab, device=DEVICE) + 40).requires_grad_()
     wide = F.pad(logits.detach(), (0, padded - vocab), value=7.0)
     targets = torch.randint(vocab, (count,), device=DEVICE)
     targets[0] = IGNORED
-    losses = judge_rows(wide, targets, vocab, smoothing, slopes, IGNORED)
+    losses = launch_rows(wide, targets, vocab, smoothing, with_gradients, IGNORED)
     precise = logits.double()
     expected = F.cross_entropy(precise, targets, reduction="none", label_smoothing=smoothing)
     torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5)
     (gradient,) = torch.autograd.grad(expected.sum(), [logits])
-    torch.testing.assert_close(wide[:, :vocab], gradient if slopes else logits.detach(), rtol=1e-4, atol=1e-5)
-    assert bool((wide[:, vocab:] == (0.0 if slopes else 7.0)).all())
+    torch.testing.assert_close(wide[:, :vocab], gradient if with_gradients else logits.detach(), rtol=1e-4, atol=1e-5)
+    assert bool((wide[:, vocab:] == (0.0 if with_gradients else 7.0)).all())
 
 
 @runs
 def test_the_triton_program_takes_halves_and_refuses_to_read_elsewhere():
-    from regard.kernels.cross_entropy_triton import judge_rows
+    from regard.kernels.cross_entropy_triton import launch_rows
 
     logits = torch.randn(3, 20, device=DEVICE).half()
     targets = torch.tensor([4, 20, 0], device=DEVICE)  # the second is no token
     expected = F.cross_entropy(logits[::2].float(), targets[::2], reduction="none")
-    losses = judge_rows(logits, targets, 20, 0.0, True, IGNORED)
+    losses = launch_rows(logits, targets, 20, 0.0, True, IGNORED)
     torch.testing.assert_close(losses[::2], expected, rtol=1e-5, atol=1e-5)
     assert losses[1].isnan()
     assert logits.dtype == torch.float16

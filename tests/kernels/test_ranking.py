@@ -11,9 +11,9 @@ from tritons import DEVICE, GPU, INTERPRETED, interpret, starts_interpreter
 def found(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if not INTERPRETED:
         return likeliest(logits, count)
-    from regard.kernels.ranking_triton import launch
+    from regard.kernels.ranking_triton import launch_top_tokens
 
-    return launch(logits, count)
+    return launch_top_tokens(logits, count)
 
 
 @pytest.mark.parametrize(("vocab", "count"), [(7, 7), (300, 1), (5000, 5), (9000, 32), (37000, 9)])

@@ -157,7 +157,7 @@ def test_a_cluster_is_asked_only_by_those_who_mean_it(monkeypatch: pytest.Monkey
         ({"divide": 0}, r"model\.divide=0"),
         ({"cutoffs": (6,), "projections": (2,)}, r"model\.projections"),
         ({"softmax": "adaptiv"}, r"model\.softmax=adaptiv.*adaptive"),
-        ({"softmax": "plain", "embed": 4}, r"softmax=adaptive, only"),
+        ({"softmax": "plain", "embed": 4}, r"need model.softmax=adaptive"),
         ({"clamp": 3}, r"model\.clamp=3.*positions=xl"),
         ({"positions": "xl", "memory_zeros": True}, r"model\.memory"),
     ],

@@ -9,9 +9,8 @@ import torch
 
 from regard.layers.init import SkipInit
 from regard.models import BertConfig, GptConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
-from regard.pretrained.folder import read_model, read_settings
-from regard.pretrained.sinusoids import in_halves
-from regard.pretrained.write import write_model
+from regard.pretrained.convert import deinterleave_sinusoids
+from regard.pretrained.folder import read_model, read_settings, write_model
 
 SMALL: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "context": 12}
 TRANSLATOR = TransformerConfig(source_vocab=9, target_vocab=9, **SMALL)
@@ -82,5 +81,5 @@ def test_nothing_is_drawn_where_a_checkpoint_is_read_or_turned(tmp_path: Path) -
         assert torch.equal(weight, other), name
     translator = TRANSLATOR.build()
     before = torch.get_rng_state()
-    in_halves(translator)
+    deinterleave_sinusoids(translator)
     assert torch.equal(torch.get_rng_state(), before)

@@ -108,7 +108,7 @@ def test_padding_may_be_read_again_and_again(kind: str, ready: bool) -> None:
     """Pieces of two texts, some of them padded, by rows of a past that is not the same in each."""
     model = built(kind)
     state, texts = model.start(rows=2, capacity=16), [torch.randint(VOCAB, (length,)) for length in (10, 12)]
-    state, read = model.ready(state) if ready else state, [0, 0]
+    state, read = model.preallocate(state) if ready else state, [0, 0]
     for sizes, left in (((2, 4), [0, 0]), ((4, 1), [0, 2]), ((1, 4), [3, 0]), ((3, 3), None)):
         pieces = [text[first : first + size] for text, first, size in zip(texts, read, sizes)]
         tokens, real = padded(pieces, left or [0, 0], max(sizes))

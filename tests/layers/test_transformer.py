@@ -99,7 +99,7 @@ def test_two_stacks_are_torchs_transformer() -> None:
         ours.norm.load_state_dict(other.norm.state_dict())
     source, target = torch.randn(2, 6, 16).double(), torch.randn(2, 5, 16).double()
     expected = theirs(source, target, tgt_mask=~torch.ones(5, 5, dtype=torch.bool).tril())
-    found, _ = decoder.advance(target, KVCache(2, 5), None, decoder.read_source(encoder(source)))
+    found, _ = decoder.advance(target, KVCache(2, 5), None, decoder.source_memories(encoder(source)))
     close(found, expected)
 
 
@@ -118,7 +118,7 @@ def test_groups_run_their_blocks_in_turn() -> None:
     stack = Stack(replace(SHAPE, layers=4, groups=2, group_blocks=2), causal=False)
     numbers = [[block is other for other in stack.blocks].index(True) for block in stack.layers]
     assert numbers == [0, 1, 0, 1, 2, 3, 2, 3]
-    assert [block.attention.read.turns for block in stack.layers] == [2] * 8
+    assert [block.attention.read.shared_by for block in stack.layers] == [2] * 8
 
 
 def operations(windows: tuple[int, ...], length: int) -> int:

@@ -95,7 +95,7 @@ def test_more_tokens_than_there_is_room_for_are_refused(before: int) -> None:
     with torch.no_grad():
         if before:
             _, state = model.advance(tokens[:, :before], state)
-        with pytest.raises(UserError, match=r"capacity=2: no room for more tokens"):
+        with pytest.raises(UserError, match=r"capacity=2: the memory is full"):
             model.advance(tokens[:, before:], state)
 
 
@@ -134,7 +134,7 @@ def test_the_past_keeps_its_precision_under_autocast(score: str, grad: bool) -> 
     ("setting", "message"),
     [
         ({"score": "adative"}, r'model\.score=adative: no such score\. Did you mean "additive"\?'),
-        ({"score": "location"}, r"model\.score=location: needs a source"),
+        ({"score": "location"}, r"model\.score=location: works only for attention to a source"),
         ({"width": 0}, r"model\.width=0: must be at least 1"),
         ({"context": 0}, r"model\.context=0: must be at least 1"),
         ({"dropout": 1.5}, r"model\.dropout=1\.5: .*below 1"),

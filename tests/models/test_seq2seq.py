@@ -207,7 +207,7 @@ def test_beams_on_a_tape_are_more_queries_of_their_sentence(
     with torch.no_grad(), record(model) as own:
         model.advance(tokens, model.start(batch["source"][sentences], batch.real["source"][sentences]))
     monkeypatch.setattr(
-        sys.modules["regard.recording"], "PART", 2 * 3 * 5
+        sys.modules["regard.recording"], "CHUNK", 2 * 3 * 5
     )  # two queries of each of the three sentences
     with torch.no_grad(), record(model, rows=rows) as tape:
         model.advance(tokens, model.start(batch["source"], batch.real["source"]).select(sentences))
@@ -223,7 +223,7 @@ def test_beams_on_a_tape_are_more_queries_of_their_sentence(
     [
         ({"cell": "gruu"}, r'model\.cell=gruu: no such cell\. Did you mean "gru"\?'),
         ({"score": "aditive"}, r'model\.score=aditive: no such score\. Did you mean "additive"\?'),
-        ({"score": "relative"}, r"model\.score=relative: is about distances within one text"),
+        ({"score": "relative"}, r"model\.score=relative: works only within one text"),
         ({"decoder": "badhanau"}, r'model\.decoder=badhanau: no such decoder\. Did you mean "bahdanau"\?'),
         ({"decoder": "luong-feed"}, r'Did you mean "luong-feeding"\?'),
         ({"window": "local"}, r'model\.window=local: no such window\. Did you mean "local-'),

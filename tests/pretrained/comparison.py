@@ -1,4 +1,4 @@
-"""How what we say of a batch is compared with what the reference says of it."""
+"""Compares our outputs for a batch with those of the reference."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from torch import Tensor
 
 import regard
 
-LENGTHS, SOURCES = (7, 4, 1), (5, 9, 2)  # of the rows of a batch, and of what they translate
+LENGTHS, SOURCES = (7, 4, 1), (5, 9, 2)  # lengths of the rows of a batch, and of their sources
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a model says of a batch. A model without a head says no logits."""
+class Outputs:
+    """The outputs of a model for a batch. A model without a head has no logits."""
 
     states: Tensor  # (B, T, width)
     logits: Tensor | None  # (B, T, V)
 
 
 @torch.no_grad()
-def said(
+def reference_outputs(
     model: Any,
     tokens: Tensor,
     real: Tensor | None = None,
@@ -31,8 +31,8 @@ def said(
     source_real: Tensor | None = None,
     segments: Tensor | None = None,
     positions: Tensor | None = None,
-) -> Said:
-    """What the reference says, in its words for things."""
+) -> Outputs:
+    """The outputs of the reference."""
     if source is None:
         given = {"input_ids": tokens, "attention_mask": real, "token_type_ids": segments, "position_ids": positions}
     else:
@@ -41,7 +41,7 @@ def said(
     given = {name: value.long() for name, value in given.items() if value is not None}
     found = model(**given, output_hidden_states=True)
     states = found.get("decoder_hidden_states", found.get("hidden_states"))[-1]
-    return Said(states, found.get("logits", found.get("prediction_logits")))
+    return Outputs(states, found.get("logits", found.get("prediction_logits")))
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Rows:
 
 
 def rows(lengths: tuple[int, ...], side: str, pad: int | None, seed: int) -> Rows:
-    """Random tokens, none of them padding or a mark of any type."""
+    """Random tokens, none of them padding or a special token of any type."""
     torch.manual_seed(seed)
     longest = max(lengths)
     real = torch.arange(longest)[None] < torch.tensor(lengths)[:, None]
@@ -77,29 +77,29 @@ def sources(source: Rows | None) -> dict[str, Tensor]:
     return {} if source is None else {"source": source.tokens, "source_real": source.real}
 
 
-def ours(case: Case, model: regard.Loaded, *given: Tensor, **named: Tensor) -> Said:
-    """What we say of a batch."""
+def our_outputs(case: Case, model: regard.Loaded, *given: Tensor, **named: Tensor) -> Outputs:
+    """Our outputs for a batch."""
     logits = None if case.auto == BODY else model.logits(*given, **named)
-    return Said(model.states(*given, **named), logits)
+    return Outputs(model.states(*given, **named), logits)
 
 
-def alone(reference: Any, batch: Rows, source: Rows | None) -> list[Said]:
-    """What the reference says of each row by itself, where there is no padding."""
+def alone(reference: Any, batch: Rows, source: Rows | None) -> list[Outputs]:
+    """The outputs of the reference for each row by itself, without padding."""
     given = [{} if source is None else {"source": source.alone(row)} for row in range(len(batch.tokens))]
-    return [said(reference, batch.alone(row), **one) for row, one in enumerate(given)]
+    return [reference_outputs(reference, batch.alone(row), **one) for row, one in enumerate(given)]
 
 
-def close(found: Said, expected: Said, real: Tensor) -> None:
-    """Equal to 1e-4 wherever there is something to read."""
+def close(found: Outputs, expected: Outputs, real: Tensor) -> None:
+    """Check that the outputs are equal to 1e-4 at all positions that are not padding."""
     torch.testing.assert_close(found.states[real], expected.states[real], atol=1e-4, rtol=0)
     if expected.logits is not None:
         assert found.logits is not None
         torch.testing.assert_close(found.logits[real], expected.logits[real], atol=1e-4, rtol=0)
 
 
-def close_to_each(found: Said, expected: list[Said], real: Tensor) -> None:
+def close_to_each(found: Outputs, expected: list[Outputs], real: Tensor) -> None:
     for row, one in enumerate(expected):
-        mine = Said(
+        row_outputs = Outputs(
             found.states[row][real[row]][None], None if found.logits is None else found.logits[row][real[row]][None]
         )
-        close(mine, one, torch.ones(mine.states.shape[:2], dtype=torch.bool))
+        close(row_outputs, one, torch.ones(row_outputs.states.shape[:2], dtype=torch.bool))

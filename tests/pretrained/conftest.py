@@ -20,7 +20,7 @@ class Made:
 
 @pytest.fixture(scope="session")
 def public(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
-    """Makes the checkpoint of a case, by the case's name."""
+    """A function that makes the checkpoint of a case, by the name of the case."""
     from references import CASES, build
 
     folder, made = tmp_path_factory.mktemp("public"), {}

@@ -1,4 +1,4 @@
-"""Make the Transformer-XL fixtures: tiny random models, and what the reference says of them.
+"""Make the Transformer-XL fixtures: tiny random models, and the outputs of the reference for them.
 
 `transformers` 5 no longer has Transformer-XL, so the reference is a 4.57 in an environment of its own:
 
@@ -44,7 +44,7 @@ COMMON = {
     "same_length": False,
 }
 CUTOFFS = [6, 14]
-# What each says that the others do not. The first segment has 7 tokens, so a memory of 5 is always outgrown.
+# The settings of each fixture. The first segment has 7 tokens, so a memory of 5 is always outgrown.
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"n_layer": 1, "mem_len": 0},
     "memory": {},
@@ -70,8 +70,8 @@ def make_env(folder: Path) -> Path:
     return python
 
 
-def mend() -> None:
-    """4.57 asks `type_as(dtype=…)` of its positions, which no torch understands: let it mean what it says."""
+def patch_type_as() -> None:
+    """Make `Tensor.type_as` accept `dtype=`, which transformers 4.57 passes and torch does not support."""
     import torch
 
     original = torch.Tensor.type_as
@@ -83,7 +83,7 @@ def mend() -> None:
 
 
 def build(settings: dict[str, Any], seed: int) -> Any:
-    """A model whose every number is random, and large enough that a mistake anywhere shows in the outputs."""
+    """A model with random weights, large enough that an error anywhere changes the outputs."""
     import torch
     from transformers import TransfoXLConfig, TransfoXLLMHeadModel
 
@@ -97,7 +97,7 @@ def build(settings: dict[str, Any], seed: int) -> Any:
 
 
 def outputs(model: Any, seed: int) -> dict[str, Any]:
-    """What the reference makes of two segments, whole and token by token."""
+    """The outputs of the reference for two segments, at once and token by token."""
     import torch
 
     torch.manual_seed(seed)
@@ -113,16 +113,16 @@ def outputs(model: Any, seed: int) -> dict[str, Any]:
             f"mems.{layer}": left,
             f"second.mems.{layer}": later,
         }  # (mem_len, B, d_model), as the reference has it
-    said, mems = [], None
+    logits, mems = [], None
     for token in torch.cat([first, second], dim=1).split(1, dim=1):
         step = model(token, mems=mems)
         mems = step.mems
-        said.append(step.prediction_scores)
-    return found | {"steps.logits": torch.cat(said, dim=1)}
+        logits.append(step.prediction_scores)
+    return found | {"steps.logits": torch.cat(logits, dim=1)}
 
 
 def make(out: Path) -> None:
-    """Write every fixture, each opened again by the reference before it is believed."""
+    """Write every fixture, and check that the reference reads it back."""
     import torch
     import transformers
     from safetensors.torch import load_file, save_file
@@ -130,7 +130,7 @@ def make(out: Path) -> None:
 
     transformers.logging.set_verbosity_error()
     logging.captureWarnings(True)
-    mend()
+    patch_type_as()
     for seed, (name, settings) in enumerate(VARIANTS.items()):
         model, folder = build(settings, seed), out / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -155,11 +155,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--make-env", type=Path, metavar="DIR", help="make the environment there, and use it")
     parser.add_argument("--out", type=Path, default=HERE / "fixtures" / "transfo_xl")
-    asked = parser.parse_args()
-    if asked.make_env is None:
-        make(asked.out)
+    options = parser.parse_args()
+    if options.make_env is None:
+        make(options.out)
     else:
-        subprocess.run([make_env(asked.make_env), __file__, "--out", asked.out], check=True)
+        subprocess.run([make_env(options.make_env), __file__, "--out", options.out], check=True)
 
 
 if __name__ == "__main__":

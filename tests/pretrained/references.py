@@ -1,4 +1,4 @@
-"""Tiny random models of every public type, made by `transformers`, and what that library says of given tokens."""
+"""Tiny random models of every public type, made by `transformers`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # every model is made here; nothing may be looked up
+os.environ["HF_HUB_OFFLINE"] = "1"  # every model is made here; nothing is downloaded
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -21,7 +21,7 @@ VOCAB = 29
 MASKED, CAUSAL, TRANSLATING = "AutoModelForMaskedLM", "AutoModelForCausalLM", "AutoModelForSeq2SeqLM"
 PRETRAINING, BODY = "AutoModelForPreTraining", "AutoModel"
 
-# Sizes are odd on purpose: no two that could be mistaken for one another are equal.
+# All sizes differ, so that a confusion of two of them causes an error.
 ENCODER = {
     "hidden_size": 12,
     "num_hidden_layers": 2,
@@ -71,7 +71,7 @@ class Case:
     kind: str
     auto: str
     settings: dict[str, Any] = field(default_factory=dict)
-    own_head: bool = False  # the readout is not the embedding although the settings do not say so
+    own_head: bool = False  # the readout is untied although the settings tie it
 
 
 CASES: dict[str, Case] = {
@@ -164,7 +164,7 @@ def causal(case: Case) -> bool:
 
 
 def build(case: Case) -> Any:
-    """The model, every number of it random and large enough that a mistake anywhere shows in what it says."""
+    """The model with random weights, large enough that an error anywhere changes the outputs."""
     torch.manual_seed(len(case.kind) + len(case.settings))
     config = transformers.AutoConfig.for_model(case.kind, vocab_size=VOCAB, **case.settings)
     model = getattr(transformers, case.auto).from_config(config).eval()
@@ -183,7 +183,7 @@ def build(case: Case) -> Any:
 
 
 def reopen(case: Case, path: Path) -> Any:
-    """What `transformers` makes of a directory: every tensor found, and none left over."""
+    """The model that `transformers` reads from a directory: no tensor may be missing or extra."""
     model, report = getattr(transformers, case.auto).from_pretrained(path, output_loading_info=True)
     wrong = {what: found for what, found in report.items() if found}
     assert not wrong, wrong

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from comparison import rows, said
+from comparison import reference_outputs, rows
 from references import CASES, ENCODER, FACTORISED, MASKED, ROBERTA, VOCAB, Case, build, reopen, transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.models import SIZES, Bert, BertConfig
-from regard.pretrained import PUBLIC, read_model, read_settings, write_model
-from regard.pretrained.types import type_of
+from regard.pretrained import CHECKPOINT_TYPES, read_model, read_settings, write_model
+from regard.pretrained.types import find_type
 from regard.recording import record
 
 KINDS = ("bert", "distilbert", "roberta", "xlm-roberta", "albert", "electra")
@@ -39,7 +39,7 @@ def written(model: Bert, folder: Path, kind: str | None = None, kept: dict[str, 
 
 
 def changed(path: Path, tensors: Change | None = None, **settings: object) -> Path:
-    """The checkpoint, changed where it lies; a setting that is `...` is taken out."""
+    """Change tensors and settings of a checkpoint in place; a setting that is `...` is removed."""
     if tensors is not None:
         save_file(tensors(load_file(path / "model.safetensors")), path / "model.safetensors")
     config = json.loads((path / "config.json").read_text()) | settings
@@ -98,13 +98,13 @@ def test_whether_one_sentence_follows_the_other(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "albert"])
 @torch.no_grad()
-def test_one_vector_of_a_text(kind: str, tmp_path: Path) -> None:
+def test_pooled_output(kind: str, tmp_path: Path) -> None:
     reference = saved(CASES[f"{kind}-body"], tmp_path / "theirs")
     model = opened(tmp_path / "theirs")
     assert model.config.outputs == ("pooled",)
     expected = reference(TEXTS.tokens, attention_mask=TEXTS.real.long()).pooler_output
     positions = None
-    if model.config.first_position:  # there, what the ids of padding are is seen in the numbers of the positions
+    if model.config.first_position:  # its positions depend on which ids are padding
         positions = (TEXTS.tokens != reference.config.pad_token_id).cumsum(1) + model.config.first_position - 1
     same(model.pool(model.features(TEXTS.tokens, TEXTS.real, positions=positions)), expected)
 
@@ -122,15 +122,15 @@ def test_a_file_with_both_outputs_of_electra(tmp_path: Path) -> None:
     }
     model = opened(changed(tmp_path / "theirs", lambda tensors: tensors | more))
     assert model.config.outputs == ("masked", "replaced")
-    same(logits(model), said(generator, TEXTS.tokens, TEXTS.real).logits[TEXTS.real])
+    same(logits(model), reference_outputs(generator, TEXTS.tokens, TEXTS.real).logits[TEXTS.real])
     discriminator = transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "theirs").eval()
     expected = discriminator(TEXTS.tokens, attention_mask=TEXTS.real.long()).logits
     assert model.replaced is not None
     same(model.replaced(model.features(TEXTS.tokens, TEXTS.real))[TEXTS.real], expected[TEXTS.real])
 
 
-def test_a_published_mixture(tmp_path: Path) -> None:
-    """A readout beside a vector of the text: no class saves both, but files with both are published."""
+def test_a_file_with_readout_and_pooler(tmp_path: Path) -> None:
+    """A readout and a pooler: no class saves both, but files with both are published."""
     saved(CASES["roberta-plain"], tmp_path / "theirs")
     pooler = {"roberta.pooler.dense.weight": torch.eye(12), "roberta.pooler.dense.bias": torch.ones(12)}
     model = opened(changed(tmp_path / "theirs", lambda tensors: tensors | pooler))
@@ -145,38 +145,36 @@ READOUTS = {"bert": "cls.predictions", "roberta": "lm_head", "albert": "predicti
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("kept", ["plain", "counting", "both"])
+@pytest.mark.parametrize("kept", ["first", "used", "both"])
 @pytest.mark.parametrize("kind", READOUTS)
-def test_the_bias_that_counts(kind: str, kept: str, tied: bool, tmp_path: Path) -> None:
+def test_the_bias_that_is_used(kind: str, kept: str, tied: bool, tmp_path: Path) -> None:
     settings = {"bert": ENCODER, "roberta": ROBERTA, "albert": FACTORISED}[kind] | {"tie_word_embeddings": tied}
     reference = saved(Case(kind, MASKED, settings), tmp_path / "theirs")
-    plain, counting = f"{READOUTS[kind]}.bias", f"{READOUTS[kind]}.decoder.bias"
+    first, used = f"{READOUTS[kind]}.bias", f"{READOUTS[kind]}.decoder.bias"
 
     def names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        bias = tensors[counting] if counting in tensors else tensors[plain]
-        left = {key: tensor for key, tensor in tensors.items() if key not in (plain, counting)}
-        dead = torch.full_like(bias, 9.0)
-        return (
-            left | {"plain": {plain: bias}, "counting": {counting: bias}, "both": {plain: dead, counting: bias}}[kept]
-        )
+        bias = tensors[used] if used in tensors else tensors[first]
+        left = {key: tensor for key, tensor in tensors.items() if key not in (first, used)}
+        unused = torch.full_like(bias, 9.0)
+        return left | {"first": {first: bias}, "used": {used: bias}, "both": {first: unused, used: bias}}[kept]
 
     model = opened(changed(tmp_path / "theirs", names))
-    tokens = TEXTS.tokens + 2 * (TEXTS.tokens == 1)  # the id of padding is no token
-    expected = said(reference, tokens[:1]).logits
+    tokens = TEXTS.tokens + 2 * (TEXTS.tokens == 1)  # without the id of padding
+    expected = reference_outputs(reference, tokens[:1]).logits
     with torch.no_grad():
         same(model.readout(model.features(tokens[:1])), expected)
     again = reopen(Case(kind, MASKED), written(model, tmp_path / "back", kind))
-    same(said(again, tokens[:1]).logits, expected)
+    same(reference_outputs(again, tokens[:1]).logits, expected)
 
 
-# -- names of old, and of other classes -------------------------------------------------------------------------------
+# -- names of older versions and of other classes ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["bert-plain", "distilbert-plain", "roberta-plain", "albert-plain", "electra-plain"])
 def test_a_readout_above_a_body_without_its_prefix(name: str, tmp_path: Path) -> None:
     saved(CASES[name], tmp_path / "theirs")
     expected = logits(opened(tmp_path / "theirs"))
-    prefix = PUBLIC[CASES[name].kind].prefix
+    prefix = CHECKPOINT_TYPES[CASES[name].kind].prefix
     changed(tmp_path / "theirs", lambda tensors: {key.removeprefix(prefix): value for key, value in tensors.items()})
     assert torch.equal(logits(opened(tmp_path / "theirs")), expected)
 
@@ -186,7 +184,7 @@ def test_a_readout_above_a_body_without_its_prefix(name: str, tmp_path: Path) ->
 def test_a_body_with_its_prefix(name: str, tmp_path: Path) -> None:
     saved(CASES[name], tmp_path / "theirs")
     expected = opened(tmp_path / "theirs").features(TEXTS.tokens, TEXTS.real)
-    prefix = PUBLIC[CASES[name].kind].prefix
+    prefix = CHECKPOINT_TYPES[CASES[name].kind].prefix
     buffers = {
         "embeddings.position_ids": torch.arange(24)[None],
         "embeddings.token_type_ids": torch.zeros(1, 24).long(),
@@ -203,7 +201,7 @@ def test_another_head_is_refused_by_name(kind: str, tmp_path: Path) -> None:
         opened(tmp_path / "theirs")
 
 
-# -- refusals ---------------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
 def without(name: str) -> Change:
@@ -278,7 +276,7 @@ def test_a_wrong_setting_is_refused_by_name(name: str, setting: str, value: obje
         opened(changed(tmp_path / "theirs", **{setting: value}))
 
 
-# -- the way out ------------------------------------------------------------------------------------------------------
+# -- export -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -295,27 +293,30 @@ def test_a_wrong_setting_is_refused_by_name(name: str, setting: str, value: obje
     ],
 )
 def test_published_sizes_can_be_written(size: str, kind: str) -> None:
-    assert type_of(SIZES[size]) == kind
+    assert find_type(SIZES[size]) == kind
 
 
-def test_the_type_stays_what_it_was(tmp_path: Path) -> None:
+def test_export_keeps_the_type(tmp_path: Path) -> None:
     saved(CASES["xlm-roberta-plain"], tmp_path / "theirs")
     model = opened(tmp_path / "theirs")
-    assert type_of(model.config) == "roberta"
+    assert find_type(model.config) == "roberta"
     assert read_settings(written(model, tmp_path / "kept", "xlm-roberta"))["model_type"] == "xlm-roberta"
-    assert read_settings(written(model, tmp_path / "other", "bert"))["model_type"] == "roberta"  # no type of its own
+    assert read_settings(written(model, tmp_path / "other", "bert"))["model_type"] == "roberta"  # bert cannot hold it
 
 
 TINY = BertConfig(vocab=VOCAB, width=12, heads=2, layers=2, inner=20, context=16, mask=4, specials=(0, 1, 2, 4))
 
 
-def test_a_model_of_ours_goes_out_and_comes_back(tmp_path: Path) -> None:
+def test_a_model_of_ours_is_exported_and_read_back(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Bert(TINY).eval()
     folder = written(model, tmp_path / "out")
-    same(said(reopen(Case("bert", MASKED), folder), TEXTS.tokens, TEXTS.real).logits[TEXTS.real], logits(model))
+    same(
+        reference_outputs(reopen(Case("bert", MASKED), folder), TEXTS.tokens, TEXTS.real).logits[TEXTS.real],
+        logits(model),
+    )
     again = opened(folder)
-    assert again.config == TINY  # with what training it further needs to know
+    assert again.config == TINY  # with the ids that training uses
     assert torch.equal(logits(again), logits(model))
 
 
@@ -333,7 +334,7 @@ def test_a_model_of_ours_goes_out_and_comes_back(tmp_path: Path) -> None:
     ],
     ids=lambda settings: ",".join(settings),
 )
-def test_what_no_type_has_is_refused_by_name(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_settings_that_no_type_has_are_named(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no public type has this model") as refused:
         written(Bert(replace(TINY, **settings)), tmp_path / "out")
     assert any(f"{name}=" in str(refused.value) for name in settings)
@@ -343,12 +344,12 @@ def test_what_no_type_has_is_refused_by_name(settings: dict[str, Any], tmp_path:
 def test_shared_blocks(groups: int, blocks: int, tmp_path: Path) -> None:
     shared = {"num_hidden_layers": 4, "num_hidden_groups": groups, "inner_group_num": blocks}
     case = Case("albert", MASKED, FACTORISED | shared)
-    expected = said(saved(case, tmp_path / "theirs"), TEXTS.tokens, TEXTS.real).logits[TEXTS.real]
+    expected = reference_outputs(saved(case, tmp_path / "theirs"), TEXTS.tokens, TEXTS.real).logits[TEXTS.real]
     model = opened(tmp_path / "theirs")
     assert len(model.stack.blocks) == groups * blocks
     same(logits(model), expected)
     again = reopen(case, written(model, tmp_path / "back"))
-    same(said(again, TEXTS.tokens, TEXTS.real).logits[TEXTS.real], expected)
+    same(reference_outputs(again, TEXTS.tokens, TEXTS.real).logits[TEXTS.real], expected)
 
 
 # -- the model --------------------------------------------------------------------------------------------------------
@@ -360,10 +361,10 @@ def test_blocks_of_groups_run_in_turn() -> None:
     assert model.stack.layers == [blocks[number] for number in (0, 1, 0, 1, 2, 3, 2, 3)]
     with record(model) as tape:
         logits(model)
-    assert len(tape) == 8  # every layer has its own weights of attention to show
+    assert len(tape) == 8  # every layer records its own attention weights
 
 
-def test_embeddings_are_projected_wherever_they_have_a_width() -> None:
+def test_embeddings_are_projected_if_embed_is_set() -> None:
     assert Bert(replace(TINY, embed=12)).embedding.project is not None
     assert Bert(TINY).embedding.project is None
 
@@ -379,6 +380,6 @@ def test_embeddings_are_projected_wherever_they_have_a_width() -> None:
         ({"embed": -1}, "embed=-1"),
     ],
 )
-def test_settings_that_make_no_model(settings: dict[str, Any], named: str) -> None:
+def test_invalid_settings(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(UserError, match=named):
         replace(TINY, **settings)

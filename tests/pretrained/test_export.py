@@ -1,4 +1,4 @@
-"""Models of ours as other tools open them: the same numbers, the same ids, the same sentences."""
+"""Exported models in other tools: the same numbers, the same ids, the same sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from references import CASES, Case, build
 import regard
 from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer, write_json
 from regard.config import to_json
-from regard.data.public import read_tokenizers
+from regard.data.public_tokenizers import read_tokenizers
 from regard.data.sources import Lines, Pairs
 from regard.data.special_tokens import SpecialTokens
 from regard.data.streams import Book
@@ -24,8 +24,8 @@ from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, train_tokenize
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, TeacherForcing
-from regard.pretrained.sinusoids import in_halves, own_matrices
-from regard.pretrained.write import write_model
+from regard.pretrained.convert import deinterleave_sinusoids, untie_embeddings
+from regard.pretrained.folder import write_model
 from regard.recipes import KINDS, Plan, Recipe
 from regard.stored import recipe_json
 from tiny_public import gpt2
@@ -37,14 +37,14 @@ SIZES = {"width": 12, "heads": 2, "layers": 2, "inner": 20, "context": 64, "drop
 SOURCES = ["ab ba", "abc cab", "bca", "a b c", "cc"]
 TARGETS = ["xy yx", "xyz zxy", "yzx", "x y z", "zz"]
 LINES = ["abc cab", "bca", "ab ba", "a b c", "cc a b"]
-TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {  # what it goes out as, and its settings
+TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {  # the checkpoint type that it is exported as, and its settings
     "pre": ("pegasus", {"shared": "target"}),
     "pre-joint": ("pegasus", {"shared": "all"}),
     "pre-separate": ("pegasus", {"shared": "none", "readout_bias": True, "activation": "gelu"}),
     "post": ("marian", {"shared": "target", "norm_place": "post"}),
     "post-joint": ("marian", {"shared": "all", "norm_place": "post", "scaled": False}),
     "post-sides": ("marian", {"shared": "sides", "norm_place": "post", "decoder_layers": 1, "decoder_heads": 3}),
-    "spelt-out": (
+    "explicit": (
         "marian",
         {"norm_place": "post", "decoder_layers": 2, "decoder_inner": 20, "head_width": 6, "furthest": 9},
     ),
@@ -59,8 +59,8 @@ TRANSLATORS: dict[str, tuple[str, dict[str, Any]]] = {  # what it goes out as, a
 }
 
 
-def lively(module: torch.nn.Module, seed: int = 0, special_tokens: SpecialTokens = OUR_SPECIAL_TOKENS) -> None:
-    """Weights large enough that a mistake anywhere shows; as if trained, what is never said is not likely either."""
+def randomize(module: torch.nn.Module, seed: int = 0, special_tokens: SpecialTokens = OUR_SPECIAL_TOKENS) -> None:
+    """Make weights large enough that an error anywhere shows, and forbidden tokens improbable, as after training."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -86,7 +86,7 @@ def run_of(run: Path, config: ModelConfig, source: Tokenizer | None, target: Tok
 def add_step(run: Path, step: int, config: ModelConfig, source: Tokenizer | None, target: Tokenizer) -> None:
     torch.manual_seed(step)
     module = config.build()
-    lively(module, step, target.special_tokens)
+    randomize(module, step, target.special_tokens)
     files = {
         "model.json": to_json(config, KINDS),
         "weights.safetensors": lambda path: save_tensors(path, module.state_dict()),
@@ -131,35 +131,35 @@ def test_translators(name: str, translator: Callable[..., regard.Loaded], tmp_pa
     vocab = model.module.config.target_vocab
     expected = model.logits(tokens, source=source, source_real=source != 0)
     torch.testing.assert_close(found[..., :vocab], expected, atol=1e-4, rtol=0)
-    if vocab < found.shape[-1]:  # what a smaller vocabulary lacks is never said
+    if vocab < found.shape[-1]:  # the padding of a smaller vocabulary is never produced
         assert found[..., vocab:].max() < -1e8
 
 
 @pytest.mark.parametrize("name", ["pre", "post-joint"])
-def test_their_search_says_the_same(name: str, translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+def test_their_search_gives_the_same_tokens(
+    name: str, translator: Callable[..., regard.Loaded], tmp_path: Path
+) -> None:
     model = translator("char", **{**TRANSLATORS[name][1], "readout_bias": True})
     regard.export(model, tmp_path / "out")
     cut = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     theirs = opened(tmp_path / "out", "AutoModelForSeq2SeqLM")
-    said = theirs.generate(**cut(LINES, return_tensors="pt", padding=True), max_length=30, do_sample=False)
+    generated = theirs.generate(**cut(LINES, return_tensors="pt", padding=True), max_length=30, do_sample=False)
     ours = [[1, *one.tokens, *[2] * (one.ended == "end")] for one in regard.translate(model, LINES, limit=29)]
-    assert [row[: len(one)] for row, one in zip(said.tolist(), ours)] == ours
-    assert all(set(row[len(one) :]) <= {0} for row, one in zip(said.tolist(), ours))
+    assert [row[: len(one)] for row, one in zip(generated.tolist(), ours)] == ours
+    assert all(set(row[len(one) :]) <= {0} for row, one in zip(generated.tolist(), ours))
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_what_was_exported_opens_here_again(
-    name: str, translator: Callable[..., regard.Loaded], tmp_path: Path
-) -> None:
-    """With the tokenizers it had, of either side, and saying what it said."""
+def test_an_exported_model_is_read_back(name: str, translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+    """It has the same tokenizers on both sides and gives the same translations."""
     model = translator("word", **TRANSLATORS[name][1])
     regard.export(model, tmp_path / "out")
     again = regard.load(tmp_path / "out", device="cpu")
     assert again.source_tokenizer is not None
     for ours, theirs in ((model.tokenizer, again.tokenizer), (model.target_tokenizer, again.target_tokenizer)):
-        assert (ours.captions, ours.special_tokens) == (theirs.captions, theirs.special_tokens)
-    said = [[one.text for one in regard.translate(each, LINES, limit=12)] for each in (model, again)]
-    assert said[0] == said[1]
+        assert (ours.display_names, ours.special_tokens) == (theirs.display_names, theirs.special_tokens)
+    generated = [[one.text for one in regard.translate(each, LINES, limit=12)] for each in (model, again)]
+    assert generated[0] == generated[1]
 
 
 @pytest.mark.parametrize("tokens", ["char", "word", "bpe"])
@@ -200,12 +200,12 @@ def test_a_language_model(tmp_path: Path) -> None:
         transformers.AutoTokenizer.from_pretrained(tmp_path / "out"),
     )
     prompts = ["ab", "c b", "bca a"]
-    said = [one.tokens for one in regard.generate(model, prompts, limit=9)]
-    assert [one.tokens for one in regard.generate(again, prompts, limit=9)] == said
+    generated = [one.tokens for one in regard.generate(model, prompts, limit=9)]
+    assert [one.tokens for one in regard.generate(again, prompts, limit=9)] == generated
     given = cut(prompts, return_tensors="pt", padding=True)
-    assert (given["input_ids"] == 1).sum(1).tolist() == [1, 1, 1]  # each begins as a line of the run begins
+    assert (given["input_ids"] == 1).sum(1).tolist() == [1, 1, 1]  # each begins with bos, as the lines of the run do
     found = theirs.generate(**given, max_new_tokens=9, do_sample=False)[:, given["input_ids"].shape[1] :].tolist()
-    assert [[token for token in row if token not in (0, 2)] for row in found] == said
+    assert [[token for token in row if token not in (0, 2)] for row in found] == generated
     totals = [[one.total for one in regard.score(each, prompts)] for each in (model, again)]
     np.testing.assert_allclose(*totals, atol=1e-4)
     np.testing.assert_allclose(*(regard.embed(each, prompts).vectors for each in (model, again)), atol=1e-4)
@@ -216,9 +216,9 @@ def test_a_language_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_language_model_that_started_from_a_public_one(whole: bool, tmp_path: Path) -> None:
-    """It has learnt lines that begin with the mark, and the tokenizer that goes out with it puts it there."""
+    """It was trained on lines that begin with bos, and the exported tokenizer adds bos."""
     gpt2(tmp_path / "public")
-    if not whole:  # the older files, of which no tokenizer.json is
+    if not whole:  # the older files, without tokenizer.json
         state = json.loads((tmp_path / "public" / "tokenizer.json").read_text(encoding="utf-8"))["model"]
         merges = [" ".join(pair) for pair in state["merges"]]
         (tmp_path / "public" / "vocab.json").write_text(json.dumps(state["vocab"]), encoding="utf-8")
@@ -229,17 +229,17 @@ def test_a_language_model_that_started_from_a_public_one(whole: bool, tmp_path: 
     regard.export(model, tmp_path / "out")
     cut, again = transformers.AutoTokenizer.from_pretrained(tmp_path / "out"), regard.load(tmp_path / "out")
     theirs, prompts = opened(tmp_path / "out", "AutoModelForCausalLM"), ["the grey heron", "a lantern"]
-    said = [one.tokens for one in regard.generate(model, prompts, limit=9)]
-    assert [one.tokens for one in regard.generate(again, prompts, limit=9)] == said
+    generated = [one.tokens for one in regard.generate(model, prompts, limit=9)]
+    assert [one.tokens for one in regard.generate(again, prompts, limit=9)] == generated
     assert public.opening == []
-    for prompt, tokens in zip(prompts, said):
+    for prompt, tokens in zip(prompts, generated):
         given = cut(prompt, return_tensors="pt")
         assert given["input_ids"][0].tolist() == [*model.opening, *model.tokenizer.encode(prompt)]
         found = theirs.generate(**given, max_new_tokens=9, do_sample=False)[0, given["input_ids"].shape[1] :].tolist()
         assert found[: len(tokens)] == tokens
 
 
-def test_a_model_of_running_text_is_given_no_marks(tmp_path: Path) -> None:
+def test_a_model_of_running_text_gets_no_special_tokens(tmp_path: Path) -> None:
     tokenizer = train_tokenizer("char", SOURCES, 40)
     config = GptConfig(**{**SIZES, "vocab": tokenizer.size})
     run_of(tmp_path / "run", config, None, tokenizer)
@@ -252,8 +252,8 @@ def test_a_model_of_running_text_is_given_no_marks(tmp_path: Path) -> None:
         transformers.AutoTokenizer.from_pretrained(tmp_path / "out"),
     )
     assert cut("ab")["input_ids"] == tokenizer.encode("ab")
-    said = [[one.tokens for one in regard.generate(each, ["ab", "c"], limit=9)] for each in (model, again)]
-    assert said[0] == said[1]
+    generated = [[one.tokens for one in regard.generate(each, ["ab", "c"], limit=9)] for each in (model, again)]
+    assert generated[0] == generated[1]
     totals = [[one.total for one in regard.score(each, ["ab ba", "cab"])] for each in (model, again)]
     np.testing.assert_allclose(*totals, atol=1e-4)
 
@@ -288,7 +288,7 @@ def test_a_public_one_keeps_its_type_ids_and_files(public: Callable[[str], Any],
 @pytest.mark.parametrize("tied", [True, False])
 @torch.no_grad()
 def test_a_head_that_equals_the_embedding(tied: bool, tmp_path: Path) -> None:
-    """Where the settings say that nothing is tied, the head is a head of its own even if it looks the same."""
+    """If the settings tie nothing, the head is untied even if its values are equal to the embedding."""
     reference = build(
         Case("gpt2", "AutoModelForCausalLM", {**CASES["gpt2-plain"].settings, "tie_word_embeddings": tied})
     )
@@ -317,7 +317,7 @@ def test_scores_that_are_not_scaled(tmp_path: Path) -> None:
 
 
 def test_a_run_that_started_from_a_public_one(tmp_path: Path) -> None:
-    """Its files are those that the tokenizer came from; its type is the one it started as."""
+    """It is exported with the original tokenizer files and as the original type."""
     spm = pytest.importorskip("sentencepiece")
     folder = tmp_path / "public"
     folder.mkdir()
@@ -344,26 +344,28 @@ def test_a_run_that_started_from_a_public_one(tmp_path: Path) -> None:
     assert (about["pad_token_id"], about["decoder_start_token_id"], about["eos_token_id"]) == (last, last, 0)
     again = regard.load(tmp_path / "out", device="cpu")
     assert again.tokenizer.encode("ab again") == model.tokenizer.encode("ab again")
-    said = [[one.tokens for one in regard.translate(each, LINES, limit=12)] for each in (again, model)]
-    assert said[0] == said[1]
-    engine_says_the_same(model, tmp_path / "engine", pieces)
+    generated = [[one.tokens for one in regard.translate(each, LINES, limit=12)] for each in (again, model)]
+    assert generated[0] == generated[1]
+    ctranslate2_gives_the_same_tokens(model, tmp_path / "engine", pieces)
 
 
-# -- the same network, written otherwise ------------------------------------------------------------------------------
+# -- equivalent networks ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", [{"width": 12}, {"width": 15, "heads": 3, "gated": True, "norm": "rms"}])
 @torch.no_grad()
-def test_the_order_of_the_width_means_nothing(settings: dict[str, Any]) -> None:
+def test_features_can_be_permuted(settings: dict[str, Any]) -> None:
     torch.manual_seed(1)
     model = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 11, **settings}).build().eval().double()
-    lively(model)
-    moved = in_halves(model).double()
-    assert moved.config.positions == "sinusoidal-halves"
+    randomize(model)
+    permuted = deinterleave_sinusoids(model).double()
+    assert permuted.config.positions == "sinusoidal-halves"
     source, tokens = torch.tensor([[4, 5, 6, 7]]), torch.tensor([[1, 4, 10]])
-    found, expected = (each.readout(each.advance(tokens, each.start(source, capacity=3))[0]) for each in (moved, model))
+    found, expected = (
+        each.readout(each.advance(tokens, each.start(source, capacity=3))[0]) for each in (permuted, model)
+    )
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)  # the sinusoids themselves are single precision
-    with torch.no_grad():  # and it is needed: the same weights in halves are another network
+    with torch.no_grad():  # without the permutation the same weights are another network
         plain = TransformerConfig(
             **{**SIZES, "source_vocab": 9, "target_vocab": 11, **settings, "positions": "sinusoidal-halves"}
         ).build()
@@ -373,17 +375,17 @@ def test_the_order_of_the_width_means_nothing(settings: dict[str, Any]) -> None:
     assert (wrong - expected).abs().max() > 1e-2
 
 
-def test_matrices_of_their_own() -> None:
+def test_untied_embeddings_have_one_vocabulary_size() -> None:
     model = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 6, "shared": "target"}).build()
-    apart = own_matrices(model)
-    assert (apart.config.shared, apart.config.source_vocab, apart.config.target_vocab) == ("none", 9, 9)
-    assert apart.readout_bias is not None
-    assert apart.readout_bias[:6].eq(0).all()
-    assert apart.readout_bias[6:].lt(-1e8).all()
+    untied = untie_embeddings(model)
+    assert (untied.config.shared, untied.config.source_vocab, untied.config.target_vocab) == ("none", 9, 9)
+    assert untied.readout_bias is not None
+    assert untied.readout_bias[:6].eq(0).all()
+    assert untied.readout_bias[6:].lt(-1e8).all()
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"score": "additive"}, r"has no model\.score=additive"),
         ({"gated": True}, r"has no model\.gated=true"),
@@ -393,14 +395,14 @@ def test_matrices_of_their_own() -> None:
         ({"windows": (4,)}, r"model\.windows=4"),
     ],
 )
-def test_what_no_public_type_has_is_refused_by_name(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_settings_that_no_public_type_has_are_named(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     config = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 9, "norm_place": "post", **settings})
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         write_model(config.build(), tmp_path, {})
 
 
 def test_other_families_are_refused(language: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"model=lstmn: no public type of checkpoint has such a model"):
+    with pytest.raises(UserError, match=r"model=lstmn: no public checkpoint type has such a model"):
         regard.export(language, tmp_path / "out")
     assert os.listdir(tmp_path) == []
 
@@ -408,7 +410,9 @@ def test_other_families_are_refused(language: Path, tmp_path: Path) -> None:
 # -- the directory ----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_there_stays_unless_asked(translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+def test_an_existing_directory_is_kept_without_overwrite(
+    translator: Callable[..., regard.Loaded], tmp_path: Path
+) -> None:
     model, out = translator(), tmp_path / "out"
     regard.export(model, out)
     with pytest.raises(UserError, match=r"out: is there already; give another name, or say --overwrite"):
@@ -423,7 +427,7 @@ def test_what_is_there_stays_unless_asked(translator: Callable[..., regard.Loade
         regard.export(model, out, to="onnx")
 
 
-def test_a_failure_leaves_what_was_there(translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+def test_a_failure_leaves_the_old_directory(translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
     model, out = translator(), tmp_path / "out"
     regard.export(model, out)
     before = (out / "model.safetensors").read_bytes()
@@ -453,23 +457,25 @@ def test_the_mean_of_the_newest_steps(
 # -- to ctranslate2 ---------------------------------------------------------------------------------------------------
 
 
-def let_it_end(model: regard.Loaded) -> None:
-    """A random model goes on for ever, or stops at once; end is made likelier until sentences are sentences."""
+def make_it_stop(model: regard.Loaded) -> None:
+    """Raise the bias of eos until the translations of a random model end before the limit."""
     for _ in range(100):
         if max(len(one.tokens) for one in regard.translate(model, LINES, limit=20, align=False)) < 19:
             break
         model.module.readout_bias.data[model.target_tokenizer.special_tokens.eos] += 0.5
 
 
-def engine_says_the_same(model: regard.Loaded, folder: Path, pieces: Any = None) -> None:
+def ctranslate2_gives_the_same_tokens(model: regard.Loaded, folder: Path, pieces: Any = None) -> None:
     engine = pytest.importorskip("ctranslate2")
-    let_it_end(model)
+    make_it_stop(model)
     regard.export(model, folder, to="ctranslate2")
     names = json.loads(next(folder.glob("[st]*[rd]_vocabulary.json")).read_text()) if pieces else None
     if pieces is None:
         cut = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-        said = folder / "target" / "tokenizer.json"
-        id_of = tokenizers.Tokenizer.from_file(str(said if said.exists() else folder / "tokenizer.json")).token_to_id
+        generated = folder / "target" / "tokenizer.json"
+        id_of = tokenizers.Tokenizer.from_file(
+            str(generated if generated.exists() else folder / "tokenizer.json")
+        ).token_to_id
         given = [cut.encode(line, add_special_tokens=False).tokens for line in LINES]
     else:
         id_of, given = names.index, [pieces.encode(line, out_type=str) for line in LINES]
@@ -494,14 +500,14 @@ def engine_says_the_same(model: regard.Loaded, folder: Path, pieces: Any = None)
     ],
     ids=["pre", "post", "learned", "gated", "bare"],
 )
-def test_the_engine_says_the_same(
+def test_the_ctranslate2_gives_the_same_tokens(
     settings: dict[str, Any], translator: Callable[..., regard.Loaded], tmp_path: Path
 ) -> None:
-    engine_says_the_same(translator(readout_bias=True, **settings), tmp_path / "out")
+    ctranslate2_gives_the_same_tokens(translator(readout_bias=True, **settings), tmp_path / "out")
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"score": "additive"}, r"model\.score=additive: ctranslate2 has only scaled_dot, dot"),
         ({"positions": "relative"}, r"model\.positions=relative: ctranslate2 has only none"),
@@ -509,9 +515,9 @@ def test_the_engine_says_the_same(
         ({"head_width": 5}, r"model\.head_width=5"),
     ],
 )
-def test_what_the_engine_lacks_is_refused_by_name(
-    settings: dict[str, Any], said: str, translator: Callable[..., regard.Loaded], tmp_path: Path
+def test_settings_that_ctranslate2_lacks_are_named(
+    settings: dict[str, Any], message: str, translator: Callable[..., regard.Loaded], tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         regard.export(translator(**settings), tmp_path / "out", to="ctranslate2")
     assert os.listdir(tmp_path) == ["run"]

@@ -1,4 +1,4 @@
-"""Directories that are not what they should be: each is refused by one line that names the file and what is wrong."""
+"""Invalid directories: each raises a one-line error that names the file and the problem."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from comparison import close, ours, rows, said
+from comparison import close, our_outputs, reference_outputs, rows
 from references import BODY, CASES, Case, build, transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch import Tensor
 import regard
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
-from regard.pretrained.names import Line, to_ours
+from regard.pretrained.weight_table import WeightEntry, to_ours
 
 Tensors = dict[str, Tensor]
 Change = Callable[[Path], None]
@@ -28,7 +28,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 @pytest.fixture
 def folder(public: Callable[[str], Any], tmp_path: Path) -> Callable[[str], Path]:
-    """A copy of a public checkpoint, to be spoilt."""
+    """A function that copies a public checkpoint, so that a test can damage it."""
 
     def copy(name: str) -> Path:
         return Path(shutil.copytree(public(name).path, tmp_path / "public"))
@@ -36,15 +36,15 @@ def folder(public: Callable[[str], Any], tmp_path: Path) -> Callable[[str], Path
     return copy
 
 
-def refused(path: Path, said: str, **how: bool) -> None:
-    with pytest.raises(UserError, match=said) as caught:
+def refused(path: Path, message: str, **how: bool) -> None:
+    with pytest.raises(UserError, match=message) as caught:
         regard.load(path, device="cpu", **how)
     assert "\n" not in str(caught.value)
     assert "public" in str(caught.value)  # the directory is named
 
 
 def settings(path: Path, **changes: Any) -> None:
-    """Changed settings; `...` takes one away."""
+    """Change settings in config.json; `...` removes one."""
     config = json.loads((path / "config.json").read_text()) | changes
     (path / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not ...}))
 
@@ -54,7 +54,7 @@ def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "said"),
+    ("name", "changes", "message"),
     [
         ("gpt2-plain", {"model_type": "gpt5"}, r"config\.json: model_type=gpt5: no such type is known\. .*gpt2"),
         ("gpt2-plain", {"model_type": ...}, r"config\.json: model_type=None: no such type is known"),
@@ -67,7 +67,7 @@ def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
         ),
         ("gpt2-plain", {"n_layer": -1}, r"config\.json: n_layer should be a whole number of at least 1, found -1"),
         ("gpt2-plain", {"n_layer": 3}, r"the tensor transformer\.h\.2\.ln_1\.weight is missing"),
-        ("gpt2-plain", {"n_layer": 1}, r"transformer\.h\.1\.\S+ and 11 more: is of no part that is read here"),
+        ("gpt2-plain", {"n_layer": 1}, r"transformer\.h\.1\.\S+ and 11 more: this model has no such tensor"),
         ("gpt2-plain", {"n_head": 5}, r"config\.json: n_head=5: n_embd=12 is not a multiple of it; restore"),
         ("gpt2-plain", {"n_inner": 0}, r"config\.json: n_inner should be a whole number of at least 1, found 0"),
         ("gpt2-plain", {"n_inner": 20}, r"c_fc\.weight is 48×12, but by config\.json it should be 20×12"),
@@ -104,10 +104,10 @@ def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
         ("bert-plain", {"is_decoder": True}, r"is_decoder=True: is not supported"),
     ],
 )
-def test_wrong_settings(name: str, changes: dict[str, Any], said: str, folder: Callable[[str], Path]) -> None:
+def test_wrong_settings(name: str, changes: dict[str, Any], message: str, folder: Callable[[str], Path]) -> None:
     path = folder(name)
     settings(path, **changes)
-    refused(path, said)
+    refused(path, message)
 
 
 def test_settings_that_are_no_object(folder: Callable[[str], Path]) -> None:
@@ -122,10 +122,10 @@ QUERY = "model.encoder.layers.0.self_attn.q_proj.weight"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda all: {k: v for k, v in all.items() if k != QUERY}, rf"the tensor {QUERY} is missing"),
-        (lambda all: all | {"model.extra": torch.ones(2)}, r"model\.extra: is of no part that is read here"),
+        (lambda all: all | {"model.extra": torch.ones(2)}, r"model\.extra: this model has no such tensor"),
         (lambda all: all | {QUERY: torch.ones(9, 12)}, r"k_proj\.weight is 12×12, but \S+q_proj\.weight is 9×12"),
         (
             lambda all: all | {QUERY: torch.ones(())},
@@ -136,16 +136,16 @@ QUERY = "model.encoder.layers.0.self_attn.q_proj.weight"
     ],
     ids=["missing", "leftover", "queries", "scalar", "shape", "row"],
 )
-def test_wrong_tensors(change: Callable[[Tensors], Tensors], said: str, folder: Callable[[str], Path]) -> None:
+def test_wrong_tensors(change: Callable[[Tensors], Tensors], message: str, folder: Callable[[str], Path]) -> None:
     path = folder("marian-plain")
     weights(path, change)
-    refused(path, said)
+    refused(path, message)
 
 
 def test_parts_that_do_not_stack_are_named() -> None:
     tensors = {"q": torch.ones(2, 2), "k": torch.ones(3, 2), "v": torch.ones(2, 2)}
     with pytest.raises(UserError, match=r"here: k is 3×2, but q is 2×2"):
-        to_ours([Line(("q", "k", "v"), "qkv")], tensors, "here")
+        to_ours([WeightEntry(("q", "k", "v"), "qkv")], tensors, "here")
 
 
 @pytest.mark.parametrize(
@@ -156,21 +156,21 @@ def test_parts_that_do_not_stack_are_named() -> None:
         ("albert-groups", r"classifier\.bias and 1 more"),
     ],
 )
-def test_a_head_for_another_task_and_its_cure(name: str, head: str, tmp_path: Path) -> None:
+def test_a_head_for_another_task_and_the_advice(name: str, head: str, tmp_path: Path) -> None:
     kind, settings = CASES[name].kind, CASES[name].settings
     build(Case(kind, "AutoModelForSequenceClassification", settings)).save_pretrained(tmp_path / "public")
-    refused(tmp_path / "public", rf"{head}\S*: is of no part that is read here.*AutoModel\.from_pretrained")
+    refused(tmp_path / "public", rf"{head}\S*: this model has no such tensor.*AutoModel\.from_pretrained")
     body = transformers.AutoModel.from_pretrained(tmp_path / "public").eval()
     body.save_pretrained(tmp_path / "body")
     given = rows((7, 4), "right", 0, 1)
-    found = ours(Case(kind, BODY), regard.load(tmp_path / "body", device="cpu"), given.tokens, given.real)
-    close(found, said(body, given.tokens, given.real), given.real)
+    found = our_outputs(Case(kind, BODY), regard.load(tmp_path / "body", device="cpu"), given.tokens, given.real)
+    close(found, reference_outputs(body, given.tokens, given.real), given.real)
 
 
 def test_an_encoder_alone(folder: Callable[[str], Path]) -> None:
     path = folder("t5-plain")
     weights(path, lambda all: {name: tensor for name, tensor in all.items() if not name.startswith("decoder.")})
-    refused(path, r"config\.json: is of an encoder alone \(T5EncoderModel\), which is not read")
+    refused(path, r"config\.json: has only an encoder \(T5EncoderModel\), which cannot be read")
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_shards(folder: Callable[[str], Path], public: Callable[[str], Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("index", "said"),
+    ("index", "message"),
     [
         ({"weight_map": {"wte.weight": "../elsewhere.safetensors"}}, r"\.\./elsewhere\.safetensors is outside"),
         ({"weights": {}}, r"index\.json: should have a weight_map"),
@@ -221,24 +221,24 @@ def test_shards(folder: Callable[[str], Path], public: Callable[[str], Any]) -> 
     ],
     ids=["outside", "no-map", "list", "one-of-two"],
 )
-def test_a_wrong_index(index: Any, said: str, folder: Callable[[str], Path]) -> None:
+def test_a_wrong_index(index: Any, message: str, folder: Callable[[str], Path]) -> None:
     path = folder("gpt2-plain")
     sharded(path)
     (path / INDEX).write_text(json.dumps(index))
-    refused(path, said)
+    refused(path, message)
 
 
 # -- pickles ----------------------------------------------------------------------------------------------------------
 
 
 class Malicious:
-    """What would run a command if it were unpickled."""
+    """An object that runs a command when it is unpickled."""
 
-    def __init__(self, sign: Path) -> None:
-        self.sign = sign
+    def __init__(self, evidence: Path) -> None:
+        self.evidence = evidence
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.sign}",)
+        return os.system, (f"touch {self.evidence}",)
 
 
 def test_pickled_weights_only_where_they_are_allowed(folder: Callable[[str], Path]) -> None:
@@ -253,12 +253,12 @@ def test_pickled_weights_only_where_they_are_allowed(folder: Callable[[str], Pat
 
 @pytest.mark.parametrize("old", [False, True])
 def test_a_pickle_never_runs(old: bool, folder: Callable[[str], Path], tmp_path: Path) -> None:
-    path, sign = folder("gpt2-plain"), tmp_path / "sign"
+    path, evidence = folder("gpt2-plain"), tmp_path / "evidence"
     (path / WEIGHTS).unlink()
-    torch.save({"wte.weight": Malicious(sign)}, path / "pytorch_model.bin", _use_new_zipfile_serialization=not old)
+    torch.save({"wte.weight": Malicious(evidence)}, path / "pytorch_model.bin", _use_new_zipfile_serialization=not old)
     refused(path, "--allow-pickle")
     refused(path, r"pytorch_model\.bin: damaged, or holds more than tensors", allow_pickle=True)
-    assert not sign.exists()
+    assert not evidence.exists()
 
 
 @pytest.mark.parametrize("content", [[1, 2], {"wte.weight": 3}])
@@ -288,18 +288,18 @@ def test_a_damaged_tokenizer(folder: Callable[[str], Path]) -> None:
     refused(path, r"tokenizer\.json: damaged, or of another kind of tokenizer")
 
 
-# -- what the settings tie --------------------------------------------------------------------------------------------
+# -- tied weights -----------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def test_four_matrices_of_which_one_is_dead() -> None:
-    """Marian with nothing tied saves the embedding that its sides do not share: nothing may be read from it."""
-    from regard.pretrained import PUBLIC
+def test_four_matrices_of_which_one_is_unused() -> None:
+    """Untied Marian also saves a shared embedding that it does not use: it must not be read."""
+    from regard.pretrained import CHECKPOINT_TYPES
 
     tensors = build(CASES["marian-untied"]).state_dict()
-    public = PUBLIC["marian"].set_to({"tie_word_embeddings": False})
+    public = CHECKPOINT_TYPES["marian"].with_settings({"tie_word_embeddings": False})
     same = {name: torch.ones(29, 12) for name in tensors if name.endswith(("embed_tokens.weight", "shared.weight"))}
     assert len(same) == 3
-    found = public.normal(tensors | same | {"lm_head.weight": torch.ones(29, 12)})
+    found = public.normalized(tensors | same | {"lm_head.weight": torch.ones(29, 12)})
     assert "model.shared.weight" not in found
     assert {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"} <= found.keys()

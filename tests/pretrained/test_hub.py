@@ -1,4 +1,4 @@
-"""Checkpoints by name: only with leave, only what is needed, and a clear word where they are not there."""
+"""Checkpoints of the hub: downloads only on request, only needed files, and clear errors."""
 
 import builtins
 from pathlib import Path
@@ -7,60 +7,60 @@ from typing import Any
 import pytest
 
 from regard import UserError, load
-from regard.pretrained.hub import found
+from regard.pretrained.hub import resolve_hub_path
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """What the hub is asked for; it answers with a folder that has a config.json."""
-    seen: dict[str, Any] = {}
+def requested(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
+    """The arguments of `snapshot_download`, replaced here by a function that returns a folder with a config.json."""
+    arguments: dict[str, Any] = {}
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
 
-    def answer(name: str, **how: Any) -> str:
-        seen.update(how, name=name)
+    def fake_download(name: str, **how: Any) -> str:
+        arguments.update(how, name=name)
         return str(tmp_path)
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", answer)
-    return seen
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fake_download)
+    return arguments
 
 
-def test_a_path_is_a_path() -> None:
-    assert found("runs/dates") == Path("runs/dates")
-    assert found(Path("hf")) == Path("hf")
+def test_a_path_is_returned_unchanged() -> None:
+    assert resolve_hub_path("runs/dates") == Path("runs/dates")
+    assert resolve_hub_path(Path("hf")) == Path("hf")
 
 
-def test_nothing_is_fetched_unasked(asked: dict[str, Any], tmp_path: Path) -> None:
-    assert found("hf:someone/small") == tmp_path
-    assert (asked["name"], asked["local_files_only"], asked["revision"]) == ("someone/small", True, None)
-    assert "pytorch_model.bin" not in asked["allow_patterns"]
-    assert not any(pattern.endswith((".py", ".bin", ".pkl", "*")) for pattern in asked["allow_patterns"])
+def test_nothing_is_downloaded_by_default(requested: dict[str, Any], tmp_path: Path) -> None:
+    assert resolve_hub_path("hf:someone/small") == tmp_path
+    assert (requested["name"], requested["local_files_only"], requested["revision"]) == ("someone/small", True, None)
+    assert "pytorch_model.bin" not in requested["allow_patterns"]
+    assert not any(pattern.endswith((".py", ".bin", ".pkl", "*")) for pattern in requested["allow_patterns"])
 
 
-def test_load_takes_a_name_too(asked: dict[str, Any]) -> None:
+def test_load_takes_a_name_too(requested: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"model_type=None"):  # what the hub gave has an empty config.json
         load("hf:someone/small")
-    assert asked["local_files_only"]
+    assert requested["local_files_only"]
     with pytest.raises(UserError, match=r"model_type=None"):
         load("hf:someone/small", download=True, allow_pickle=True)
-    assert not asked["local_files_only"]
-    assert "pytorch_model.bin" in asked["allow_patterns"]
+    assert not requested["local_files_only"]
+    assert "pytorch_model.bin" in requested["allow_patterns"]
 
 
-def test_asked_it_fetches(asked: dict[str, Any]) -> None:
-    found(Path("hf:someone/small@v2"), download=True, allow_pickle=True)
-    assert (asked["name"], asked["local_files_only"], asked["revision"]) == ("someone/small", False, "v2")
-    assert "pytorch_model.bin" in asked["allow_patterns"]
+def test_download_fetches(requested: dict[str, Any]) -> None:
+    resolve_hub_path(Path("hf:someone/small@v2"), download=True, allow_pickle=True)
+    assert (requested["name"], requested["local_files_only"], requested["revision"]) == ("someone/small", False, "v2")
+    assert "pytorch_model.bin" in requested["allow_patterns"]
 
 
 def test_not_on_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(UserError, match=r"hf:someone/small: is not on this machine; say --download"):
-        found("hf:someone/small")
-    with pytest.raises(UserError, match=r"hf:a/b/c: no such name can be; give hf:OWNER/NAME"):
-        found("hf:a/b/c")
+    with pytest.raises(UserError, match=r"hf:someone/small: is not on this machine; add --download"):
+        resolve_hub_path("hf:someone/small")
+    with pytest.raises(UserError, match=r"hf:a/b/c: not a valid name; give hf:OWNER/NAME"):
+        resolve_hub_path("hf:a/b/c")
 
 
 def test_no_network_and_no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_no_network_and_no_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     with pytest.raises(UserError, match=r"hf:x/y: cannot be fetched \(no route to the hub\)\.$"):
-        found("hf:x/y", download=True)
+        resolve_hub_path("hf:x/y", download=True)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(tmp_path))
     with pytest.raises(UserError, match=r"has no config\.json"):
-        found("hf:x/y")
+        resolve_hub_path("hf:x/y")
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,4 +85,4 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UserError, match=r"pip install 'regard\[hub\]'"):
-        found("hf:x/y")
+        resolve_hub_path("hf:x/y")

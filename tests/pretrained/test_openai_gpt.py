@@ -1,4 +1,4 @@
-"""The first GPT: what sets its checkpoints apart from GPT-2's. That it says the same is in test_parity."""
+"""Checkpoints of the first GPT: differences from GPT-2. test_parity compares its outputs."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from safetensors.torch import load_file
 
 from regard.errors import UserError
 from regard.models import SIZES, GptConfig
-from regard.pretrained import PUBLIC, read_model, read_settings, write_model
-from regard.pretrained.public import Given
-from regard.pretrained.types import type_of
+from regard.pretrained import CHECKPOINT_TYPES, read_model, read_settings, write_model
+from regard.pretrained.checkpoint_type import ConfigReader
+from regard.pretrained.types import find_type
 
 TOKENS = torch.tensor([[5, 9, 4, 11], [3, 3, 8, 20]])
 
 
-def read(settings: dict[str, Any]) -> Any:
-    return PUBLIC["openai-gpt"].read(Given(Path("config.json"), settings), frozenset())
+def read_config(settings: dict[str, Any]) -> Any:
+    return CHECKPOINT_TYPES["openai-gpt"].read_config(ConfigReader(Path("config.json"), settings), frozenset())
 
 
 @pytest.mark.parametrize(
     ("afn", "activation"), [("gelu", "gelu-tanh"), ("relu", "relu"), ("silu", "silu"), ("swish", "silu")]
 )
 def test_its_gelu_is_the_approximation(afn: str, activation: str) -> None:
-    assert read({"afn": afn}).activation == activation
+    assert read_config({"afn": afn}).activation == activation
 
 
 def test_settings_that_are_left_out_are_those_of_the_published_model() -> None:
-    assert replace(read({}), attention_dropout=0.0) == SIZES["gpt1"]
+    assert replace(read_config({}), attention_dropout=0.0) == SIZES["gpt1"]
 
 
 @pytest.mark.parametrize("setting", [{"afn": "gelu_new"}, {"pruned_heads": {"0": [1]}}, {"n_embd": "wide"}], ids=str)
-def test_what_is_not_built_is_refused_by_name(setting: dict[str, Any]) -> None:
+def test_unsupported_settings_are_named(setting: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(setting))):
-        read(setting)
+        read_config(setting)
 
 
-def test_only_what_reads_back_the_same_is_written() -> None:
+def test_only_configs_that_read_back_the_same_are_written() -> None:
     config = SIZES["gpt1"]
     assert isinstance(config, GptConfig)
-    assert type_of(config) == "openai-gpt"
-    assert type_of(replace(config, norm_place="pre")) == "gpt2"
+    assert find_type(config) == "openai-gpt"
+    assert find_type(replace(config, norm_place="pre")) == "gpt2"
     for other in ({"inner": 5}, {"head_width": 7, "heads": 5}, {"activation": "gelu"}):
         with pytest.raises(UserError, match="no public type has this model"):
-            type_of(replace(config, **other))
+            find_type(replace(config, **other))
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Public checkpoints say here what they say in `transformers`, and go back unchanged. `-k gpt2` runs one type."""
+"""Public checkpoints give the outputs of `transformers`, and are exported unchanged. `-k gpt2` runs one type."""
 
 from __future__ import annotations
 
@@ -8,31 +8,33 @@ from typing import Any
 
 import pytest
 import torch
-from comparison import Rows, Said, alone, batch, close, close_to_each, ours, rows, said, sources
+from comparison import Outputs, Rows, alone, batch, close, close_to_each, our_outputs, reference_outputs, rows, sources
 from references import BODY, CASES, causal, reopen, with_source
 from safetensors.torch import load_file
 
 import regard
 from regard.errors import UserError
 
-SLOTTED = ("t5", "marian")  # the reference takes no positions: it counts slots, padding included
-# Tensors that are saved and never read: the bias of an untied head has two names, and one of them counts.
-DEAD = {"cls.predictions.bias", "lm_head.bias", "predictions.bias", "model.shared.weight"}
-Public = Callable[[str], Any]
+NO_POSITIONS = ("t5", "marian")  # the reference takes no positions: it counts all tokens, padding included
+# Tensors that are saved and not used: the bias of an untied head has two names, and only one is used.
+UNUSED = {"cls.predictions.bias", "lm_head.bias", "predictions.bias", "model.shared.weight"}
+MakeCheckpoint = Callable[[str], Any]
 
 every = pytest.mark.parametrize("name", CASES)
-speaking = pytest.mark.parametrize("name", [name for name, case in CASES.items() if causal(case) and case.auto != BODY])
+generating = pytest.mark.parametrize(
+    "name", [name for name, case in CASES.items() if causal(case) and case.auto != BODY]
+)
 
 
 @every
-def test_logits_and_states(name: str, public: Public) -> None:
+def test_logits_and_states(name: str, public: MakeCheckpoint) -> None:
     case, made = CASES[name], public(name)
     given, source = batch(case, made.reference, "right")
-    found = ours(case, regard.load(made.path, device="cpu"), given.tokens, given.real, **sources(source))
-    close(found, said(made.reference, given.tokens, given.real, **sources(source)), given.real)
+    found = our_outputs(case, regard.load(made.path, device="cpu"), given.tokens, given.real, **sources(source))
+    close(found, reference_outputs(made.reference, given.tokens, given.real, **sources(source)), given.real)
 
 
-def test_numbers_need_no_tokenizer(public: Public) -> None:
+def test_numbers_need_no_tokenizer(public: MakeCheckpoint) -> None:
     model = regard.load(public("gpt2-plain").path, device="cpu")
     assert model.logits(torch.tensor([[5, 6]])).shape == (1, 2, 29)
     with pytest.raises(UserError, match="has no tokenizer"):
@@ -40,38 +42,38 @@ def test_numbers_need_no_tokenizer(public: Public) -> None:
 
 
 @every
-def test_padding_on_the_left_changes_nothing(name: str, public: Public) -> None:
+def test_padding_on_the_left_changes_nothing(name: str, public: MakeCheckpoint) -> None:
     case, made = CASES[name], public(name)
     given, source = batch(case, made.reference, "left")
-    found = ours(case, regard.load(made.path, device="cpu"), given.tokens, given.real, **sources(source))
+    found = our_outputs(case, regard.load(made.path, device="cpu"), given.tokens, given.real, **sources(source))
     close_to_each(found, alone(made.reference, given, source), given.real)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.kind not in SLOTTED])
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.kind not in NO_POSITIONS])
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_positions_given_to_both(name: str, side: str, public: Public) -> None:
+def test_positions_given_to_both(name: str, side: str, public: MakeCheckpoint) -> None:
     case, made = CASES[name], public(name)
     given, _ = batch(case, made.reference, side)
     positions = given.real.cumsum(1) + 3  # rows of the table, none of them the usual one
-    found = ours(case, regard.load(made.path, device="cpu"), given.tokens, given.real, positions=positions)
-    close(found, said(made.reference, given.tokens, given.real, positions=positions), given.real)
+    found = our_outputs(case, regard.load(made.path, device="cpu"), given.tokens, given.real, positions=positions)
+    close(found, reference_outputs(made.reference, given.tokens, given.real, positions=positions), given.real)
 
 
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.settings.get("type_vocab_size", 0) > 1])
-def test_segments(name: str, public: Public) -> None:
+def test_segments(name: str, public: MakeCheckpoint) -> None:
     case, made = CASES[name], public(name)
     given, _ = batch(case, made.reference, "right")
     segments = torch.arange(given.tokens.shape[1]).expand_as(given.tokens) % case.settings["type_vocab_size"]
     model = regard.load(made.path, device="cpu")
-    found = ours(case, model, given.tokens, given.real, segments=segments)
-    close(found, said(made.reference, given.tokens, given.real, segments=segments), given.real)
+    found = our_outputs(case, model, given.tokens, given.real, segments=segments)
+    close(found, reference_outputs(made.reference, given.tokens, given.real, segments=segments), given.real)
     assert not torch.allclose(found.states, model.states(given.tokens, given.real), atol=1e-2)
 
 
-@speaking
+@generating
 @pytest.mark.parametrize("parts", [(7,), (4, 1, 1, 1), (1,) * 7], ids=["whole", "prompt", "steps"])
 @torch.no_grad()
-def test_reading_on_from_a_cache(name: str, parts: tuple[int, ...], public: Public) -> None:
+def test_continuing_from_a_cache(name: str, parts: tuple[int, ...], public: MakeCheckpoint) -> None:
     case, made = CASES[name], public(name)
     given, source = rows((7, 7), "right", None, 3), rows((6, 3), "left", 0, 4) if with_source(case) else None
     module = regard.load(made.path, device="cpu").module
@@ -81,13 +83,13 @@ def test_reading_on_from_a_cache(name: str, parts: tuple[int, ...], public: Publ
         read, state = module.advance(part, state)
         features.append(read)
         logits.append(module.readout(read))
-    found = Said(torch.cat(features, 1), torch.cat(logits, 1))
+    found = Outputs(torch.cat(features, 1), torch.cat(logits, 1))
     close_to_each(found, alone(made.reference, given, source), given.real)
 
 
-@speaking
+@generating
 @torch.no_grad()
-def test_a_cache_with_prompts_of_several_lengths(name: str, public: Public) -> None:
+def test_a_cache_with_prompts_of_several_lengths(name: str, public: MakeCheckpoint) -> None:
     case, made = CASES[name], public(name)
     given, source = batch(case, made.reference, "left")
     module = regard.load(made.path, device="cpu").module
@@ -100,42 +102,42 @@ def test_a_cache_with_prompts_of_several_lengths(name: str, public: Public) -> N
         logits.append(step[:, None])
     longer = torch.cat([given.tokens, torch.stack(steps, 1)], 1)
     whole = Rows(longer, torch.cat([given.real, torch.ones(3, 2, dtype=torch.bool)], 1))
-    said_alone = [one.logits for one in alone(made.reference, whole, source)]
-    for row, expected in enumerate(said_alone):
+    expected_alone = [one.logits for one in alone(made.reference, whole, source)]
+    for row, expected in enumerate(expected_alone):
         found = torch.cat(logits, 1)[row][whole.real[row]]
         torch.testing.assert_close(found, expected[0], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["t5-plain", "t5-gated"])
-def test_far_away_tokens(name: str, public: Public) -> None:
-    """Beyond the buckets of single distances, and beyond the furthest of all."""
+def test_far_away_tokens(name: str, public: MakeCheckpoint) -> None:
+    """Distances beyond the buckets of one distance each, and beyond the largest bucket."""
     made = public(name)
     given, source = rows((30,), "right", 0, 5), rows((40,), "right", 0, 6)
-    found = ours(CASES[name], regard.load(made.path, device="cpu"), given.tokens, given.real, **sources(source))
-    close(found, said(made.reference, given.tokens, given.real, **sources(source)), given.real)
+    found = our_outputs(CASES[name], regard.load(made.path, device="cpu"), given.tokens, given.real, **sources(source))
+    close(found, reference_outputs(made.reference, given.tokens, given.real, **sources(source)), given.real)
 
 
 @every
-def test_the_way_back(name: str, public: Public, tmp_path: Path) -> None:
+def test_export_writes_the_same_checkpoint(name: str, public: MakeCheckpoint, tmp_path: Path) -> None:
     case, made = CASES[name], public(name)
     regard.export(regard.load(made.path, device="cpu"), tmp_path / "back", to="transformers")
     given, source = batch(case, made.reference, "right")
     again = reopen(case, tmp_path / "back")
-    expected = said(made.reference, given.tokens, given.real, **sources(source))
-    close(said(again, given.tokens, given.real, **sources(source)), expected, given.real)
+    expected = reference_outputs(made.reference, given.tokens, given.real, **sources(source))
+    close(reference_outputs(again, given.tokens, given.real, **sources(source)), expected, given.real)
     assert again.config.model_type == case.kind
-    if case.auto != BODY:  # a body may go back under the names that it has in a whole model
+    if case.auto != BODY:  # a body may be exported with the names that it has in a model with a head
         theirs, back = (load_file(path / "model.safetensors") for path in (made.path, tmp_path / "back"))
-        dead = set() if case.settings.get("tie_word_embeddings", True) else DEAD
-        assert set(theirs) - dead == set(back) - dead
+        unused = set() if case.settings.get("tie_word_embeddings", True) else UNUSED
+        assert set(theirs) - unused == set(back) - unused
         moved = {
             key for key in theirs if "c_attn" in key and name == "gpt2-by-layer"
-        }  # the scale is in the weights now
-        assert all(torch.equal(back[key], theirs[key]) for key in set(theirs) - dead - moved)
+        }  # the scale is now part of the weights
+        assert all(torch.equal(back[key], theirs[key]) for key in set(theirs) - unused - moved)
 
 
 @pytest.mark.parametrize("name", [n for n, c in CASES.items() if c.auto == BODY and not causal(c)])
-def test_a_body_has_no_logits(name: str, public: Public) -> None:
+def test_a_body_has_no_logits(name: str, public: MakeCheckpoint) -> None:
     model = regard.load(public(name).path, device="cpu")
     with pytest.raises(UserError, match=r"head|readout"):
         model.logits(torch.tensor([[5, 6]]))

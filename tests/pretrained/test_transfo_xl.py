@@ -1,4 +1,4 @@
-"""Transformer-XL checkpoints say here what the reference said of them when the fixtures were made."""
+"""Transformer-XL checkpoints give the outputs that the reference gave when the fixtures were made."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch import Tensor
 import regard
 from regard.errors import UserError
 from regard.models import SIZES, Gpt, GptConfig
-from regard.pretrained import PUBLIC, read_model
-from regard.pretrained.public import Given
-from regard.pretrained.types import type_of
+from regard.pretrained import CHECKPOINT_TYPES, read_model
+from regard.pretrained.checkpoint_type import ConfigReader
+from regard.pretrained.types import find_type
 
 FIXTURES = Path(__file__).parent / "fixtures" / "transfo_xl"
 NAMES = sorted(folder.name for folder in FIXTURES.iterdir())
-REMEMBERING = [name for name in NAMES if name != "plain"]  # which has no memory
+WITH_MEMORY = [name for name in NAMES if name != "plain"]
 SETTINGS = (
     "vocab_size",
     "cutoffs",
@@ -37,7 +37,7 @@ SETTINGS = (
 SETTINGS += ("mem_len", "same_length", "clamp_len", "untie_r", "layer_norm_epsilon", "tie_projs")
 
 every = pytest.mark.parametrize("name", NAMES)
-remembering = pytest.mark.parametrize("name", REMEMBERING)
+with_memory = pytest.mark.parametrize("name", WITH_MEMORY)
 
 
 def outputs(name: str) -> dict[str, Tensor]:
@@ -55,7 +55,7 @@ def test_one_segment(name: str) -> None:
     close(model.states(expected["tokens"]), expected["states"])
 
 
-@remembering
+@with_memory
 @torch.no_grad()
 def test_a_second_segment_remembers_the_first(name: str) -> None:
     module, expected = regard.load(FIXTURES / name, device="cpu").module, outputs(name)
@@ -66,7 +66,7 @@ def test_a_second_segment_remembers_the_first(name: str) -> None:
     close(module.readout(features), expected["second.logits"])
 
 
-@remembering
+@with_memory
 @torch.no_grad()
 def test_token_by_token(name: str) -> None:
     module, expected = regard.load(FIXTURES / name, device="cpu").module, outputs(name)
@@ -84,8 +84,8 @@ def test_log_probabilities_sum_to_one(name: str) -> None:
 
 
 @every
-def test_the_way_back(name: str, tmp_path: Path) -> None:
-    """No version in use opens this type, so the files themselves are compared."""
+def test_export_writes_the_same_tensors(name: str, tmp_path: Path) -> None:
+    """The installed `transformers` cannot open this type, so the files are compared."""
     regard.export(regard.load(FIXTURES / name, device="cpu"), tmp_path / "back", to="transformers")
     theirs, back = (load_file(folder / "model.safetensors") for folder in (FIXTURES / name, tmp_path / "back"))
     assert set(back) == set(theirs)
@@ -104,14 +104,14 @@ def settings(name: str) -> dict[str, Any]:
 
 
 def reread(name: str, tensors: dict[str, Tensor], folder: Path) -> Gpt:
-    """The model of a fixture's settings and of other tensors."""
+    """The model with the settings of a fixture and other tensors."""
     save_file({key: tensor.clone() for key, tensor in tensors.items()}, folder / "model.safetensors")
     model = read_model(folder, settings(name)).eval()
     assert isinstance(model, Gpt)
     return model
 
 
-def says_as_before(name: str, model: Gpt) -> None:
+def check_outputs(name: str, model: Gpt) -> None:
     expected = outputs(name)
     with torch.no_grad():
         features, _ = model.advance(expected["tokens"], model.start(rows=2))
@@ -120,17 +120,17 @@ def says_as_before(name: str, model: Gpt) -> None:
 
 @pytest.mark.parametrize("name", ["published", "projected"])
 def test_a_file_that_repeats_its_tensors(name: str, tmp_path: Path) -> None:
-    """As pickles of older versions do: the softmax's own names for what is the embedding's."""
+    """As pickles of older versions do: tensors of the embedding again under the names of the softmax."""
     tensors = load_file(FIXTURES / name / "model.safetensors")
     for key, tensor in list(tensors.items()):
         copy = key.replace("transformer.word_emb.emb_", "crit.out_")
         if key.startswith("transformer.word_emb"):
             tensors.setdefault(copy, tensor)
-    if name == "projected":  # where all clusters have the vectors, and the projection, of one table
+    if name == "projected":  # all clusters share one table and one projection
         tensors |= {f"crit.out_projs.{i}": tensors["transformer.word_emb.emb_projs.0"] for i in (1, 2)}
     model = reread(name, tensors, tmp_path)
     assert model.config == read_model(FIXTURES / name, settings(name)).config
-    says_as_before(name, model)
+    check_outputs(name, model)
 
 
 def test_biases_that_are_saved_once(tmp_path: Path) -> None:
@@ -138,10 +138,10 @@ def test_biases_that_are_saved_once(tmp_path: Path) -> None:
     once = {key: tensor for key, tensor in tensors.items() if ".dec_attn.r_r_bias" not in key}
     once = {key: tensor for key, tensor in once.items() if ".dec_attn.r_w_bias" not in key}
     assert len(once) == len(tensors) - 6
-    says_as_before("tied", reread("tied", once, tmp_path))
+    check_outputs("tied", reread("tied", once, tmp_path))
 
 
-def test_shared_biases_are_learnt_as_one() -> None:
+def test_shared_biases_are_trained_as_one() -> None:
     model = read_model(FIXTURES / "tied", settings("tied"))
     names = [name for name, _ in model.named_parameters() if "score.content" in name]
     assert names == ["stack.blocks.0.attention.read.score.content"]
@@ -155,14 +155,14 @@ def test_shared_biases_are_learnt_as_one() -> None:
         ({"same_length": True, "mem_len": 0}, "mem_len.*same_length"),
         ({"same_length": True, "mem_len": 1}, "mem_len.*same_length"),
         ({"cutoffs": "6,14"}, "cutoffs"),
-        ({"cutoffs": [14, 6]}, r"config\.json: cutoffs=14,6: must rise, from at least 1 to less than vocab_size="),
+        ({"cutoffs": [14, 6]}, r"config\.json: cutoffs=14,6: must increase, from at least 1 to less than vocab_size="),
         ({"div_val": 0}, r"config\.json: div_val should be a whole number of at least 1"),
         ({"tie_projs": [True]}, "tie_projs"),
         ({"untie_r": "no"}, "untie_r"),
     ],
     ids=str,
 )
-def test_what_is_not_built_is_refused_by_name(changed: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_are_named(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         read_model(FIXTURES / "published", {**settings("published"), **changed})
 
@@ -175,21 +175,23 @@ def test_a_body_has_no_softmax(tmp_path: Path) -> None:
 
 
 def test_settings_that_are_left_out_are_those_of_the_published_model() -> None:
-    given = Given(Path("config.json"), {"model_type": "transfo-xl"})
-    assert PUBLIC["transfo-xl"].read(given, frozenset({"crit.out_projs.0"})) == SIZES["transformer-xl"]
+    reader = ConfigReader(Path("config.json"), {"model_type": "transfo-xl"})
+    assert (
+        CHECKPOINT_TYPES["transfo-xl"].read_config(reader, frozenset({"crit.out_projs.0"})) == SIZES["transformer-xl"]
+    )
 
 
-def test_only_what_reads_back_the_same_is_written() -> None:
+def test_only_configs_that_read_back_the_same_are_written() -> None:
     config = SIZES["transformer-xl"]
     assert isinstance(config, GptConfig)
-    assert type_of(config) == "transfo-xl"
+    assert find_type(config) == "transfo-xl"
     with pytest.raises(UserError, match=r"transfo-xl.*memory_zeros=false"):
-        type_of(replace(config, memory_zeros=False))
+        find_type(replace(config, memory_zeros=False))
 
 
 @torch.no_grad()
 def test_a_window_as_long_as_the_memory_makes_segments_invisible() -> None:
-    """Read whole or in any segments, a token sees the same: as many slots as the memory has, itself included."""
+    """However the text is split into segments, a token sees as many tokens as the memory has, itself included."""
     model, expected = read_model(FIXTURES / "published", settings("published")).eval(), outputs("published")
     for cut in range(1, 7):
         state, parts = model.start(rows=2), []
@@ -199,8 +201,8 @@ def test_a_window_as_long_as_the_memory_makes_segments_invisible() -> None:
         close(torch.cat(parts, 1), expected["states"])
 
 
-def test_what_is_kept_of_distances_may_be_trained_on() -> None:
-    """Sinusoids made while nobody needs gradients are there for those who do."""
+def test_sinusoids_cached_in_inference_mode_can_be_trained_on() -> None:
+    """Sinusoids that were made in inference mode are also usable with gradients."""
     model, tokens = read_model(FIXTURES / "roomy", settings("roomy")), outputs("roomy")["tokens"]
     with torch.inference_mode():
         model.advance(tokens, model.start(rows=2))

@@ -1,4 +1,4 @@
-"""The view itself: what it refuses, what it averages, what it writes."""
+"""AttentionView: its checks, its averages and the files that it writes."""
 
 import math
 import os
@@ -9,7 +9,7 @@ import pytest
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
 from regard.render.files import write
-from regard.render.parts import Matrix
+from regard.render.view_data import Matrix
 
 
 def soft(heads: int, rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -25,7 +25,7 @@ def two_layers() -> AttentionView:
     )
 
 
-def test_shapes_that_do_not_fit_are_named():
+def test_wrong_shapes_raise_errors_with_the_name():
     with pytest.raises(ValueError, match=r'layer "low": weights must be \(heads, rows, columns\)'):
         Layer("low", np.zeros((2, 3)))
     with pytest.raises(ValueError, match=r'layer "low".*\(1, 2, 4\).*2 rows and 3 columns'):
@@ -38,13 +38,13 @@ def test_shapes_that_do_not_fit_are_named():
         AttentionView("t", ["a"], ["x"], [Layer("low", np.zeros((1, 1, 1)))] * 2)
 
 
-def test_lists_are_as_good_as_arrays():
+def test_weights_can_be_lists():
     layer = Layer("low", [[[0.25, 0.75]]])  # type: ignore[arg-type]
     assert layer.weights.dtype == np.float32
     assert layer.weights.shape == (1, 1, 2)
 
 
-def test_the_mean_is_the_default_and_one_head_can_be_asked_for():
+def test_the_mean_is_the_default_and_one_head_can_be_chosen():
     view = two_layers()
     low, high = (layer.weights for layer in view.layers)
     np.testing.assert_allclose(view.matrix().weights, (low.mean(0) + high.mean(0)) / 2, rtol=1e-6)
@@ -55,32 +55,32 @@ def test_the_mean_is_the_default_and_one_head_can_be_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("layer", "head", "said"),
+    ("layer", "head", "message"),
     [
         ("hihg", None, 'Did you mean "high"'),
         (2, None, "layers 0 to 1"),
         ("low", 2, "heads 0 to 1"),
-        (None, 0, "which layer"),
+        (None, 0, "choose a layer"),
     ],
 )
-def test_a_wrong_choice_says_what_there_is(layer, head, said):
-    with pytest.raises(UserError, match=said):
+def test_a_wrong_choice_lists_what_is_available(layer, head, message):
+    with pytest.raises(UserError, match=message):
         two_layers().matrix(layer, head)
 
 
 def three_parts() -> AttentionView:
-    """Two rows that look at three columns, at their past, and the columns at themselves."""
-    said, read = ["a", "b"], ["x", "y", "z"]
-    axes = {"encoder": (read, read), "decoder": (said, ["<bos>", "a"]), "cross": (said, read)}
+    """A translator with two target and three source tokens: cross-attention, decoder and encoder."""
+    target, source = ["a", "b"], ["x", "y", "z"]
+    axes = {"encoder": (source, source), "decoder": (target, ["<bos>", "a"]), "cross": (target, source)}
     layers = [
         Layer(f"{part}.{at}", soft(4, len(q), len(k), 3 * at), q, k, part, at)
         for part, (q, k) in axes.items()
         for at in range(3)
     ]
-    return AttentionView("t", said, read, layers, [Frame(piece, [], np.zeros(2)) for piece in said])
+    return AttentionView("t", target, source, layers, [Frame(token, [], np.zeros(2)) for token in target])
 
 
-def test_parts_have_axes_of_their_own():
+def test_each_part_has_its_own_axes():
     view = three_parts()
     assert list(view.parts) == ["cross", "encoder", "decoder"]
     encoder, decoder = view.matrix(part="encoder"), view.matrix(1, 2, "decoder")
@@ -88,26 +88,26 @@ def test_parts_have_axes_of_their_own():
     assert encoder.label == "encoder · mean of 3 layers, all heads"
     assert (list(decoder.columns), decoder.label) == (["<bos>", "a"], "decoder · layer 1 · head 2")
     np.testing.assert_array_equal(decoder.weights, view.layers[4].weights[2])
-    cross = view.matrix()  # where nothing is asked for: the layer that aligns
+    cross = view.matrix()  # the default: the layer that aligns best
     assert (cross.label, list(cross.columns)) == ("cross · layer 1 · mean of 4 heads", ["x", "y", "z"])
     np.testing.assert_allclose(cross.weights, view.layers[7].weights.mean(0), rtol=1e-6)
     with pytest.raises(UserError, match=r'part=crss.*Did you mean "cross"'):
         view.matrix(part="crss")
     with pytest.raises(UserError, match=r"layer=3: there are layers 0 to 2"):
         view.matrix(3, part="encoder")
-    with pytest.raises(ValueError, match=r'layer "m": is of another shape'):
+    with pytest.raises(ValueError, match=r'layer "m": shape differs'):
         AttentionView(
             "t", ["a"], ["x"], [Layer("l", np.ones((1, 1, 1))), Layer("m", np.ones((1, 1, 2)), ["a"], ["x"] * 2)]
         )
 
 
-def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
+def test_a_view_of_one_part_layer_or_head(tmp_path):
     view = three_parts()
     head = view.only("decoder", 2, 3)
-    assert [(layer.name, layer.numbers) for layer in head.layers] == [("decoder.2", [3])]
+    assert [(layer.name, layer.head_numbers) for layer in head.layers] == [("decoder.2", [3])]
     assert head.matrix().label == "decoder · layer 2 · head 3"
     assert head.frames is not None
-    assert view.only("encoder").frames is None  # nothing is said there
+    assert view.only("encoder").frames is None  # an encoder has no decoding steps
     assert len(view.only("encoder").layers) == 3
     assert view.only(layer="encoder.1").layers[0].number == 1
     assert view.only() is view
@@ -121,7 +121,7 @@ def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("top", "ceiling"),
+    ("top", "expected"),
     [
         (0.0, 1.0),
         (1.0, 1.0),
@@ -134,23 +134,23 @@ def test_a_part_a_layer_or_a_head_is_a_view_of_its_own(tmp_path):
         (math.nan, 1.0),
     ],
 )
-def test_the_scale_ends_at_a_round_number(top, ceiling):
+def test_the_scale_ends_at_a_round_number(top, expected):
     weights = np.array([[top] + [min(top, 1e-5)] * 999], dtype=np.float32)
     matrix = Matrix("", "", ["a"], ["x"] * 1000, weights)
-    assert matrix.ceiling == ceiling
-    assert 0 <= matrix.shares[0, 0] <= 1
+    assert matrix.scale_max == expected
+    assert 0 <= matrix.intensities[0, 0] <= 1
 
 
-def test_first_words_do_not_set_the_scale_and_evenness_is_pale():
-    even = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]  # a causal head without a preference
-    matrix = Matrix("", "", ["a"] * 40, ["x"] * 40, even.astype(np.float32))
-    assert matrix.ceiling == pytest.approx(0.05)
-    assert matrix.shares[-1].max() == pytest.approx(0.5)
-    assert matrix.shares[0, 0] == 1
-    assert Matrix("", "", ["a"], ["x", "y"], np.full((1, 2), 0.5, dtype=np.float32)).ceiling == 1
+def test_first_rows_do_not_set_the_scale_and_uniform_weights_are_pale():
+    uniform = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]  # a causal head with uniform weights
+    matrix = Matrix("", "", ["a"] * 40, ["x"] * 40, uniform.astype(np.float32))
+    assert matrix.scale_max == pytest.approx(0.05)
+    assert matrix.intensities[-1].max() == pytest.approx(0.5)
+    assert matrix.intensities[0, 0] == 1
+    assert Matrix("", "", ["a"], ["x", "y"], np.full((1, 2), 0.5, dtype=np.float32)).scale_max == 1
 
 
-def test_views_and_reprs_are_short():
+def test_the_repr_of_a_view():
     view = AttentionView("t", ["a"], ["x"], [Layer("cross", np.ones((4, 1, 1)))])
     assert repr(view) == "<AttentionView 't': 1 rows, 1 columns; attention: 1 × 4 heads>"
 
@@ -169,7 +169,7 @@ def test_npz_needs_no_pickle_and_keeps_every_name(tmp_path):
     assert path.read_bytes() == view.save(tmp_path / "again.npz").read_bytes()
 
 
-def test_the_suffix_chooses_and_another_is_refused(tmp_path):
+def test_the_suffix_chooses_the_format_and_an_unknown_one_raises_an_error(tmp_path):
     view = two_layers()
     assert view.save(tmp_path / "a.svg").read_text(encoding="utf-8") == view.svg()
     assert view.save(str(tmp_path / "a.HTML")).read_text(encoding="utf-8") == view.html()
@@ -192,7 +192,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_place_that_is_no_folder_is_named(tmp_path):
+def test_a_path_below_a_file_raises_an_error_with_its_name(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"a\.txt: cannot be written"):
         write(tmp_path / "file" / "a.txt", "text")

@@ -1,4 +1,4 @@
-"""The page: one file, nothing from outside, safe for any text, the numbers as stored."""
+"""The page: one file that loads nothing, is safe for any text and has the exact numbers."""
 
 import base64
 import json
@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
 from regard.render.files import asset
-from regard.render.labels import number
+from regard.render.formatting import format_number
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 
 class Tree(HTMLParser):
-    """Checks that tags nest, and keeps what scripts and ids there are."""
+    """Checks that tags are nested, and collects scripts and ids."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def stepping(tokens: list[str]) -> AttentionView:
     return AttentionView("3 fé → 2021", tokens, list("3 fé"), [Layer("cross", weights)], frames)
 
 
-def test_the_page_holds_every_number_to_six_digits():
+def test_the_page_has_all_numbers_with_six_digits():
     view = stepping(list("2021"))
     found = data(view.html())
     (part,) = found["parts"]
@@ -82,15 +82,15 @@ def test_the_page_holds_every_number_to_six_digits():
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="runs a function of the page, with node")
-def test_the_page_writes_numbers_as_everything_else_does():
-    told = re.search(r"const told = .*?\n  };\n", asset("page.js"), re.DOTALL)
+def test_the_page_formats_numbers_like_format_number():
+    function = re.search(r"const formatNumber = .*?\n  };\n", asset("page.js"), re.DOTALL)
     values = [0, 1, -2.5, 0.25, 0.0001, 0.00012, 5.06408e-6, -3.2e-11, -9e-5, 1e-12]
-    program = f"{told[0]}console.log(JSON.stringify({values}.map(told)))"
-    said = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
-    assert json.loads(said.stdout) == [number(value) for value in values]
+    program = f"{function[0]}console.log(JSON.stringify({values}.map(formatNumber)))"
+    result = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == [format_number(value) for value in values]
 
 
-def test_nothing_is_fetched_from_anywhere():
+def test_the_page_loads_nothing():
     page = stepping(list("2021")).html()
     assert set(re.findall(r"\w+://[^\s\"']*", page)) == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in page
@@ -98,10 +98,10 @@ def test_nothing_is_fetched_from_anywhere():
     assert "url(" not in page
 
 
-def test_the_parts_that_the_script_fills_are_there():
+def test_the_page_has_all_elements_that_the_script_uses():
     with_steps, without = (Tree(view.html()) for view in (stepping(["2"]), AttentionView("t", ["a"], ["x"], [])))
     assert len(set(with_steps.ids)) == len(with_steps.ids)
-    assert {"matrix", "lines", "heads", "said", "count", "output", "state", "bars", "context", "top"} <= set(
+    assert {"matrix", "lines", "heads", "status", "count", "output", "state", "bars", "context", "top"} <= set(
         with_steps.ids
     )
     assert {"matrix", "lines", "parts", "layer", "heads"} <= set(without.ids)
@@ -110,7 +110,7 @@ def test_the_parts_that_the_script_fills_are_there():
     assert used <= set(with_steps.ids)
 
 
-def test_no_text_can_leave_its_place():
+def test_no_text_becomes_markup():
     wicked = ["</script><b>", "<!--<script>", "]]>", "&amp;\"'", "\u2028", "\ud800", "\x00"]
     tame = AttentionView("t", list("abcdefg"), list("abcdefg"), [Layer("l", np.zeros((2, 7, 7)))])
     page = AttentionView("</title><i>", wicked, wicked, [Layer("</option><i>", np.zeros((2, 7, 7)))]).html()
@@ -125,19 +125,19 @@ def test_what_is_not_finite_is_null():
 
 
 def translator(rows: int = 2, columns: int = 3, layers: int = 2, heads: int = 2) -> AttentionView:
-    """All three parts of a translator, each with axes of its own."""
-    said, read = [f"t{at}" for at in range(rows)], [f"s{at}" for at in range(columns)]
-    axes = {"encoder": (read, read), "decoder": (said, ["<bos>", *said[:-1]]), "cross": (said, read)}
+    """A translator: three parts, each with its own axes."""
+    target, source = [f"t{at}" for at in range(rows)], [f"s{at}" for at in range(columns)]
+    axes = {"encoder": (source, source), "decoder": (target, ["<bos>", *target[:-1]]), "cross": (target, source)}
     found = [
         Layer(f"{part}.{at}", np.full((heads, len(q), len(k)), 1 / len(k)), q, k, part, at)
         for part, (q, k) in axes.items()
         for at in range(layers)
     ]
-    frames = [Frame(piece, [(piece, 0.0, 1.0)], np.zeros(2)) for piece in said]
-    return AttentionView("s → t", said, read, found, frames)
+    frames = [Frame(piece, [(piece, 0.0, 1.0)], np.zeros(2)) for piece in target]
+    return AttentionView("s → t", target, source, found, frames)
 
 
-def test_every_part_has_its_own_axes_and_the_source_comes_first():
+def test_every_part_has_its_own_axes_and_cross_attention_comes_first():
     found = data(translator().html())["parts"]
     assert [(part["name"], part["steps"]) for part in found] == [("cross", True), ("encoder", False), ("decoder", True)]
     assert (found[0]["rows"], found[0]["columns"]) == (["t0", "t1"], ["s0", "s1", "s2"])
@@ -146,7 +146,7 @@ def test_every_part_has_its_own_axes_and_the_source_comes_first():
     assert [layer["number"] for layer in found[2]["layers"]] == [0, 1]
 
 
-def test_long_texts_are_packed_in_two_bytes_a_weight():
+def test_long_texts_have_two_bytes_per_weight():
     view = AttentionView("t", *[[str(at) for at in range(80)]] * 2, [Layer("l", soft(10, 80, 80))])
     page = view.html()
     packed = data(page)["parts"][0]["layers"][0]["weights"]
@@ -155,7 +155,7 @@ def test_long_texts_are_packed_in_two_bytes_a_weight():
     assert len(packed) < 2.7 * found.size
 
 
-def test_too_many_heads_leave_their_means_and_too_long_a_text_is_refused():
+def test_too_many_heads_are_averaged_and_too_long_a_text_raises_an_error():
     rng = np.random.default_rng(0)
     names = [str(at) for at in range(200)]
     many = [Layer(str(at), rng.random((40, 200, 200), dtype=np.float32), part="decoder", number=at) for at in range(2)]
@@ -174,7 +174,7 @@ def test_too_many_heads_leave_their_means_and_too_long_a_text_is_refused():
 
 @settings(deadline=None, max_examples=40)
 @given(st.text(max_size=20), st.lists(st.text(max_size=6), min_size=1, max_size=4))
-def test_any_text_gives_a_page_that_nests(title, pieces):
+def test_any_text_gives_a_well_formed_page(title, pieces):
     weights = np.zeros((1, len(pieces), len(pieces)))
     frames = [Frame(piece, [(piece, 0.0, 1.0)], np.zeros(2)) for piece in pieces]
     page = AttentionView(title, pieces, pieces, [Layer("l", weights)], frames).html()

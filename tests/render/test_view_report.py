@@ -1,4 +1,4 @@
-"""The report: every kind of section, in order, in one file."""
+"""Reports: all kinds of sections, in order, in one file."""
 
 import re
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from regard.render import AttentionView, Layer
-from regard.render.report import Curve, Gallery, Line, Pre, Table, Text, report
+from regard.render.report import Curve, Gallery, Line, Pre, Table, Text, report_html
 
 
-def read_pointer(page: str, row: str) -> list[tuple[str, str]]:
+def cells_of(page: str, row: str) -> list[tuple[str, str]]:
     """The (class, text) of each cell in the table's row that begins with that text."""
     line = next(line for line in page.splitlines() if f">{row}<" in line and line.startswith("<tr><td"))
     return re.findall(r'<td class="([^"]*)">([^<]*)</td>', line)
@@ -17,7 +17,7 @@ def read_pointer(page: str, row: str) -> list[tuple[str, str]]:
 
 def test_sections_come_in_order_and_escaped():
     view = AttentionView("a <view>", ["a"], ["x"], [Layer("cross", np.ones((1, 1, 1)))])
-    page = report(
+    page = report_html(
         "dates <ladder>",
         [
             Text("one & two\n\nthree", "Words"),
@@ -42,18 +42,18 @@ def test_sections_come_in_order_and_escaped():
     assert "<script" not in page
 
 
-def test_pictures_of_a_gallery_share_one_scale_and_a_row():
+def test_pictures_of_a_gallery_share_one_colour_scale():
     faint, strong = (np.full((1, 2, 50), 0.01), np.full((1, 2, 50), 0.01))
     strong[0, :, 0] = 0.3
     views = [AttentionView("t", ["a", "b"], ["x"] * 50, [Layer("l", weights)]) for weights in (faint, strong)]
-    assert [view.matrix().ceiling for view in views] == [0.05, 0.5]
-    page = report("t", [Gallery("G", views)])
+    assert [view.matrix().scale_max for view in views] == [0.05, 0.5]
+    page = report_html("t", [Gallery("G", views)])
     assert page.count(">0.5</text>") == 2
     assert page.count('<figure class="large">') == 2  # half a page would be too small for fifty columns
-    assert "<figure><figcaption" in report("t", [Gallery("G", [AttentionView("t", ["a"], ["x"], [])])])
+    assert "<figure><figcaption" in report_html("t", [Gallery("G", [AttentionView("t", ["a"], ["x"], [])])])
 
 
-def test_figures_stand_right_and_the_best_are_marked():
+def test_numbers_are_aligned_right_and_the_best_are_marked():
     rows = [
         ["none", 412345, "61.2 ± 3.1", None, 0.81234],
         ["dot", 410112, "99.6 ± 0.1", "88.1 %", 0.5],
@@ -66,16 +66,16 @@ def test_figures_stand_right_and_the_best_are_marked():
         "note",
         {"match": "high", "aligned": "high", "loss": "low"},
     )
-    page = report("t", [table])
-    assert read_pointer(page, "none") == [
+    page = report_html("t", [table])
+    assert cells_of(page, "none") == [
         ("", "none"),
         ("figure", "412,345"),
         ("figure", "61.2 ± 3.1"),
         ("figure", "–"),
         ("figure", "0.8123"),
     ]
-    assert [kind for kind, _ in read_pointer(page, "dot")] == ["", "figure", "figure best", "figure", "figure best"]
-    assert [kind for kind, _ in read_pointer(page, "add")] == [
+    assert [kind for kind, _ in cells_of(page, "dot")] == ["", "figure", "figure best", "figure", "figure best"]
+    assert [kind for kind, _ in cells_of(page, "add")] == [
         "",
         "figure",
         "figure best",
@@ -85,10 +85,10 @@ def test_figures_stand_right_and_the_best_are_marked():
     assert '<p class="quiet">note</p>' in page
 
 
-def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
+def test_a_vector_keeps_its_spaces_and_a_caption_has_its_full_title():
     rows = [["a", " 1.00 -0.50  2.00 …"], ["b", "-1.00  0.50"], ["c", "masked 1.00"]]
-    page = report("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
-    assert [read_pointer(page, name)[1] for name, _ in rows] == [
+    page = report_html("t", [Table("", ["", "vector"], rows), Gallery("G", [AttentionView("a & b", ["a"], ["x"], [])])])
+    assert [cells_of(page, name)[1] for name, _ in rows] == [
         ("vector", rows[0][1]),
         ("vector", rows[1][1]),
         ("", rows[2][1]),
@@ -96,11 +96,11 @@ def test_a_vector_keeps_its_spaces_and_a_title_can_be_read_whole():
     assert '<figcaption dir="auto" title="a &amp; b">a &amp; b</figcaption>' in page
 
 
-def test_dates_and_names_are_not_figures():
-    assert read_pointer(report("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
+def test_dates_and_names_are_not_numbers():
+    assert cells_of(report_html("t", [Table("", ["a", "b"], [["x", "2021-02-03"]])]), "x")[1] == ("", "2021-02-03")
 
 
-def test_tables_that_do_not_fit_are_named():
+def test_wrong_tables_raise_errors_with_the_name():
     with pytest.raises(ValueError, match='table "S": row 1 has 1 cells for 2 columns'):
         Table("S", ["a", "b"], [[1, 2], [1]])
     with pytest.raises(ValueError, match='"c", which is no column'):

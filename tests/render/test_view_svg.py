@@ -1,4 +1,4 @@
-"""The pictures: well formed for any text, the same every time, the numbers inside."""
+"""SVG pictures: well formed for any text, deterministic, with the numbers as tooltips."""
 
 import math
 import re
@@ -19,7 +19,7 @@ def cells(picture: str) -> list[ET.Element]:
     return [rect for rect in ET.fromstring(picture).iter(f"{SVG}rect") if rect.find(f"{SVG}title") is not None]
 
 
-def test_every_cell_tells_its_weight_and_shows_it():
+def test_every_cell_has_its_weight_as_tooltip_and_opacity():
     weights = np.array([[[0.123456789, 0.876543211], [1.0, 0.0]]])
     view = AttentionView("dates", ["2", "1"], ["é", " "], [Layer("cross", weights)])
     found = cells(view.svg())
@@ -33,7 +33,7 @@ def test_every_cell_tells_its_weight_and_shows_it():
     assert view.svg() == view.svg()
 
 
-def test_short_labels_stand_and_long_ones_are_turned():
+def test_long_labels_are_slanted():
     def turned(columns: list[str]) -> bool:
         return "rotate(-45)" in AttentionView("", ["a"], columns, [Layer("l", np.ones((1, 1, len(columns))))]).svg()
 
@@ -58,23 +58,23 @@ def test_any_text_gives_well_formed_xml(title, rows, columns):
     assert len(cells(picture)) == len(rows) * len(columns)
 
 
-def test_what_is_not_a_number_is_told_and_not_drawn():
+def test_nan_has_a_tooltip_and_no_colour():
     cell = cells(AttentionView("", ["a"], ["x"], [Layer("l", [[[math.nan]]])]).svg())[0]
     assert (cell.find(f"{SVG}title").text, cell.get("fill-opacity")) == ("a ← x: nan", "0")
 
 
 def lines(picture: str) -> dict[str, float]:
-    """How strong each line is, by what it tells."""
+    """The opacity of each line, by its tooltip."""
     paths = (path for path in ET.fromstring(picture).iter(f"{SVG}path") if path.find(f"{SVG}title") is not None)
     return {path.find(f"{SVG}title").text: float(path.get("stroke-opacity")) for path in paths}
 
 
-def test_lines_join_who_looks_to_what_is_looked_at():
+def test_lines_join_queries_and_keys():
     one = np.array([[[0.9, 0.1], [0.01, 0.99]]])
     assert lines(AttentionView("t", ["a", "b"], ["x", "y"], [Layer("l", one)]).lines()) == {
         "a ← x: 0.9": 0.9,
         "a ← y: 0.1": 0.1,
-        "b ← y: 0.99": 0.99,  # what is too faint to be seen is not drawn
+        "b ← y: 0.99": 0.99,  # weaker lines are not drawn
     }
     picture = AttentionView("t", ["a", "b"], ["x", "y"], [Layer("l", np.concatenate([one, one]))]).lines()
     assert len(lines(picture)) == 6
@@ -83,7 +83,7 @@ def test_lines_join_who_looks_to_what_is_looked_at():
     assert len(lines(AttentionView("t", ["a"], ["x"], []).lines())) == 0
 
 
-def test_lines_of_long_texts_are_the_strongest():
+def test_long_texts_have_only_the_strongest_lines():
     names = [str(at) for at in range(100)]
     weights = np.random.default_rng(0).random((1, 100, 100))
     drawn = lines(AttentionView("", names, names, [Layer("l", weights)]).lines())
@@ -91,7 +91,7 @@ def test_lines_of_long_texts_are_the_strongest():
     assert min(drawn.values()) > 0.55
 
 
-def test_large_pictures_leave_out_what_cannot_be_seen():
+def test_large_pictures_leave_out_faint_cells():
     names = [str(at) for at in range(150)]
     weights = np.where(np.eye(150) > 0, 0.9, 1e-3)[None]
     assert len(cells(AttentionView("", names, names, [Layer("l", weights)]).svg())) == 150
@@ -102,8 +102,8 @@ def test_a_curve_has_its_lines_points_and_ticks():
         "loss", "step", "nats", [Line("a & b", [0, 100, 200], [3.0, 2.0, 1.0]), Line("c", [0, 200], [1, 4])]
     )
     root = ET.fromstring(picture)
-    told = [title.text for title in root.iter(f"{SVG}title")]
-    assert told == ["loss", "a & b: 0, 3", "a & b: 100, 2", "a & b: 200, 1", "c: 0, 1", "c: 200, 4"]
+    tooltips = [title.text for title in root.iter(f"{SVG}title")]
+    assert tooltips == ["loss", "a & b: 0, 3", "a & b: 100, 2", "a & b: 200, 1", "c: 0, 1", "c: 200, 4"]
     written = {text.text for text in root.iter(f"{SVG}text")}
     assert {"loss", "step", "nats", "a & b", "c", "0", "100", "200", "1", "4"} <= written
 
@@ -125,6 +125,6 @@ def test_any_values_can_be_drawn(log_y, ys):
     ET.fromstring(curve_svg("t", "x", "y", [Line("a", range(len(ys)), ys)], log_y))
 
 
-def test_uneven_lines_are_named():
+def test_a_line_with_unequal_lengths_raises_an_error():
     with pytest.raises(ValueError, match='line "a": 2 xs and 1 ys'):
         Line("a", [1, 2], [1])

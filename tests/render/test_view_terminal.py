@@ -1,4 +1,4 @@
-"""The matrix in the terminal: it fits, it reads without colour, long inputs become lines."""
+"""The matrix in the terminal: it fits the width, is readable without colour, and long inputs become lines."""
 
 import io
 
@@ -31,11 +31,11 @@ def test_the_strongest_cell_stands_under_its_column():
     for at, line in enumerate(lines[2:6]):
         assert line.index("█") == lines[1].index("3␣fé"[at])
         assert f"{'3␣fé'[at]} (0.90)" in line
-    assert lines[6] == "each row looks at the columns"
+    assert lines[6] == "each row attends to the columns"
     assert "█ ≤1" in lines[7]
 
 
-def test_what_may_not_be_looked_at_is_blank_and_what_is_small_a_dot():
+def test_masked_weights_are_blank_and_small_ones_are_dots():
     weights = np.tril(np.ones((30, 30))) / np.arange(1, 31)[:, None]
     weights[20:, 0] += 0.4
     view = AttentionView("t", ["w"] * 30, ["w"] * 30, [Layer("decoder", weights[None])])
@@ -44,19 +44,19 @@ def test_what_may_not_be_looked_at_is_blank_and_what_is_small_a_dot():
     assert lines[31][2:62:2] == "█" + "░" * 29
     assert lines[22][2:44:2] == "█" + "░" * 20
     assert not lines[22][44:62].strip()
-    assert lines[32] == "each row looks at the columns"
+    assert lines[32] == "each row attends to the columns"
     assert lines[33].startswith("blank 0  ·")
     assert lines[33].endswith("█ ≥0.38")
 
 
-def test_special_tokens_take_little_room():
+def test_special_tokens_are_shortened():
     lines = printed(diagonal(["a"], ["<|endoftext|>", *"bcdefghijklmnopqrstuvwxyz" * 2]), 80)
     assert "".join(line[2] for line in lines[1:6]) == "<|e…>"
 
 
-def test_a_translation_is_said_row_by_row():
+def test_the_caption_of_cross_attention():
     view = AttentionView("t", ["a"], ["x", "y"], [Layer("cross", np.full((1, 1, 2), 0.5), part="cross")])
-    assert printed(view, 80)[-2] == "to say each row, it looks at the columns"
+    assert printed(view, 80)[-2] == "to generate each row, the model attends to the columns"
 
 
 def test_thirty_five_characters_fit_eighty_columns_and_forty():
@@ -68,17 +68,17 @@ def test_thirty_five_characters_fit_eighty_columns_and_forty():
         assert all(line.count("█") == len(block) for line in lines[2:12])
 
 
-def test_words_lie_where_they_fit_and_stand_where_they_do_not():
+def test_headings_are_horizontal_if_they_fit_and_vertical_otherwise():
     view = diagonal(["the", "ferry"], ["die", "Fähre", "wartet"])
     assert "die    Fähre  wartet" in printed(view, 80)[1]
-    standing = printed(view, 14)
-    assert [line.strip() for line in standing[1:7]] == ["w", "F a", "ä r", "d h t", "i r e", "e e t"]
+    vertical = printed(view, 14)
+    assert [line.strip() for line in vertical[1:7]] == ["w", "F a", "ä r", "d h t", "i r e", "e e t"]
 
 
 def test_too_many_columns_become_lines_that_name_the_strongest():
     lines = printed(diagonal(["a", "b"], [f"w{at}" for at in range(300)]), 80)
     assert lines[1].startswith("a ← w0 (0.90)  █·")
-    assert lines[2].startswith("b ← w1 (0.90)  █·")  # pooled, and the peak survives
+    assert lines[2].startswith("b ← w1 (0.90)  █·")  # pooled by the maximum
     assert all(cell_len(line) <= 80 for line in lines)
 
 
@@ -88,28 +88,28 @@ def test_wide_characters_keep_the_columns_straight():
     assert [cell_len(line[: line.index("█")]) for line in lines[2:5]] == [2, 4, 6]
 
 
-def test_faint_weights_are_scaled_and_the_key_says_so():
+def test_small_weights_have_a_smaller_scale_in_the_key():
     lines = printed(diagonal(["a"], list("uvwxyz"), peak=0.4), 80)
     assert "█ ≤0.5" in lines[-1]
     assert "mean" not in lines[0]
 
 
-def test_the_label_says_what_was_averaged():
+def test_the_label_names_what_was_averaged():
     view = AttentionView("t", ["a"], ["x"], [Layer("cross", np.ones((4, 1, 1)))])
     assert "mean of 4 heads" in printed(view, 80)[0]
     assert "head 3" in printed(view, 80, "cross", 3)[0]
 
 
 @pytest.mark.parametrize(("rows", "columns"), [([], ["x"]), (["a"], []), ([], [])])
-def test_nothing_to_look_at_is_said(rows, columns):
+def test_an_empty_matrix_is_reported(rows, columns):
     view = AttentionView("t", rows, columns, [Layer("cross", np.zeros((1, len(rows), len(columns))))])
     assert f"{len(rows)} rows, {len(columns)} columns" in printed(view, 80)[1]
 
 
-def test_no_attention_is_said_and_not_drawn():
+def test_a_model_without_attention_is_reported():
     lines = [line for line in printed(AttentionView("t", ["a"], ["x", "y"], []), 80) if line.strip()]
     assert len(lines) == 2
-    assert "no attention" in lines[1]
+    assert "no attention weights" in lines[1]
     assert not any("·" in line for line in lines)
 
 

@@ -29,7 +29,7 @@ def test_the_newest_steps_are_averaged(recipe, tmp_path):
 def test_neither_the_first_weights_nor_a_stale_best_step_are_averaged(recipe, tmp_path):
     out = tmp_path / "run"
     list(Run(recipe("plan.steps=4", "plan.keep=3"), out))  # steps 0 and 4 are there
-    with pytest.raises(UserError, match=r"holds 1 of its newest steps \(plan.keep=3\), not 2"):
+    with pytest.raises(UserError, match=r"has 1 of its newest steps \(plan.keep=3\), not 2"):
         average(out, 2)
     set_pointer(out, "best", 4)
     for step in (10, 20, 30):

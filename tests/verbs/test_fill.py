@@ -128,7 +128,7 @@ def test_the_wrong_kind_of_model(
     with pytest.raises(UserError, match="pass a list"):
         fill(model, "a [MASK]")
     bert(tmp_path).bert.save_pretrained(tmp_path)  # the body alone
-    with pytest.raises(UserError, match="no readout of tokens"):
+    with pytest.raises(UserError, match="does not predict tokens"):
         fill(load(tmp_path, device="cpu"), TEXTS)
 
 

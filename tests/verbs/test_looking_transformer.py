@@ -16,7 +16,7 @@ from regard.data.fields import MaskedText, TargetText
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
-from regard.recording import Tap, attentions, record
+from regard.recording import Recorder, attentions, record
 from regard.tasks import TASKS
 from regard.verbs import Loaded, align, load, look, score, translate, view
 from regard.verbs.parts import aligning, parts, source_reads
@@ -73,7 +73,7 @@ def test_what_is_seen_is_what_a_step_by_step_pass_sees() -> None:
         state = model.module.start(source, capacity=3)  # type: ignore[union-attr, operator]
         for frame, token in zip(seen.frames or (), tokens):
             logits, state = model.module.step(torch.tensor([token]), state)  # type: ignore[union-attr, operator]
-            chances = dict(zip(model.target_tokenizer.captions, logits.softmax(-1)[0].tolist()))
+            chances = dict(zip(model.target_tokenizer.display_names, logits.softmax(-1)[0].tolist()))
             offered = {piece: chance for piece, chance in chances.items() if piece not in ("<pad>", "<bos>", "<unk>")}
             assert frame.top[0][2] == pytest.approx(max(offered.values()), abs=1e-5)
             assert {piece for piece, _, _ in frame.top[:5]} <= offered.keys()
@@ -209,13 +209,13 @@ def test_scores_are_the_chain_rule() -> None:
 
 def test_scores_look_at_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, plain = translator(), score(translator(), [("abc", "xy")])
-    written, watch = list[str](), Tap.watch
+    written, record_read = list[str](), Recorder.record_read
 
-    def noted(tap: Tap, *given: Any) -> None:
-        written.append(tap.name)
-        watch(tap, *given)
+    def noted(recorder: Recorder, *given: Any) -> None:
+        written.append(recorder.name)
+        record_read(recorder, *given)
 
-    monkeypatch.setattr(Tap, "watch", noted)
+    monkeypatch.setattr(Recorder, "record_read", noted)
     assert [one.total for one in score(model, [("abc", "xy")])] == [one.total for one in plain]
     assert written == []
     align(model, [("abc", "xy")])
@@ -242,7 +242,7 @@ def test_compiled_blocks_are_recorded_without_a_break_or_a_bit_of_difference(bac
             assert tape.names() == eager.names() == [f"stack.blocks.0.attention.read[{turn}]" for turn in range(2)]
             assert all(torch.allclose(tape[name], eager[name], atol=1e-6) for name in eager)
     assert len(set(graphs)) == 1  # another tape needs no other program
-    assert all(module.tap is None for module in attentions(model.module).values())
+    assert all(module.recorder is None for module in attentions(model.module).values())
     torch._dynamo.reset()
 
 

@@ -1,4 +1,4 @@
-"""`regard align`: which source unit stands behind which target unit."""
+"""`regard align`: which source unit each target unit is aligned to."""
 
 import sys
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.lines import chunks, pair, say
+from regard.cli.lines import chunks, pair, print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 
@@ -34,11 +34,11 @@ def align(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Align given pairs by the attention of a translator that is made to say each target.
+    """Align given pairs by the attention of a translator under teacher forcing.
 
     Each line is source<TAB>target; each answer is in Pharaoh format, source-target, counted from 0. Sub-words are
     merged to words. A blank line is answered by a blank line. Of a Transformer one layer is read, the mean of its
-    heads: the last but one, or of two the last, unless --layer says otherwise; which one goes to standard error.
+    heads: --layer, or by default the last but one (of two, the last); its number goes to standard error.
 
     \b
     Examples:
@@ -66,8 +66,8 @@ def align(
         for number in range(first, first + len(lines)):
             one = found.get(number)
             if json:
-                say({"line": number} | ({} if one is None else vars(one)))
+                print_line({"line": number} | ({} if one is None else vars(one)))
             else:
-                say("" if one is None else pharaoh(one.links))
+                print_line("" if one is None else pharaoh(one.links))
         sys.stdout.flush()
-    unknown.tell()
+    unknown.report()

@@ -11,7 +11,7 @@ import typer
 
 from regard.cli.align import align
 from regard.cli.classify import classify
-from regard.cli.console import hush
+from regard.cli.console import discard
 from regard.cli.docstrings import help_of
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
@@ -57,8 +57,8 @@ for panel, commands in COMMANDS.items():
 app.add_typer(explain, name="explain", rich_help_panel="Look")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(wanted: bool) -> None:
+    if wanted:
         print(f"regard {metadata.version('regard')}")
         raise typer.Exit
 
@@ -98,20 +98,20 @@ def main(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
-        hush(sys.stdout)  # whoever read our output has had enough, which is what rich and click make an exit of
+        discard(sys.stdout)  # the reader closed the pipe; rich and click turn that into an exit
         return 0
     except Exception as error:
-        line = _told(error)
+        line = _message(error)
         if line is None or debug:
             raise
         print(f"error: {line}", file=sys.stderr)
         if isinstance(error, OSError):
-            hush(sys.stdout)
+            discard(sys.stdout)
         return MISTAKE
 
 
-def _told(error: Exception) -> str | None:
-    """The one line about an error that a person can mend; None for one of ours."""
+def _message(error: Exception) -> str | None:
+    """One line about an error that the user can fix; None for an error of the library."""
     if isinstance(error, UserError):
         return " ".join(str(error).split("\n"))
     if isinstance(error, ClickError):

@@ -3,7 +3,7 @@
 import sys
 
 from regard.cli import options
-from regard.cli.lines import chunks, say
+from regard.cli.lines import chunks, print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 
@@ -30,7 +30,7 @@ def classify(
       regard classify runs/opinions --json texts.txt > labels.jsonl
     """
     from regard import verbs
-    from regard.render.labels import number as digits
+    from regard.render.formatting import format_number
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("classify", "class" in model.module.config.predicts)
@@ -43,8 +43,8 @@ def classify(
         for number in range(first, first + len(lines)):
             one = found.get(number)
             if json:
-                say({"line": number} | ({} if one is None else vars(one)))
+                print_line({"line": number} | ({} if one is None else vars(one)))
             else:
-                say("" if one is None else f"{one.label}\t{digits(one.probability)}")
+                print_line("" if one is None else f"{one.label}\t{format_number(one.probability)}")
         sys.stdout.flush()
-    unknown.tell()
+    unknown.report()

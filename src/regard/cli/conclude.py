@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Group
 
 from regard import verbs
-from regard.cli.figures import duration, title, told
+from regard.cli.figures import duration, formatted, title
 from regard.cli.lines import program
 from regard.cli.samples import OPENING, Sample, excerpts, gapped, samples
 from regard.cli.tables import grid
@@ -53,8 +53,8 @@ class Outcome:
         return {"part": self.part, "scores": self.scores.values, "notes": self.scores.notes, **run}
 
 
-def judge(name: str, run: Run, finished: Finished) -> Outcome:
-    """The loss and the recipe's measures of a run's best step."""
+def conclude(name: str, run: Run, finished: Finished) -> Outcome:
+    """Evaluate the best step of a run: the loss and the measures of its recipe."""
     corpus = run.prepared.corpus
     part, examples = ("test", corpus.test) if corpus.test else ("valid", corpus.valid)
     model = verbs.load(run.out, run.recipe.plan.device, long="truncate", kinds=run.kinds)
@@ -67,7 +67,7 @@ def views(outcome: Outcome) -> list[AttentionView]:
     return [verbs.look(outcome.model, text) for text in _texts(outcome)]
 
 
-def said(outcome: Outcome) -> list[Sample]:
+def sampled(outcome: Outcome) -> list[Sample]:
     """What the model generates for the first few examples; none where the attention pictures show it already."""
     return samples(outcome.model, _texts(outcome), outcome.recipe.plan.seed)
 
@@ -126,7 +126,7 @@ def score_table(outcomes: Sequence[Outcome]) -> Group:
 
 
 def _rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    found = [told(one.scores.values) for one in outcomes]
+    found = [formatted(one.scores.values) for one in outcomes]
     names = list(dict.fromkeys(name for measures in found for name in measures))
     rows = [[name, *(measures.get(name, "–") for measures in found)] for name in names]
     rows.append(["parameters", *(f"{one.parameters:,}" for one in outcomes)])
@@ -148,7 +148,7 @@ def write_report(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         *curves({outcome.name: outcome.path for outcome in outcomes}, ("loss", *recipe.metrics)),
         page.Table("Settings", ["setting", "value", "what it is"], settings),
     ]
-    return write(first.path / "report.html", page.report(recipe.name, sections))
+    return write(first.path / "report.html", page.report_html(recipe.name, sections))
 
 
 def curves(runs: Mapping[str, Path], measures: Sequence[str]) -> list[page.Curve]:

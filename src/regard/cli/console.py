@@ -1,4 +1,4 @@
-"""What a command that works for long says: that it has begun, that it was stopped, and nothing to a reader who left."""
+"""The output of long commands: a first message, a message on Ctrl-C, and nothing after a broken pipe."""
 
 import os
 import sys
@@ -13,38 +13,38 @@ from rich.console import Console
 INTERRUPTED = 130
 
 
-class Lasting(Console):
-    """A console that outlives its reader: `regard train dates | head -1` trains to the end, unheard."""
+class LastingConsole(Console):
+    """A console that survives a broken pipe: `regard train dates | head -1` trains to the end without output."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        hush(self.file)
-        with suppress(OSError):  # where that is closed too
+        discard(self.file)
+        with suppress(OSError):  # if standard error is closed too
             print("the reader of the output is gone; going on without it", file=sys.stderr)
 
 
-def hush(stream: IO[str] | None) -> None:
-    """Let what is still to be written go nowhere: Python would try once more at its end, and complain."""
+def discard(stream: IO[str] | None) -> None:
+    """Send further output of a stream to the null device: Python flushes it at exit and would print an error."""
     with suppress(OSError, ValueError):
         if stream is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def ready(console: Console, name: str) -> None:
-    """A sign of life on a terminal, where somebody waits while torch is loaded and texts are cut."""
+    """Print a first message on a terminal, before torch is loaded and the data is tokenised."""
     if console.is_terminal:
         console.print(f"{name}: getting ready", highlight=False, markup=False)
 
 
 @contextmanager
-def unbegun(console: Console, place: Path | None = None) -> Iterator[None]:
-    """Inside, Ctrl-C finds nothing new to save, and says so, and at which step the run in `place` stands."""
+def before_first_step(console: Console, place: Path | None = None) -> Iterator[None]:
+    """On Ctrl-C inside, print that nothing was saved, and the latest step of the run in `place`."""
     try:
         yield
     except KeyboardInterrupt:
-        told = "stopped before the first step; nothing to save"
+        line = "stopped before the first step; nothing to save"
         with suppress(OSError, ValueError):
             if place:
-                told = f"stopped before another step; {place} stands at step {int((place / 'latest').read_text())}"
-        console.print(f"\n{told}", highlight=False, markup=False, soft_wrap=True)
+                line = f"stopped before another step; {place} stands at step {int((place / 'latest').read_text())}"
+        console.print(f"\n{line}", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None

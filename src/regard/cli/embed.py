@@ -9,7 +9,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.counting import counted
-from regard.cli.lines import chunks, say
+from regard.cli.lines import chunks, print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 from regard.errors import UserError
@@ -44,9 +44,9 @@ def embed(
     """Turn every line into a vector: the mean of the model's last states, the first of them, or all.
 
     Works with every model; of a translator these are the states of the source. The directory of a
-    sentence-transformers model says itself how to pool, and that is done where nothing else is said. The .npz holds
+    sentence-transformers model has settings of pooling, which are the default. The .npz holds
     `vectors`, float32, in the order of the lines; with --pool tokens also `lengths`, how many of them each line has.
-    The marks around a line count as tokens. A blank line has a vector like any other.
+    The special tokens around a line count as tokens. A blank line has a vector like any other.
 
     \b
     Examples:
@@ -66,18 +66,18 @@ def embed(
         for first, lines in chunks(file) if json else _together(file):
             part = gathered(model, lines, pooling, batch_tokens, first)
             if json:
-                _say(part, first, pooling.pool)
+                _print_vectors(part, first, pooling.pool)
             else:
                 parts.append(part)
             unknown.count(model.tokenizer.encode_batch(lines), first)
             count(len(lines))
-    unknown.tell()
+    unknown.report()
     if not json:
         _write(parts, pooling.pool, out)
 
 
 def _together(file: str) -> Iterator[tuple[int, list[str]]]:
-    """Lines in larger chunks, for nobody waits for the first of them: what is sorted together is padded less."""
+    """Lines in larger chunks: sorting more lines together gives less padding."""
     start, held = 1, list[str]()
     for _, lines in chunks(file):
         held += lines
@@ -87,11 +87,11 @@ def _together(file: str) -> Iterator[tuple[int, list[str]]]:
     yield start, held
 
 
-def _say(part: "Embedded", first: int, pool: str) -> None:
+def _print_vectors(part: "Embedded", first: int, pool: str) -> None:
     ends = part.lengths.cumsum()
     for number, (length, end) in enumerate(zip(part.lengths, ends), first):
         vectors = part.vectors[end - length : end]
-        say({"line": number, **({"vectors": vectors} if pool == "tokens" else {"vector": vectors[0]})})
+        print_line({"line": number, **({"vectors": vectors} if pool == "tokens" else {"vector": vectors[0]})})
     sys.stdout.flush()
 
 
@@ -99,7 +99,7 @@ def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:
     """One .npz of all lines, in its file or on standard output."""
     import numpy as np
 
-    from regard.checkpoint import replacing
+    from regard.checkpoint import atomic_write
 
     arrays = {"vectors": np.concatenate([part.vectors for part in parts])}
     if pool == "tokens":
@@ -107,7 +107,7 @@ def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:
     if out is None:
         np.savez(sys.stdout.buffer, allow_pickle=False, **arrays)
         return
-    with replacing(out) as aside:
+    with atomic_write(out) as aside:
         aside.parent.mkdir(parents=True, exist_ok=True)
         with aside.open("wb") as whole:
             np.savez(whole, allow_pickle=False, **arrays)

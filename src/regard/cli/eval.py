@@ -8,8 +8,8 @@ import typer
 from rich.console import Console, Group
 
 from regard.cli import options
-from regard.cli.figures import figure, title, told
-from regard.cli.lines import say
+from regard.cli.figures import figure, formatted, title
+from regard.cli.lines import print_line
 from regard.cli.opening import opened
 from regard.cli.tables import grid
 from regard.errors import UserError, nearest
@@ -39,7 +39,7 @@ def evaluate(
     beam: options.Beam = 1,
     penalty: options.Penalty = 1.0,
     free_running: Annotated[
-        bool, typer.Option("--free-running", help="Also: loss and error by position, told the truth or not.")
+        bool, typer.Option("--free-running", help="Also: loss and error by position, with and without teacher forcing.")
     ] = False,
     by_length: Annotated[
         bool, typer.Option("--by-length", help="Also: the measures of short, middling and long sources apart.")
@@ -53,9 +53,9 @@ def evaluate(
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
-    An example past the model's limit is judged by its beginning; how many there were is said. With --free-running a
-    second table shows exposure bias: how much worse the model is at each position when it reads
-    its own words instead of the truth.
+    An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
+    shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
+    reference.
 
     \b
     Examples:
@@ -80,9 +80,16 @@ def evaluate(
     exposure = _exposure(model, examples, batch_tokens) if free_running else None
     cut = truncated(model, examples)
     if json:
-        told = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": cut, "beam": beam}
+        about = {
+            "run": run,
+            "step": model.step,
+            "data": name,
+            "examples": len(examples),
+            "truncated": cut,
+            "beam": beam,
+        }
         more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
-        say({**told, "scores": scores.values, "notes": scores.notes, **more})
+        print_line({**about, "scores": scores.values, "notes": scores.notes, **more})
         return
     console = Console()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
@@ -97,7 +104,7 @@ def evaluate(
 
 
 def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[str, Sequence[Any]]":
-    """What to measure on, and what it is called."""
+    """The name of the data, and its examples."""
     if data is not None and split is not None:
         raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
     if data is not None:
@@ -156,7 +163,7 @@ def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> 
 
 def _table(heading: str, scores: "Scores") -> Group:
     notes = {title(name): note for name, note in scores.notes.items()}
-    rows = [[name, value, notes.get(name, "")] for name, value in told(scores.values).items()]
+    rows = [[name, value, notes.get(name, "")] for name, value in formatted(scores.values).items()]
     return grid(heading, ["", "", ""], rows, justify="left")
 
 

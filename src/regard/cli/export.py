@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from regard.cli import options
-from regard.cli.lines import say
+from regard.cli.lines import print_line
 
 
 def export(
@@ -38,7 +38,7 @@ def export(
 
     done = write(opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
     if json:
-        say(vars(done))
+        print_line(vars(done))
     else:
         note = f", {done.averaged} steps averaged" if done.averaged else ""
         Console().print(

@@ -1,29 +1,29 @@
-"""Public corpora on their way, as a person sees it: what `--download` does."""
+"""Progress bars for downloads of public corpora (`--download`)."""
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
-from regard.data.download import HOMES, Arrival, download
+from regard.data.download import REMOTE_FILES, DownloadProgress, download
 
 
 def fetch_data(data: object, console: Console) -> None:
-    """Fetch what of the data is not here yet, with a bar for each file and a line when it has come."""
+    """Download the missing files of the data, with a progress bar for each and a line when it is complete."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def show(arrival: Arrival) -> None:
-            if arrival.name not in tasks:
-                tasks[arrival.name] = bars.add_task(arrival.name, total=arrival.total)
-            bars.update(tasks[arrival.name], completed=arrival.bytes)
-            if arrival.sha256 is not None:
-                console.print(_told(arrival), highlight=False, markup=False, soft_wrap=True)
+        def show(progress: DownloadProgress) -> None:
+            if progress.name not in tasks:
+                tasks[progress.name] = bars.add_task(progress.name, total=progress.total)
+            bars.update(tasks[progress.name], completed=progress.bytes)
+            if progress.sha256 is not None:
+                console.print(_completed(progress), highlight=False, markup=False, soft_wrap=True)
 
         download(data, show)
 
 
-def _told(arrival: Arrival) -> str:
-    """What to say of a file that is here now."""
-    home = HOMES.get(arrival.name)
-    checked = "as it should be" if home and home.sha256 else "which is noted beside it, not checked"
-    return f"{arrival.name}: {arrival.bytes:,} bytes from {arrival.url}, SHA-256 {arrival.sha256}, {checked}"
+def _completed(progress: DownloadProgress) -> str:
+    """The line for a complete file."""
+    remote = REMOTE_FILES.get(progress.name)
+    checked = "as expected" if remote and remote.sha256 else "not checked, written to a file beside it"
+    return f"{progress.name}: {progress.bytes:,} bytes from {progress.url}, SHA-256 {progress.sha256}, {checked}"

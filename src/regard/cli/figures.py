@@ -1,4 +1,4 @@
-"""Measures as people read them."""
+"""Measures as text."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ def figure(name: str, value: float | None) -> str:
     return _metric(name).show(value)
 
 
-def told(values: Mapping[str, float]) -> dict[str, str]:
-    """Every measure by its title."""
+def formatted(values: Mapping[str, float]) -> dict[str, str]:
+    """The text of every measure, by its title."""
     return {title(name): figure(name, value) for name, value in values.items()}
 
 
 def figures(values: Mapping[str, float]) -> str:
     """Several measures in one line."""
-    return " · ".join(f"{name} {value}" for name, value in told(values).items())
+    return " · ".join(f"{name} {value}" for name, value in formatted(values).items())
 
 
 def deviation(values: Sequence[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""`regard fill`: what belongs where a text says [MASK]."""
+"""`regard fill`: the likeliest tokens at each [MASK] of a text."""
 
 import sys
 from dataclasses import asdict
@@ -8,7 +8,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.counting import counted
-from regard.cli.lines import chunks, say
+from regard.cli.lines import chunks, print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 
@@ -34,7 +34,7 @@ def fill(
 
     Write the model's own mask, [MASK] or <mask>, where a token is wanted, once or several times. Each answer is the
     text with the likeliest token at every mask; then, for each mask after a tab, the likeliest pieces as the vocabulary
-    has them (##s goes on with a word, ▁ is a space) and their probabilities. A blank line is answered by a blank line.
+    has them (##s continues a word, ▁ is a space) and their probabilities. A blank line is answered by a blank line.
 
     \b
     Examples:
@@ -52,17 +52,17 @@ def fill(
         for first, lines in iter([(1, texts)]) if texts else chunks("-"):
             for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
                 if json:
-                    say({"line": number} | asdict(one))
+                    print_line({"line": number} | asdict(one))
                 else:
-                    say("\t".join([one.text, *map(_guesses, one.masks)]))
+                    print_line("\t".join([one.text, *map(_guesses, one.masks)]))
             unknown.count(model.tokenizer.encode_batch(lines), first)
             count(len(lines))
             sys.stdout.flush()
-    unknown.tell()
+    unknown.report()
 
 
 def _guesses(mask: "list[Guess]") -> str:
     """The guesses at one mask, and how likely each is."""
-    from regard.render.labels import number
+    from regard.render.formatting import format_number
 
-    return " ".join(f"{guess.piece} {number(guess.probability)}" for guess in mask)
+    return " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask)

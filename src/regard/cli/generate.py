@@ -1,4 +1,4 @@
-"""`regard generate`: how a language model goes on with a prompt."""
+"""`regard generate`: the continuation of a prompt by a language model."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.counting import counted
-from regard.cli.lines import chunks, say
+from regard.cli.lines import chunks, print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 from regard.errors import UserError
@@ -47,9 +47,9 @@ def generate(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Go on with prompts: each is printed with what a language model says after it.
+    """Continue prompts: each is printed with the text that a language model generates after it.
 
-    An empty prompt starts from nothing, where the model knows how. An answer may have several lines; --json keeps the
+    An empty prompt is allowed if the model has a begin token. An answer may have several lines; --json keeps the
     answers apart, and has their tokens and log-probabilities. Each prompt has draws of its own: its answer does not
     depend on the prompts beside it.
 
@@ -78,14 +78,14 @@ def generate(
             cut += sum(_stream(model, line, chosen, number) for number, line in enumerate(lines, first - 1))
             continue
         for number, one in _answered(model, lines, chosen, batch_tokens, first - 1):
-            said = {"text": one.text, "tokens": one.tokens, "logps": one.logps, "ended": one.ended}
-            say({"line": number + 1, "prompt": one.prompt, **said} if json else one.prompt + one.text)
+            found = {"text": one.text, "tokens": one.tokens, "logps": one.logps, "ended": one.ended}
+            print_line({"line": number + 1, "prompt": one.prompt, **found} if json else one.prompt + one.text)
             cut += one.ended == "context"
         sys.stdout.flush()
-    unknown.tell()
+    unknown.report()
     if cut:
-        told = f"stopped at the model's context of {model.longest} tokens; --long window goes on past it"
-        print(f"{cut} {'answer' if cut == 1 else 'answers'} {told}", file=sys.stderr)
+        line = f"stopped at the model's context of {model.longest} tokens; --long window goes on past it"
+        print(f"{cut} {'answer' if cut == 1 else 'answers'} {line}", file=sys.stderr)
 
 
 def _answered(

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
-from regard.cli.console import INTERRUPTED, Lasting, ready, unbegun
-from regard.cli.lines import say
+from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step, ready
+from regard.cli.lines import print_line
 
 if TYPE_CHECKING:
     from regard.cli.standing import Results
@@ -31,7 +31,7 @@ def ladder(
     quality: Annotated[
         float | None, typer.Option(help="Of plan.select, that rungs are timed to reach; else 95 % of the best one's.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where it goes; runs/ladder-RECIPE where nothing is said.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where it goes; default: runs/ladder-RECIPE.")] = None,
     json: options.Json = False,
     device: options.MaybeDevice = None,
 ) -> None:
@@ -52,9 +52,9 @@ def ladder(
     """
     flags = {"steps": steps, "device": device}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
-    console = Lasting(stderr=json)
+    console = LastingConsole(stderr=json)
     ready(console, what)
-    with unbegun(console):
+    with before_first_step(console):
         from regard.cli.standing import Standing
         from regard.training.ladder.cells import cells
         from regard.training.ladder.published import published
@@ -68,7 +68,7 @@ def ladder(
     standing = Standing(recipe, trained, results, published(recipe), quality)
     page = standing.save(place)
     if json:
-        say({**standing.numbers, "page": page})
+        print_line({**standing.numbers, "page": page})
         return
     console.print("", standing.table(), "")
     console.print(f"The page: [bold]{escape(str(page))}[/]", highlight=False, soft_wrap=True)
@@ -76,14 +76,14 @@ def ladder(
 
 @contextmanager
 def _kept(place: Path, console: Console) -> Iterator[None]:
-    """Inside, Ctrl-C leaves what was done in `place`, if anything was, and says so."""
+    """On Ctrl-C inside, print that the results in `place` are kept, if there are any."""
     try:
         yield
     except KeyboardInterrupt:
         if not place.exists():
             raise
-        told = f"\nstopped; {place} keeps what was done, and the same command goes on from there."
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
+        line = f"\nstopped; {place} keeps what was done, and the same command goes on from there."
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -110,12 +110,12 @@ def _chosen(what: str, settings: list[str]) -> "Recipe":
 
 
 def _rungs(recipe: "Recipe", settings: list[str], names: str | None) -> dict[str, "Recipe"]:
-    """The rungs that were asked for. What they bring of their own yields to what the user says of the plan."""
+    """The rungs of these names. The plan settings of the user override those of a rung."""
     from regard.config import override
     from regard.recipes import KINDS
     from regard.training.ladder.rungs import chosen, rungs
 
     found = rungs(recipe)
     plan = [setting for setting in settings if setting.startswith("plan.")]
-    asked = found if names is None else chosen(found, names.split(","))
-    return {name: override(rung, plan, KINDS) for name, rung in asked.items()}
+    wanted = found if names is None else chosen(found, names.split(","))
+    return {name: override(rung, plan, KINDS) for name, rung in wanted.items()}

@@ -1,4 +1,4 @@
-"""Lines in, lines out: read as they come, answered in their order, and promptly where they come slowly."""
+"""Reads lines of input as they arrive, and prints lines of output."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from regard.errors import UserError
 
-AHEAD = 512  # at most so many lines are answered together
+AHEAD = 512  # the most lines of a chunk
 
 
 def chunks(file: str) -> Iterator[tuple[int, list[str]]]:
@@ -25,15 +25,15 @@ def chunks(file: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _standard_input() -> IO[bytes]:
-    """A reader of its own for the thread that waits for lines.
+    """A separate reader of standard input for the thread that waits for lines.
 
-    Python, on its way out, takes the lock of sys.stdin's reader; a thread that still waits inside would be fatal.
+    At exit Python takes the lock of sys.stdin's reader; a thread that still waits with it would be fatal.
     """
     if sys.stdin is None:
         raise UserError("standard input is closed; send it lines, or name a FILE.")
     try:
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    except (AttributeError, OSError):  # something in memory stands in for it, which has its lines at hand
+    except (AttributeError, OSError):  # standard input is replaced by a buffer in memory
         return sys.stdin.buffer
 
 
@@ -45,11 +45,11 @@ def _whole(file: str) -> Iterator[list[str]]:
 
 
 def _blank(file: str) -> int:
-    """How many lines a file has if all of them are blank, else 0: no corpus, but each has its answer."""
+    """The number of lines of a file if all of them are blank, else 0."""
     from regard.data.files import opened
 
     path, count = Path(file).expanduser(), 0
-    if not path.is_file():  # a pipe can be read but once
+    if not path.is_file():  # a pipe can be read only once
         return 0
     with opened(path) as lines:
         for line in lines:
@@ -60,12 +60,12 @@ def _blank(file: str) -> int:
 
 
 def arriving(stream: IO[bytes]) -> Iterator[list[str]]:
-    """A thread reads ahead. A chunk is whatever has arrived, so that no line waits for one that has not."""
+    """Chunks of lines, read by a thread. A chunk is all lines that have arrived: no line waits for a later one."""
     queue: Queue[str | Exception | None] = Queue(AHEAD)  # None is the end
     threading.Thread(target=_read, args=(stream, queue), daemon=True).start()
     while True:
         items = [queue.get()]
-        while len(items) < AHEAD and not queue.empty():  # nobody else takes from it
+        while len(items) < AHEAD and not queue.empty():  # this is the only reader of the queue
             items.append(queue.get())
         if lines := [item for item in items if isinstance(item, str)]:
             yield lines
@@ -80,7 +80,7 @@ def _read(stream: IO[bytes], queue: Queue[str | Exception | None]) -> None:
         for number, line in enumerate(stream, 1):
             queue.put(_decoded(line, number))
         queue.put(None)
-    except Exception as error:  # to be raised where the lines are used
+    except Exception as error:  # raised again by the reader of the queue
         queue.put(error)
 
 
@@ -96,7 +96,7 @@ def _decoded(line: bytes, number: int) -> str:
 
 
 def pair(line: str, number: int) -> tuple[str, str]:
-    """The source and the target that stand on a line."""
+    """The source and the target of a line source<TAB>target."""
     source, _, rest = line.partition("\t")
     source, target = source.strip(), rest.partition("\t")[0].strip()
     if not (source and target):
@@ -104,13 +104,13 @@ def pair(line: str, number: int) -> tuple[str, str]:
     return source, target
 
 
-def say(line: str | Mapping[str, Any]) -> None:
-    """One line of output; an object as JSON, where what is not finite is null."""
+def print_line(line: str | Mapping[str, Any]) -> None:
+    """Print one line; an object as JSON, with null for numbers that are not finite."""
     print(line if isinstance(line, str) else json.dumps(_plain(line), ensure_ascii=False, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:
-    """Plain JSON: arrays as lists, numbers that single precision can honestly claim."""
+    """A value that JSON can hold: arrays as lists, floats with the seven digits of single precision."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 
 def program() -> str:
-    """How this program is called from here: by its name, or by its path where no PATH leads to it (a fresh .venv)."""
+    """The command that starts this program: its name, or its path if it is not on the PATH (a fresh .venv)."""
     name = "regard"
     if shutil.which(name):
         return name

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.lines import say
+from regard.cli.lines import print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 from regard.errors import UserError
@@ -19,7 +19,7 @@ def look(
     run: options.Run,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to read.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")] = None,
-    target: Annotated[str | None, typer.Option(help="Make the model say this instead of its own answer.")] = None,
+    target: Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")] = None,
     beam: options.Beam = 1,
     part: Annotated[
         str | None,
@@ -37,9 +37,9 @@ def look(
 ) -> None:
     """Show where a model looks: each row is a piece that looks, each column a piece that is looked at.
 
-    A language model's row is the piece just read: it sees itself and what is before it, and from that the next piece is
-    said. Only where a translator looks at its source (cross) is a row the piece that is being said. The marks that a
-    model knows are added and shown: <bos> or GPT-2's <|endoftext|> before a text, BERT's [CLS] and [SEP] around it.
+    A language model's row is the piece just read: it attends to itself and to the pieces before, and predicts the next
+    one. Only where a translator attends to its source (cross), a row is the piece that is predicted. The special tokens
+    of a model are added and shown: <bos> or GPT-2's <|endoftext|> before a text, BERT's [CLS] and [SEP] around it.
 
     Of a model with many layers and heads the terminal shows a mean of heads: where a target looks at its source, those
     of the layer that aligns best, else those of all layers; --part, --layer and --head choose. The HTML is one file
@@ -65,13 +65,13 @@ def look(
     view = verbs.look(model, text, target, beam, part, layer)
     unknown = Unknown(model)
     unknown.count(model.tokenizer.encode_batch([text]))
-    unknown.tell()
+    unknown.report()
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
     if head is not None and view.layers:
         view = view.only(head=head)
     if json:
-        say(_object(view))
+        print_line(_object(view))
     elif out is None:
         Console().print(view.text())
         if choices := _choices(view):

@@ -1,4 +1,4 @@
-"""What `regard train` is asked to carry out: the recipe, and the model that it starts from."""
+"""What `regard train` trains: the recipe, and the model that it starts from."""
 
 import shlex
 from pathlib import Path
@@ -10,7 +10,7 @@ from regard.cli.lines import program
 from regard.cli.opening import all_kinds
 from regard.config import override
 from regard.errors import UserError
-from regard.pretrained.hub import SIGN, found
+from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
 from regard.recipes import Recipe, find_recipe
 from regard.stored import stored_recipe
 from regard.training.folder import is_run
@@ -21,7 +21,7 @@ from regard.training.warm_start import WarmStart, warm_start_from, warm_started
 def planned(
     name: str, settings: list[str], resumed: Path | None, download: bool, ranks: Ranks, console: Console
 ) -> tuple[Recipe, WarmStart | None]:
-    """The recipe with its changes, and the model that from=DIR names; what is to be downloaded is here now."""
+    """The recipe with its changes, and the model that from=DIR names, after any download."""
     changes = [setting for setting in settings if not setting.startswith("from=")]
     start = next((setting.removeprefix("from=") for setting in reversed(settings) if setting not in changes), None)
     if start is not None and resumed:
@@ -37,9 +37,9 @@ def planned(
 
 
 def _chosen(name: str, settings: list[str], resumed: Path | None) -> Recipe:
-    """The recipe with its changes; of a run that is gone on with, the recipe it was started with.
+    """The recipe with its changes; for a run that is resumed, the recipe that it was started with.
 
-    That one may have been given a name of its own; what is refused is the name of another recipe.
+    The name of that recipe may be the user's own; the name of another known recipe is refused.
     """
     kinds = all_kinds()
     if not (resumed and is_run(resumed)):
@@ -56,14 +56,14 @@ def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ran
     kinds = all_kinds()
     if download:
         if ranks.first:
-            found(start, download)
+            resolve_hub_path(start, download)
         ranks.from_first([0.0])  # the others wait until it is here
     return warm_started(find_recipe(name, kinds), settings, warm_start_from(start, kinds), start, kinds)
 
 
 def _fetch(recipe: Recipe, start: str | None, ranks: Ranks, console: Console) -> None:
-    """Download the data, unless it is the model to start from that was meant: the first rank does, others wait."""
+    """Download the data, unless only the model of from= is to be downloaded. The first rank does, others wait."""
     public = bool(getattr(recipe.data, "files", ()))
-    if ranks.first and (public or not (start or "").startswith(SIGN)):
+    if ranks.first and (public or not (start or "").startswith(HUB_PREFIX)):
         fetch_data(recipe.data, console)
     ranks.from_first([0.0])

@@ -1,4 +1,4 @@
-"""A run while it goes: a live line on a terminal, plain lines in a log."""
+"""The progress of a run: a live bar on a terminal, plain lines in a log."""
 
 from collections.abc import Generator, Iterable
 from contextlib import closing
@@ -16,7 +16,7 @@ LINES = 20  # reports in the log of a whole run, beside the evaluations
 
 
 def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
-    """Show what a run tells, to its end. Whatever comes between, such as Ctrl-C, the run is closed, and so saves."""
+    """Show the events of a run to its end. On Ctrl-C or an error the run is closed, and so saves."""
     finished = None
     with closing(cast("Generator[Event]", iter(run))) as events:
         for event in (_live if console.is_terminal else _plain)(events, console, name):
@@ -27,7 +27,7 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
 
 
 def _live(events: Iterable[Event], console: Console, name: str) -> Iterable[Event]:
-    """A bar that moves; evaluations stay above it."""
+    """A progress bar; evaluations are printed above it."""
     columns = (
         TextColumn("[bold]{task.description}[/] {task.completed:.0f}/{task.total:.0f}"),
         BarColumn(bar_width=16),
@@ -49,14 +49,14 @@ def _live(events: Iterable[Event], console: Console, name: str) -> Iterable[Even
 
 
 def _plain(events: Iterable[Event], console: Console, name: str) -> Iterable[Event]:
-    """A line now and then."""
-    said = 0
+    """A line for every evaluation, and LINES lines of progress."""
+    printed = 0
     for event in events:
         match event:
             case Started():
                 console.print(_started(event), highlight=False, markup=False, soft_wrap=True)
-            case Going() if event.step * LINES // event.steps > said:
-                said = event.step * LINES // event.steps
+            case Going() if event.step * LINES // event.steps > printed:
+                printed = event.step * LINES // event.steps
                 line = f"{name}: step {event.step}/{event.steps} · {_going(event)}"
                 console.print(line, highlight=False, markup=False, soft_wrap=True)
             case Evaluated():

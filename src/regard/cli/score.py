@@ -10,7 +10,7 @@ import typer
 from rich.cells import cell_len
 
 from regard.cli import options
-from regard.cli.lines import chunks, pair, say
+from regard.cli.lines import chunks, pair, print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 
@@ -36,11 +36,10 @@ def score(
     """The log-probability of each line: in total, per token, and as a perplexity.
 
     A translator wants source<TAB>target, a language model a line of text. Each answer is total, tab, perplexity, tab,
-    the pieces with their natural logarithms. A model with a mark to begin with says the first piece after it, and one
-    with a mark to end with says that last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its
-    first piece has no probability. With --tokens each piece has a line of its own, and the product of their
-    probabilities builds up. A blank line is answered by a blank line. The
-    perplexity of everything goes to standard error.
+    the pieces with their natural logarithms. A model with a begin token predicts the first piece after it, and one with
+    an end token predicts it last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its first
+    piece has no probability. With --tokens each piece has a line of its own, with the sum of the logarithms so far. A
+    blank line is answered by a blank line. The perplexity of all lines goes to standard error.
 
     \b
     Examples:
@@ -50,7 +49,7 @@ def score(
     """
     from regard import verbs
     from regard.metrics import perplexity
-    from regard.render.labels import number as digits
+    from regard.render.formatting import format_number
 
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("score", model.module.config.causal)
@@ -68,30 +67,32 @@ def score(
         for number in range(first, first + len(lines)):
             one = scored.get(number)
             if json:
-                say({"line": number} | ({} if one is None else vars(one)))
+                print_line({"line": number} | ({} if one is None else vars(one)))
             elif one is None:
-                say("")
+                print_line("")
             elif tokens:
-                say("\n".join(_chain(one)))
+                print_line("\n".join(_chain(one)))
             else:
-                pieces = " ".join(f"{piece} {digits(logp)}" for piece, logp in zip(one.pieces, one.logps))
-                say(f"{digits(one.total)}\t{digits(one.perplexity)}\t{pieces}")
+                pieces = " ".join(f"{piece} {format_number(logp)}" for piece, logp in zip(one.pieces, one.logps))
+                print_line(f"{format_number(one.total)}\t{format_number(one.perplexity)}\t{pieces}")
         sys.stdout.flush()
         total += sum(one.total for one in scored.values())
         count += sum(len(one.pieces) for one in scored.values())
-    unknown.tell()
+    unknown.report()
     if count:
-        print(f"{count} tokens, perplexity {digits(perplexity(total, count))}", file=sys.stderr)
+        print(f"{count} tokens, perplexity {format_number(perplexity(total, count))}", file=sys.stderr)
 
 
 def _chain(one: "Scored") -> Iterator[str]:
     """p(text) = Π p(piece | the pieces before it): the factors, and what has become of their product so far."""
-    from regard.render.labels import number
+    from regard.render.formatting import format_number
 
     wide = max(map(cell_len, [*one.pieces, "piece"]))
     yield f"{'piece':<{wide}}  {'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"
     for piece, logp, total in zip(one.pieces, one.logps, accumulate(map(float, one.logps))):
         pad = " " * (wide - cell_len(piece))
-        yield f"{piece}{pad}  {number(math.exp(logp)):>17}  {number(logp):>12}  {number(total):>12}"
-    yield f"ln p(text) = {number(one.total)}, perplexity {number(one.perplexity)} over {len(one.pieces)} tokens"
+        probability = format_number(math.exp(logp))
+        yield f"{piece}{pad}  {probability:>17}  {format_number(logp):>12}  {format_number(total):>12}"
+    perplexity = format_number(one.perplexity)
+    yield f"ln p(text) = {format_number(one.total)}, perplexity {perplexity} over {len(one.pieces)} tokens"
     yield ""

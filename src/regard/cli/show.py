@@ -1,4 +1,4 @@
-"""`regard show`: what can be trained, and every setting of it."""
+"""`regard show`: the recipes, and every setting of one."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
-from regard.cli.lines import say
+from regard.cli.lines import print_line
 from regard.cli.opening import all_kinds
 from regard.cli.tables import grid
 
@@ -31,7 +31,7 @@ def show(
     example: Annotated[bool, typer.Option("--example", help="Show some of its training data.")] = False,
     json: options.Json = False,
 ) -> None:
-    """List the recipes, or every setting of one: its value, what may stand there, what it does.
+    """List the recipes, or every setting of one: its value, the values that are allowed, what it does.
 
     Every setting can be changed on the command line of train, as in plan.steps=400; here too, to see what comes of it.
 
@@ -50,14 +50,14 @@ def show(
         recipes = {name: make() for name, make in kinds["recipe"].items()}
         if json:
             tasks = {name: find_task(recipe, kinds).name for name, recipe in recipes.items()}
-            say({name: {"task": tasks[name], "title": recipe.title} for name, recipe in recipes.items()})
+            print_line({name: {"task": tasks[name], "title": recipe.title} for name, recipe in recipes.items()})
         else:
             _list(console, recipes)
         return
     recipe = override(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
     if json:
-        say({setting.name: setting.value for setting in tree(recipe)})
+        print_line({setting.name: setting.value for setting in tree(recipe)})
         return
     if schedule:
         _schedule(console, recipe)
@@ -81,12 +81,12 @@ def _list(console: Console, recipes: "dict[str, Recipe]") -> None:
 
 
 def _settings(console: Console, recipe: "Recipe") -> None:
-    from regard.config import tree, written
+    from regard.config import format_value, tree
 
     parts: dict[str, list[list[str]]] = {}
     for setting in tree(recipe):
         head, dot, _ = setting.name.partition(".")
-        row = [setting.name, written(setting.value), _about(setting)]
+        row = [setting.name, format_value(setting.value), _about(setting)]
         parts.setdefault(head if dot else "", []).append(row)
     for head, rows in parts.items():
         part = getattr(recipe, head) if head else recipe
@@ -139,6 +139,6 @@ def _kind(part: Any) -> str:
 
 
 def _about(setting: "Setting") -> str:
-    """What a setting does, and which words may stand there where only some may."""
+    """What a setting does, and the words that are allowed if only some are."""
     choices = f" ({', '.join(setting.choices)})" if setting.choices else ""
     return setting.comment + choices if setting.comment else setting.type

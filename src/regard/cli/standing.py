@@ -1,4 +1,4 @@
-"""How the rungs of a ladder stand: the table, the JSON, the page."""
+"""The results of a ladder: the table, the JSON, the page."""
 
 import statistics
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ from regard.training.ladder.published import Published
 from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal
 
 Results = dict[str, list[dict[str, Any]]]  # by rung, one for each seed
-FREE = ("plan.seed", "plan.patience", "name", "title")  # which tell no rung from another
+FREE = ("plan.seed", "plan.patience", "name", "title")  # which do not distinguish rungs
 
 
 @dataclass(frozen=True)
 class Standing:
     """Everything that a ladder measured."""
 
-    recipe: Recipe  # as it was asked for: whose size the rungs have
+    recipe: Recipe  # the rungs have the size of its model
     rungs: dict[str, Recipe]  # as they were trained, with one of the seeds
     results: Results
     published: Published | None = None
-    quality: float | None = None  # to be reached; else a share of the best rung's
+    quality: float | None = None  # the quality to reach; None: a share of the best rung's
 
     @cached_property
     def points(self) -> dict[str, list[list[Point]]]:
@@ -75,8 +75,8 @@ class Standing:
     @property
     def heading(self) -> str:
         seeds = max(map(len, self.results.values()))
-        told = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
-        return f"{self.recipe.title}: {self.recipe.plan.steps} steps, {told}"
+        over = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
+        return f"{self.recipe.title}: {self.recipe.plan.steps} steps, {over}"
 
     def table(self) -> Group:
         """For the terminal: the rungs, how to read them, and what of their plans differs."""
@@ -88,7 +88,7 @@ class Standing:
         """ladder.json and ladder.html, of which the second is the one to open."""
         cells = [one for every in self.results.values() for one in every]
         write_json(out / "ladder.json", {**self.numbers, "cells": cells})
-        return write(out / "ladder.html", page.report(f"Ladder: {self.recipe.name}", self._sections(out)))
+        return write(out / "ladder.html", page.report_html(f"Ladder: {self.recipe.name}", self._sections(out)))
 
     def _measures(self) -> list[str]:
         return list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))
@@ -99,16 +99,16 @@ class Standing:
         columns += [*map(title, measures), "tokens/s", *([_sought(self.goal)] if self.goal else [])]
         rows = []
         for row in self.rows:
-            told = [spread(name, **row[name]) if name in row else "–" for name in measures]
-            told = [row["cell"], f"{row['parameters']:,}", *told, size(row["tokens_per_second"]["mean"])]
-            told += [_waited(row["seconds_to_quality"], row["seeds"])] if self.goal else []
+            cells = [spread(name, **row[name]) if name in row else "–" for name in measures]
+            cells = [row["cell"], f"{row['parameters']:,}", *cells, size(row["tokens_per_second"]["mean"])]
+            cells += [_waited(row["seconds_to_quality"], row["seeds"])] if self.goal else []
             if self.published:
-                told.append("–" if row["published"] is None else f"{row['published']:.1f}")
-            rows.append(told)
+                cells.append("–" if row["published"] is None else f"{row['published']:.1f}")
+            rows.append(cells)
         return [*columns, *([f"published, {self.published.measure}"] if self.published else [])], rows
 
     def _notes(self) -> list[str]:
-        """What one must know to read the table."""
+        """Notes on how to read the table."""
         found = []
         if self.goal:
             share = "" if self.quality is not None else f", {SHARE:.0%} of the best rung's"
@@ -123,8 +123,8 @@ class Standing:
         """The settings in which the rungs differ, the plan's first; – where a model has no such setting."""
         flat = [{setting.name: setting.value for setting in tree(rung)} for rung in self.rungs.values()]
         names = [name for name in dict.fromkeys(name for each in flat for name in each) if name not in FREE]
-        told = {name: [_told(each[name]) if name in each else "–" for each in flat] for name in names}
-        rows = [[name, *values] for name, values in told.items() if len(set(values)) > 1]
+        texts = {name: [_written(each[name]) if name in each else "–" for each in flat] for name in names}
+        rows = [[name, *values] for name, values in texts.items() if len(set(values)) > 1]
         return sorted(rows, key=lambda row: not row[0].startswith("plan."))
 
     def _sections(self, out: Path) -> list[page.Section]:
@@ -166,7 +166,7 @@ def _sought(goal: Goal) -> str:
 
 
 def _waited(found: dict[str, Any] | None, seeds: int) -> str:
-    """The mean time, and of how many seeds where some never came so far."""
+    """The mean time, and the number of seeds that reached the goal where some did not."""
     if found is None:
         return "never"
     some = "" if found["reached"] == seeds else f" ({found['reached']} of {seeds})"
@@ -174,5 +174,5 @@ def _waited(found: dict[str, Any] | None, seeds: int) -> str:
     return (f"{seconds:.1f} s" if seconds < 10 else duration(seconds)) + some
 
 
-def _told(value: object) -> str:
+def _written(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

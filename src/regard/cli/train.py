@@ -1,4 +1,4 @@
-"""`regard train`: a recipe carried out, and what came of it."""
+"""`regard train`: trains a recipe, evaluates the best step, writes a report."""
 
 import os
 import shlex
@@ -13,27 +13,28 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
-from regard.cli.console import INTERRUPTED, Lasting, ready, unbegun
-from regard.cli.lines import program, say
+from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step, ready
+from regard.cli.lines import print_line, program
 from regard.cli.opening import all_kinds
 from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
+    from regard.training.estimate import Estimate
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
     from regard.training.warm_start import WarmStart
 
 MISTAKE = 2
-TALLEST = 48  # rows of an alignment that is shown beside the first; the report has them all
+TALLEST = 48  # the most rows of an alignment that is printed after the first; the report has all of them
 
 
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Its name; regard show lists them.")],
     settings: options.Settings = None,
-    out: Annotated[Path | None, typer.Option(help="Where the run goes; runs/RECIPE where nothing is said.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run that is there.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Where the run goes; default: runs/RECIPE.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run that is there.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size, memory and time; train nothing.")] = False,
     baseline: Annotated[bool, typer.Option("--baseline", help="Then train the same without attention.")] = False,
@@ -65,19 +66,19 @@ def train(
       torchrun --nproc-per-node 2 -m regard train dates
     """
     if resume and overwrite:
-        raise UserError("--resume and --overwrite: a run can be gone on with or replaced, not both; give one.")
+        raise UserError("--resume and --overwrite: a run can be resumed or replaced, not both; give one.")
     flags = {"seed": seed, "device": device, "precision": precision, "batch_tokens": batch_tokens}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
     place = out or Path("runs") / recipe
     existing: Existing = "resume" if resume else "overwrite" if overwrite else "refuse"
     again = shlex.join(["train", recipe, "--resume", *(["--baseline"] * baseline), "--out", str(place)])
-    console = Lasting(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
+    console = LastingConsole(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
     ready(console, recipe)
-    with unbegun(console, place):
+    with before_first_step(console, place):
         from regard.cli.planning import planned
         from regard.training.parallel import joined
-    with joined() as ranks, _one_voice(ranks):
-        with unbegun(console, place):
+    with joined() as ranks, _one_message(ranks):
+        with before_first_step(console, place):
             chosen, init = planned(recipe, given, place if resume else None, download, ranks, console)
         if dry_run:
             _estimate(chosen, init, ranks, console, json)
@@ -91,11 +92,11 @@ def train(
 
 
 @contextmanager
-def _one_voice(ranks: "Ranks") -> Iterator[None]:
-    """Of several ranks that fail together only the first to do so says why."""
+def _one_message(ranks: "Ranks") -> Iterator[None]:
+    """If several ranks fail together, only the first one prints why."""
     try:
         yield
-    except typer.Exit:  # it has said what there is to say
+    except typer.Exit:  # the rank has printed its message
         ranks.claim_output()
         raise
     except Exception:
@@ -112,20 +113,22 @@ class Job:
     out: Path
     existing: "Existing"
     init: "WarmStart | None"
-    again: str  # the command that goes on with it
+    again: str  # the command that resumes it
 
 
 def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
-    """What the run would cost here, on one rank."""
+    """Print the parameters, memory and time of the run on this machine, for one rank."""
+    from regard.cli.counting import reported
     from regard.cli.figures import duration, size
     from regard.cli.progress import many
     from regard.training.estimate import estimate
 
     if not ranks.first:
         return
-    found = estimate(recipe, init, all_kinds())
+    with reported(recipe.name, console) as report:
+        found = estimate(recipe, init, all_kinds(), report)
     if json:
-        say(vars(found))
+        print_line(vars(found))
         return
     longest = max(found.shapes, key=lambda shape: shape[0] * max(shape[1:]))
     rows = {
@@ -133,14 +136,27 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
         "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
         "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
         + " × ".join(map(str, longest)),
+        **_on_disk(found),
         "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
         f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
+        "host memory": f"{size(found.host_bytes)}B at most, program code and mapped files included",
         "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
         "evaluations not counted",
     }
     console.print(f"[bold]{escape(recipe.name)}[/], not trained: one update on the longest batch, a few on others")
-    for name, told in rows.items():
-        console.print(f"  {name:<12}{told}", highlight=False, soft_wrap=True)
+    for name, row in rows.items():
+        console.print(f"  {name:<12}{row}", highlight=False, soft_wrap=True)
+
+
+def _on_disk(found: "Estimate") -> dict[str, str]:
+    """The disk space of a running text that is too large for memory."""
+    from regard.cli.figures import size
+    from regard.data.files import cache_folder
+
+    if not found.text_bytes:
+        return {}
+    place = cache_folder() / "tokens"
+    return {"text": f"{size(found.text_bytes)}B on disk", "token file": f"{size(found.token_bytes)}B, in {place}"}
 
 
 def _baseline(job: Job) -> Job:
@@ -159,42 +175,44 @@ def _baseline(job: Job) -> Job:
 
 
 def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcome | None":
-    """Train to the end and let the first rank judge the best step; Ctrl-C saves and says how to go on."""
-    from regard.cli.conclude import judge
+    """Train to the end; the first rank evaluates the best step. Ctrl-C saves and prints the command to resume."""
+    from regard.cli.conclude import conclude
+    from regard.cli.counting import reported
     from regard.cli.progress import follow
     from regard.training.run import Run
 
-    with unbegun(console, job.out):
-        run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds())
+    with before_first_step(console, job.out):
+        with reported(name, console) as report:
+            run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
         try:
             finished = follow(run, console, name)
-            return judge(name, run, finished) if ranks.first else None
+            return conclude(name, run, finished) if ranks.first else None
         except KeyboardInterrupt:
             if run.saved < 0:
                 raise
-            told = f"\nstopped and saved at step {run.state.step}; go on with: {job.again}"
-            console.print(told, highlight=False, markup=False, soft_wrap=True)
+            line = f"\nstopped and saved at step {run.state.step}; go on with: {job.again}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
             raise typer.Exit(INTERRUPTED) from None
 
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
-    """The score, some examples, the report, and what to do next."""
-    from regard.cli.conclude import next_commands, said, sample_table, score_table, views, write_report
+    """Print the scores and some examples, write the report, print commands to try next."""
+    from regard.cli.conclude import next_commands, sample_table, sampled, score_table, views, write_report
 
-    if not outcomes:  # they are the first rank's to tell
+    if not outcomes:  # only the first rank has outcomes
         return
     first = outcomes[0]
-    seen, told = views(first), said(first)
-    path = write_report(outcomes, seen, told)
+    seen, found = views(first), sampled(first)
+    path = write_report(outcomes, seen, found)
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
-        say({**runs[0], "report": path, "others": runs[1:]})
+        print_line({**runs[0], "report": path, "others": runs[1:]})
         return
     console.print("", score_table(outcomes), "")
-    if told:
-        console.print(sample_table(told), "")
+    if found:
+        console.print(sample_table(found), "")
     for number, view in enumerate(seen):
-        if number == 0 or len(view.rows) <= TALLEST:  # a model that has learnt little does not know where to stop
+        if number == 0 or len(view.rows) <= TALLEST:  # a model that has learnt little may not end its targets
             console.print(view.text(), "")
     console.print(f"The report: [bold]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
     console.print("Next:", *next_commands(first), sep="\n  ", highlight=False, soft_wrap=True, markup=False)

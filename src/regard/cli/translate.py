@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.lines import chunks, say
+from regard.cli.lines import chunks, print_line
 from regard.cli.opening import opened
 from regard.cli.unknown import Unknown
 
@@ -21,7 +21,7 @@ def translate(
     nbest: Annotated[int, typer.Option(help="Answers for each line, at most as many as the beam.")] = 1,
     penalty: options.Penalty = 1.0,
     limit: options.MaybeLimit = None,
-    align: Annotated[bool, typer.Option("--align", help="Also say which source unit stands behind which.")] = False,
+    align: Annotated[bool, typer.Option("--align", help="Also print the alignment of each answer.")] = False,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "float32",
@@ -34,7 +34,7 @@ def translate(
 
     A blank line is answered by a blank line. With --nbest every answer has a line of its own: text, tab, score; with
     --align its links (source-target, from 0) follow after a tab. A score is the mean natural logarithm of the tokens'
-    probabilities, or as --penalty says; --json has more, such as whether an answer "ended" or met the --limit.
+    probabilities, or as --penalty sets it; --json has more, such as whether an answer "ended" or met the --limit.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def translate(
     from regard import verbs
     from regard.verbs.search import Search
 
-    Search(beam, nbest, penalty, limit)  # refuses what no search can use, before anything is opened
+    Search(beam, nbest, penalty, limit)  # refuses wrong options before the model is loaded
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("translate", model.module.config.reads_source)
     unknown = Unknown(model)
@@ -54,16 +54,16 @@ def translate(
         for one in verbs.translate(model, lines, beam, nbest, penalty, limit, align, batch_tokens):
             pair = one.source_tokens, one.tokens
             links = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
-            say(_object(one, first + one.line, links) if json else _line(one, nbest, links))
+            print_line(_object(one, first + one.line, links) if json else _line(one, nbest, links))
         sys.stdout.flush()
-    unknown.tell()
+    unknown.report()
 
 
 def _line(one: "Translation", nbest: int, links: "Aligned | None") -> str:
     from regard.alignment import pharaoh
-    from regard.render.labels import number
+    from regard.render.formatting import format_number
 
-    score = [number(one.score)] if nbest > 1 and one.source_tokens else []
+    score = [format_number(one.score)] if nbest > 1 and one.source_tokens else []
     return "\t".join([one.text, *score, *([pharaoh(links.links)] if links else [])])
 
 

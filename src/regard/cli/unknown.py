@@ -1,4 +1,4 @@
-"""Words that a vocabulary lacks: how many a model has been given is said once, when all is answered."""
+"""Counts the tokens that are not in a model's vocabulary, and reports them once at the end of a command."""
 
 import sys
 from collections import Counter
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Unknown:
-    """The unknown tokens among those that a model has read or been made to say, by the number of their text."""
+    """The number of unknown tokens in each text, by the number of the text."""
 
     model: "Loaded"
     found: Counter[int] = field(default_factory=Counter)
-    name: str = ""  # what they are shown as
+    name: str = ""  # the piece of the unknown token
 
     def count(self, tokens: Sequence[Sequence[int]], first: int = 1) -> None:
-        """More texts as the model reads them; `first` is the number of the first."""
+        """Count the tokens of more texts; `first` is the number of the first."""
         self._count(self.model.tokenizer, tokens, first)
 
     def count_targets(self, lines: Sequence[str], first: int = 1) -> None:
-        """The targets of lines source<TAB>target."""
+        """Count the tokens of the targets of lines source<TAB>target."""
         tokenizer = self.model.target_tokenizer
         self._count(tokenizer, tokenizer.encode_batch([line.partition("\t")[2].strip() for line in lines]), first)
 
-    def tell(self) -> None:
-        """One line on standard error, where there were any."""
+    def report(self) -> None:
+        """Print one line on standard error if there were any."""
         if many := self.found.total():
             lines = f"line {min(self.found)}"
             where = lines if len(self.found) == 1 else f"{len(self.found):,} lines, first in {lines}"

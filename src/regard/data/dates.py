@@ -1,18 +1,18 @@
-"""Dates as people write them in many languages, and the day they mean: a made corpus whose alignment is known.
+"""Dates as people write them in many languages, and their ISO date_format: a generated corpus whose alignment is known.
 
-Every string is written with the locale data of Babel (the CLDR's short, medium, long and full formats), field by field,
-so that we know which characters stand for the year, the month and the day: the gold that an attention can be held to.
+Every string is made from the locale data of Babel (the CLDR's short, medium, long and full formats), field by field. So
+we know which characters are the year, the month and the day: the gold alignment for the attention weights.
 
-Two rules make the meaning of a string a function of the string:
+Two rules make every string unambiguous:
 
 - The years span at most a century, so that two digits name one year.
-- A form that can be misread carries its language as a tag (`en: 3/4/21`). The *shape* of a date is what is left when
-  every number is written 0 and case, spaces and closing punctuation are ignored (beside a word, a number of four digits
-  is plainly a year and is written 00); its *reading* says which field each number is, and which month a name means.
-  A form is ambiguous when one of its shapes has two readings among all the forms of the corpus. With the default
-  languages these are exactly the forms without letters.
+- A format that is ambiguous gets its language as a tag (`en: 3/4/21`). The *shape* of a date is the string with every
+  number replaced by 0, without case, spaces and closing punctuation (beside a word, a number of four digits can only
+  be a year and is replaced by 00). Its *reading* is the field of each number, and the month of a name. A format is
+  ambiguous if one of its shapes has two readings among all formats of the corpus. With the default languages these are
+  exactly the formats without letters.
 
-A tag settles the matter because no locale of Babel (2.18, all 1,082) gives one of its own shapes two readings.
+The tag is enough, because no locale of Babel (2.18, all 1,082) gives one of its own shapes two readings.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ LANGUAGES = (
     *("en", "fr", "de", "es", "it", "pt", "nl", "sv", "da", "nb", "fi", "pl"),
     *("cs", "hu", "ro", "tr", "el", "ru", "uk", "vi", "id", "ja", "zh", "ko"),
 )
-LOWER = 0.25  # the share of dates written without capitals, as people in a hurry do
+LOWERCASE_SHARE = 0.25  # the share of dates that are written in lower case
 
-# The letters of CLDR patterns that we tell apart. A field that is not here (the era, G) is text like any other.
+# The letters of CLDR patterns that are fields here. A letter that is not listed (the era, G) is plain text.
 YEAR, MONTH, DAY, WEEKDAY, TEXT = "y", "M", "d", "E", ""
 FIELDS = {"y": YEAR, "M": MONTH, "L": MONTH, "d": DAY, "E": WEEKDAY, "c": WEEKDAY}
 
-# Where each field stands in YYYY-MM-DD; the hyphens come from nowhere.
+# The characters of each field in YYYY-MM-DD; the hyphens are aligned to nothing.
 TARGET = {YEAR: range(0, 4), MONTH: range(5, 7), DAY: range(8, 10)}
 
 
 @dataclass(frozen=True)
 class Dates:
-    """Which dates to write, and how many."""
+    """The corpus of dates: its languages, years and sizes."""
 
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
     languages: tuple[str, ...] = LANGUAGES  # Babel's names of locales
-    first_year: int = 1950  # the years are at most a hundred, so that '50 to '49 are one year each
+    first_year: int = 1950  # at most 100 years, so that two digits name one year
     last_year: int = 2049
     train: int = 40_000  # examples; all strings differ, and no day of one part occurs in another
     valid: int = 2_000
@@ -63,18 +63,18 @@ class Dates:
     target_tokens: Tokens = "char"  # the same for targets
 
     def load(self) -> Corpus:
-        """Write the three parts: the same ones for the same settings and the same Babel."""
+        """Generate the three parts: the same settings and the same version of Babel give the same parts."""
         self._check()
-        forms = tag_ambiguous(all_forms(self.languages, range(self.first_year, self.last_year + 1)))
+        formats = tag_ambiguous(date_formats(self.languages, range(self.first_year, self.last_year + 1)))
         rng = random.Random(self.seed)
         first, last = date(self.first_year, 1, 1), date(self.last_year, 12, 31)
         days = [first + timedelta(n) for n in range((last - first).days + 1)]
         rng.shuffle(days)
         held = len(days) // 20  # days held out for each of test and valid
         return Corpus(
-            test=_draw("test", self.test, days[:held], forms, rng),
-            valid=_draw("valid", self.valid, days[held : 2 * held], forms, rng),
-            train=_draw("train", self.train, days[2 * held :], forms, rng),
+            test=_draw("test", self.test, days[:held], formats, rng),
+            valid=_draw("valid", self.valid, days[held : 2 * held], formats, rng),
+            train=_draw("train", self.train, days[2 * held :], formats, rng),
         )
 
     def _check(self) -> None:
@@ -96,29 +96,29 @@ class Dates:
 
 
 @dataclass(frozen=True)
-class Form:
-    """One way in which one language writes dates: an ordered list of fields, each with the text of its every value."""
+class DateFormat:
+    """A date format of one language: an ordered list of fields, each with the text of every value."""
 
     language: str
     style: Style
     parts: tuple[tuple[str, dict[int, str]], ...]  # (field, text of each value); plain text has the one value 0
     tag: str = ""
 
-    def write(self, day: date) -> list[tuple[str, str]]:
-        """The date as (field, text) pairs; joined, they are what Babel writes (tidied)."""
+    def fields_of(self, day: date) -> list[tuple[str, str]]:
+        """The date as (field, text) pairs; joined, they are the string that Babel writes (after `_tidy`)."""
         values = {YEAR: day.year, MONTH: day.month, DAY: day.day, WEEKDAY: day.weekday(), TEXT: 0}
         return [(field, texts[values[field]]) for field, texts in self.parts]
 
-    def lower(self) -> Form:
-        """The same form without capitals."""
+    def lowercased(self) -> DateFormat:
+        """The same format in lower case."""
         return replace(
             self, parts=tuple((field, {n: text.lower() for n, text in texts.items()}) for field, texts in self.parts)
         )
 
     def example(self, day: date) -> Pair:
-        """The date, tag included, the ISO date it means, and the links between their characters."""
+        """The date with its tag, its ISO date_format, and the links between their characters."""
         source, spans = self.tag, {}
-        for field, text in self.write(day):
+        for field, text in self.fields_of(day):
             spans[field] = (len(source), len(source) + len(text))
             source += text
         return Pair(source, day.isoformat(), links=_links(spans[YEAR], spans[MONTH], spans[DAY]), unit="char")
@@ -126,12 +126,12 @@ class Form:
 
 @cache
 def _links(year: tuple[int, int], month: tuple[int, int], day: tuple[int, int]) -> frozenset[tuple[int, int]]:
-    """Every character of a field with every digit it gives rise to; examples of the same layout share one set."""
+    """Links from every character of a field to every digit of it; examples of the same layout share one set."""
     spans = ((YEAR, year), (MONTH, month), (DAY, day))
     return frozenset(pair for field, span in spans for pair in product(range(*span), TARGET[field]))
 
 
-def all_forms(languages: tuple[str, ...], years: range) -> list[Form]:
+def date_formats(languages: tuple[str, ...], years: range) -> list[DateFormat]:
     """The four formats of every language, from Babel's patterns."""
     try:
         from babel import localedata
@@ -139,7 +139,7 @@ def all_forms(languages: tuple[str, ...], years: range) -> list[Form]:
     except ImportError as error:
         raise UserError('the dates corpus needs Babel, which is not installed: pip install "regard[demo]"') from error
 
-    # One day for each value of each field: enough to ask Babel for every text that the field can have.
+    # One day for each value of each field: from these Babel makes every text that the field can have.
     samples = {
         YEAR: {year: date(year, 1, 1) for year in years},
         MONTH: {month: date(2000, month, 1) for month in range(1, 13)},
@@ -156,7 +156,7 @@ def all_forms(languages: tuple[str, ...], years: range) -> list[Form]:
         days = samples[field].items()
         return field, {value: _tidy(DateTimeFormat(day, language)[letter * width]) for value, day in days}
 
-    forms = []
+    formats = []
     for language in languages:
         if not localedata.exists(language):
             raise UserError(
@@ -164,33 +164,36 @@ def all_forms(languages: tuple[str, ...], years: range) -> list[Form]:
             )
         for style in STYLES:
             tokens = tokenize_pattern(get_date_format(style, locale=language).pattern)
-            forms.append(Form(language, style, tuple(part(language, token) for _, token in tokens)))
-    return forms
+            formats.append(DateFormat(language, style, tuple(part(language, token) for _, token in tokens)))
+    return formats
 
 
 def _tidy(text: str) -> str:
-    """Composed characters, plain spaces for the narrow and unbreakable ones, and nothing invisible."""
+    """The text in NFC, with plain spaces and without invisible characters."""
     text = unicodedata.normalize("NFC", text)
     return "".join(" " if c.isspace() else c for c in text if unicodedata.category(c) != "Cf")
 
 
-def tag_ambiguous(forms: list[Form]) -> list[Form]:
-    """Tag each form that can be mistaken for another one; see the top of this file."""
-    found = [_readings(form) for form in forms]
+def tag_ambiguous(formats: list[DateFormat]) -> list[DateFormat]:
+    """Add the tag to each ambiguous format; see the top of this file."""
+    found = [_readings(date_format) for date_format in formats]
     readings: dict[str, set[str]] = defaultdict(set)  # of each shape
     for shape, reading in chain(*found):
         readings[shape].add(reading)
     ambiguous = [any(len(readings[shape]) > 1 for shape, _ in pairs) for pairs in found]
-    return [replace(form, tag=f"{form.language}: ") if doubt else form for form, doubt in zip(forms, ambiguous)]
+    return [
+        replace(date_format, tag=f"{date_format.language}: ") if is_ambiguous else date_format
+        for date_format, is_ambiguous in zip(formats, ambiguous)
+    ]
 
 
-def _readings(form: Form) -> set[tuple[str, str]]:
-    """Every (shape, reading) of a form."""
-    year = next(min(texts) for field, texts in form.parts if field == YEAR)
+def _readings(date_format: DateFormat) -> set[tuple[str, str]]:
+    """All (shape, reading) pairs of a format."""
+    year = next(min(texts) for field, texts in date_format.parts if field == YEAR)
     found = set()
     for month, n in product(range(1, 13), range(1, 8)):  # the first week of a month has all the days of the week
-        parts = form.write(date(year, month, n))
-        text = "\0".join(text for _, text in parts)  # fields that touch stay two numbers
+        parts = date_format.fields_of(date(year, month, n))
+        text = "\0".join(text for _, text in parts)  # so that adjacent fields stay two numbers
         number = r"\d\d?" if any(c.isalpha() for c in text) else r"\d+"
         shape = re.sub(r"[\s\0]|\W+$", "", re.sub(number, "0", text.casefold()))
         reading = "".join(field for field, text in parts for _ in re.findall(r"\d+", text))
@@ -198,14 +201,14 @@ def _readings(form: Form) -> set[tuple[str, str]]:
     return found
 
 
-def _draw(part: str, count: int, days: list[date], forms: list[Form], rng: random.Random) -> list[Pair]:
-    """So many different strings, each a random day in a random form."""
-    small = [form.lower() for form in forms]
-    drawn: dict[str, Pair] = {}  # by string; parts cannot share one, because a string means one day
+def _draw(part: str, count: int, days: list[date], formats: list[DateFormat], rng: random.Random) -> list[Pair]:
+    """`count` different strings, each a random day in a random format."""
+    lowercase = [date_format.lowercased() for date_format in formats]
+    drawn: dict[str, Pair] = {}  # by string; two parts never share a string, because a string means one day
     for _ in range(100 * count):
         if len(drawn) == count:
             break
-        example = rng.choice(small if rng.random() < LOWER else forms).example(rng.choice(days))
+        example = rng.choice(lowercase if rng.random() < LOWERCASE_SHARE else formats).example(rng.choice(days))
         drawn.setdefault(example.source, example)
     if len(drawn) < count:
         raise UserError(

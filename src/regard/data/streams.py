@@ -6,9 +6,10 @@ batches have one shape.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -18,15 +19,16 @@ from regard.data.batches import IGNORED, Batch
 from regard.data.download import CURE
 from regard.data.example import Corpus, Text, Tokens
 from regard.data.fields import TextField
-from regard.data.files import find_data, read_text
-from regard.data.flat import Lengths, Values, digest, id_type
+from regard.data.files import find_data, opened, read_text
+from regard.data.flat import Lengths, Values, digest
 from regard.data.shapes import FILLER
+from regard.data.text_files import Report, TextExamples, TextFile, stretches
+from regard.data.token_files import SMALL, encode_pieces, encode_text, token_file, token_key, token_path
 from regard.data.tokenizers import PAD, Tokenizer
 from regard.errors import UserError
 
 HELD_OUT = 0.1  # the end of a text that is for validation where no other text is given
-STRETCH = 500  # characters after which a stretch ends at the next line's end
-LONGEST = 2000  # characters of a stretch where no line ends
+CHARACTERS = {"char": 1, "word": 6}  # of a token, roughly; 4 of a sub-word
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,23 @@ class Book:
     tokens: Tokens = "char"  # what the text is cut into
     vocab: int = 8000  # the most tokens
     window: int = 0  # tokens that are read at a time; 0: as many as the model can
+    valid_tokens: int = 1_000_000  # the most tokens to choose the best step by, roughly; 0: no limit
+    sample_mb: int = 64  # megabytes of a larger text that the tokenizer is trained on, from all over it; 0: all
 
-    def load(self) -> Corpus:
+    def load(self, report: Report | None = None) -> Corpus:
+        """The parts of the text: read where the file is small, left on the disk where it is large."""
         if not self.train:
             raise UserError("data.train is not set; say what to learn from with data.train=FILE")
-        train = read_text(self.train)
-        learnt, valid = (train, read_text(self.valid)) if self.valid else _halves(train)
-        return _corpus(learnt, valid, read_text(self.test) if self.test else "")
+        for name in ("valid_tokens", "sample_mb"):
+            if getattr(self, name) < 0:
+                raise UserError(f"data.{name}={getattr(self, name)}: give 1 or more, or 0 for no limit.")
+        train, valid = _open(self.train, report), _open(self.valid, report) if self.valid else None
+        most = self.valid_tokens * CHARACTERS.get(self.tokens, 4)
+        if valid is None:
+            train, valid = _held_out(train, most)
+        else:
+            valid = _beginning(valid, most)
+        return Corpus(_examples(train), _examples(valid), _examples(_open(self.test, report)) if self.test else [])
 
 
 @dataclass(frozen=True)
@@ -60,8 +72,8 @@ class Shakespeare(Book):
     def files(self) -> tuple[str, ...]:
         return () if self.train else ("tinyshakespeare/input.txt",)
 
-    def load(self) -> Corpus:
-        return Book.load(replace(self, train=self.train or str(find_data(self.files[0], CURE))))
+    def load(self, report: Report | None = None) -> Corpus:
+        return Book.load(replace(self, train=self.train or str(find_data(self.files[0], CURE))), report)
 
 
 Running = Book | Shakespeare
@@ -78,7 +90,7 @@ def window_of(data: Running, longest: int | None) -> int:
     return data.window or longest or 0
 
 
-def unmarked(tokenizer: Tokenizer) -> Tokenizer:
+def without_bos_eos(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer of running text: nothing is put before a text or behind it."""
     return replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, bos=None, eos=None))
 
@@ -88,18 +100,37 @@ def joined(examples: Iterable[Text]) -> str:
     return "".join(example.text for example in examples)
 
 
-def encode_text(tokenizer: Tokenizer, text: str) -> Values:
-    """A whole text as one array of ids."""
-    if tokenizer.kind != "char":
-        return np.asarray(tokenizer.encode(text), id_type(tokenizer.size))
-    # Each different character is looked up once, instead of a million times.
-    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    different, places = np.unique(points, return_inverse=True)
-    ids = [ids[0] for ids in tokenizer.encode_batch([chr(point) for point in different.tolist()])]
-    return np.asarray(ids, id_type(tokenizer.size))[places]
+encode_again = lru_cache(maxsize=2)(encode_text)  # a validation text is encoded once
 
 
-encode_again = lru_cache(maxsize=2)(encode_text)  # for texts that one comes back to, as validation does
+def encode_running(tokenizer: Tokenizer, examples: Iterable[Text], report: Report | None = None) -> tuple[Values, str]:
+    """The ids of the text that examples make up; for a text on disk, the ids of its token file, and its key."""
+    if isinstance(examples, TextExamples):
+        text = examples.text
+        text.check(report)
+        return token_file(text, tokenizer, report), token_key(text, tokenizer)
+    return encode_again(tokenizer, joined(examples)), ""
+
+
+def encode_sample(tokenizer: Tokenizer, examples: Iterable[Text]) -> tuple[Values, float] | None:
+    """The ids of a sample of a text on the disk, and how much of the text it is; None where its ids are there."""
+    if not isinstance(examples, TextExamples) or token_path(examples.text, tokenizer).is_file():
+        return None
+    pieces = list(examples.text.sample(SMALL))
+    part = sum(len(piece.encode()) for piece in pieces) / len(examples.text)
+    return np.concatenate(list(encode_pieces(tokenizer, pieces))), min(1.0, part)
+
+
+def tokenizer_sample(data: Running, examples: TextExamples, report: Report | None = None) -> Iterator[Text]:
+    """The texts that the tokenizer is trained on: `data.sample_mb` megabytes from all over a text on disk."""
+    text = examples.text
+    text.check(report)
+    size, done = min(data.sample_mb * 2**20 or len(text), len(text)), 0
+    for piece in text.sample(size):
+        yield from map(Text, stretches(piece))
+        done += len(piece.encode())
+        if report:
+            report("training the tokenizer", min(done, size), size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +138,7 @@ class RunningText(TextField):
     """A running text: nothing stands before it or after it, so its tokenizer has no bos and no eos."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokenizer", unmarked(self.tokenizer))
+        object.__setattr__(self, "tokenizer", without_bos_eos(self.tokenizer))
 
 
 class Windows:
@@ -119,25 +150,32 @@ class Windows:
 
     dropped = 0  # every token is in some window
 
-    def __init__(self, text: Values, window: int, budget: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(
+        self, text: Values, window: int, budget: int, seed: int, rank: int = 0, ranks: int = 1, key: str = ""
+    ) -> None:
         assert 0 <= rank < ranks
         _check(text, window, budget)
         self._text, self._window, self._rows = text, window, budget // window
-        self._seed, self._rank, self._ranks = seed, rank, ranks
+        self._seed, self._rank, self._ranks, self._key = seed, rank, ranks, key
+
+    @property
+    def digest(self) -> str:
+        """What identifies the text: the key of its token file, or the SHA-256 of its ids."""
+        return self._key or digest(self._text)
 
     def __len__(self) -> int:
         """Batches of each rank that together have as many tokens as the text."""
         return max(1, round(len(self._text) / (self._rows * self._window * self._ranks)))
 
     @property
+    def nbytes(self) -> int:
+        """The bytes of the ids."""
+        return self._text.nbytes
+
+    @property
     def shapes(self) -> list[tuple[int, ...]]:
         """The only shape (rows, width) there is."""
         return [(self._rows, self._window)]
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the text's tokens: a run is resumed only with the same ones."""
-        return digest(self._text)
 
     def batch(self, step: int) -> Batch:
         """The windows of any step."""
@@ -185,27 +223,34 @@ def _check(text: Values, window: int, budget: int) -> None:
         raise UserError(f"data: the text has {len(text)} tokens, not more than one window of {window}; {cure}.")
 
 
-def _halves(text: str) -> tuple[str, str]:
-    """The text to learn from, and its end."""
+def _open(path: str, report: Report | None) -> str | TextFile:
+    """A text: read where its file is small, left on the disk where it is large."""
+    file = Path(path).expanduser()
+    with opened(file) as packed:
+        small = len(packed.read(SMALL + 1)) <= SMALL
+    return read_text(file) if small else TextFile(file, report=report)
+
+
+def _held_out(text: str | TextFile, most: int) -> tuple[str | TextFile, str | TextFile]:
+    """The text to learn from, and its end: a tenth, but not more than `most` characters or bytes, if that is given."""
     cut = int(len(text) * (1 - HELD_OUT))
-    return text[:cut], text[cut:]
+    cut = max(cut, len(text) - most) if most else cut
+    if isinstance(text, str):
+        return text[:cut], text[cut:]
+    cut = text.line_start(text.start + cut)
+    return text.part(text.start, cut), text.part(cut)
 
 
-def _corpus(train: str, valid: str, test: str) -> Corpus:
-    return Corpus(*([Text(one) for one in stretches(text)] for text in (train, valid, test)))
+def _beginning(text: str | TextFile, most: int) -> str | TextFile:
+    """The first `most` characters or bytes of a text, or all of it."""
+    if not most or len(text) <= most:
+        return text
+    return text[:most] if isinstance(text, str) else text.part(text.start, text.line_start(text.start + most))
 
 
-def stretches(text: str) -> Iterator[str]:
-    """A text in parts that can be shown: paragraphs, or as many lines as make up some hundred characters."""
-    held = ""
-    for line in text.splitlines(keepends=True):
-        while len(held) + len(line) > LONGEST:
-            room = LONGEST - len(held)
-            yield held + line[:room]
-            held, line = "", line[room:]
-        held += line
-        if held.strip() and (not line.strip() or len(held) >= STRETCH):
-            yield held
-            held = ""
-    if held:
-        yield held
+def _examples(text: str | TextFile) -> Sequence[Text]:
+    """The text in stretches."""
+    if isinstance(text, TextFile) and len(text) > SMALL:
+        return TextExamples(text)
+    whole = text if isinstance(text, str) else text.read()
+    return [Text(stretch) for stretch in stretches(whole)]

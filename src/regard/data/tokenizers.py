@@ -1,14 +1,13 @@
 """Text to numbers and back: characters, words or sub-words, over the `tokenizers` library.
 
-Our own kinds share four ids: padding, begin, end, unknown. Sub-words are byte-pair encoding (Sennrich et al. 2016,
-§3.2) with spaces written as '▁' (Kudo & Richardson 2018, §3.2), so that text comes back with its case, punctuation and
-spaces as they were. Made of bytes instead of characters (Radford et al. 2019, §2.2), they spell every text there is:
-nothing is unknown, and the fourth id is a byte's.
+Our own kinds have the same first four ids: pad, bos, eos, unk. Sub-words are byte-pair encoding (Sennrich et al. 2016,
+§3.2) with spaces written as '▁' (Kudo & Richardson 2018, §3.2), so that decoding restores case, punctuation and spaces.
+Byte-level sub-words (Radford et al. 2019, §2.2) encode every text: there is no unk, and the fourth id is a byte.
 
-Words and sub-words are brought to Unicode NFC first, so that é is one character however it was typed. Characters and
-bytes are left alone: of characters, position i of the text is token i, and alignments count on it.
+Words and sub-words are normalised to Unicode NFC first, so that é is always one character. Characters and bytes are not
+normalised: token i of the characters is position i of the text, which alignments rely on.
 
-Tokenizers of public checkpoints are the same `Tokenizer`, read by `data/public.py`.
+Tokenizers of public checkpoints are also of class `Tokenizer`, read by `data/public_tokenizers.py`.
 """
 
 from __future__ import annotations
@@ -23,83 +22,93 @@ import tokenizers as rust
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from regard.checkpoint import write_text
+from regard.data.detokenize import (
+    SPACE,
+    UNKNOWN,
+    ConcatDetokenizer,
+    Detokenizer,
+    bytes_of,
+    decode_bytes,
+    display_bytes,
+    printable,
+    word_indices,
+)
 from regard.data.example import Tokens
 from regard.data.special_tokens import SpecialTokens
-from regard.data.spelling import SPACE, UNKNOWN, Joined, Spelling, bytes_of, printable, shown, text_of, words_of
 from regard.errors import UserError, nearest
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 OUR_SPECIAL_TOKENS = SpecialTokens(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 
-# Each holds a space and is longer than a character, which nothing cut from a text is: no text passes for one of them.
+# Each has a space and several characters, which no token of a text has: no text contains a special token.
 SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
 KINDS: tuple[str, ...] = get_args(Tokens)
 
-# Sub-words never cross from letters to punctuation, so that "house" and "house." share their pieces.
-BPE_CUTS = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^{SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}"
+# Sub-words do not contain both letters and punctuation, so that "house" and "house." share their pieces.
+BPE_SPLIT = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^{SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}"
 
-Cut = Callable[[Sequence[str]], list[list[int]]]  # texts → the ids of each
+EncodeFunction = Callable[[Sequence[str]], list[list[int]]]  # texts → the ids of each
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A vocabulary: `encode` and `decode`, what each token looks like and belongs to, and what frames a text."""
+    """A vocabulary with `encode` and `decode`, display names of the tokens, their words, and special tokens."""
 
-    kind: str  # what texts are cut into, one of KINDS; of public ones: bytes, wordpiece, suffix, sentencepiece
+    kind: str  # one of KINDS; of public tokenizers: bytes, wordpiece, suffix or sentencepiece
     special_tokens: SpecialTokens
-    cut: Cut
-    spelling: Spelling
-    captions: Sequence[str]  # one printable string per token
-    own: Callable[[], Mapping[str, bytes]]  # the files that other tools read it from, by name
-    stored: Callable[[], str]  # what `save` writes
+    encode_function: EncodeFunction
+    detokenizer: Detokenizer
+    display_names: Sequence[str]  # one printable string per token, by id
+    export_files: Callable[[], Mapping[str, bytes]]  # the files that other tools read, by name
+    serialize: Callable[[], str]  # the text that `save` writes
 
     @property
     def size(self) -> int:
-        """How many ids there are, holes included."""
-        return len(self.captions)
+        """The number of ids, unused ones included."""
+        return len(self.display_names)
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without begin and end."""
+        """The tokens of a text, without bos and eos."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of many texts, in parallel."""
-        return self.cut(list(texts))
+        return self.encode_function(list(texts))
 
     def wrap_input(self, tokens: list[int]) -> list[int]:
-        """The tokens of a text with what surrounds it where it is read whole: [CLS] … [SEP], the end of a source."""
+        """The tokens of an input with its special tokens: [CLS] … [SEP], or eos after a source."""
         return self.special_tokens.wrap_input(tokens)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; padding, begin and end say nothing.
+        """The text of tokens; pad, bos and eos give no text.
 
-        Undoes `encode` where every character was seen in training: exactly for characters and bytes, up to NFC for
-        our sub-words (whose '▁' comes back as a space), up to the spacing for words and word pieces.
+        The inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to NFC
+        for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
         """
-        return text_of(self.spelling(tokens))
+        return decode_bytes(self.detokenizer(tokens))
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
-        """One printable string per token, for the axes of a picture: ␣ is a space, ▁ a space before a sub-word."""
-        return [self.captions[token] if token < self.size else f"<{token}>" for token in tokens]
+        """One printable string per token, for the axes of a plot: ␣ is a space, ▁ a space before a sub-word."""
+        return [self.display_names[token] if token < self.size else f"<{token}>" for token in tokens]
 
     def words(self, tokens: Iterable[int]) -> list[int]:
         """For each token the index of the whitespace-delimited word it is part of.
 
-        -1 for what is part of none: spaces, padding, begin, end. A token over several words counts for its first.
+        -1 for tokens without a word: spaces, pad, bos, eos. A token over several words counts for its first.
         """
-        return words_of(self.spelling(tokens))
+        return word_indices(self.detokenizer(tokens))
 
     def files(self) -> dict[str, bytes]:
-        """What to put beside exported weights, by name: of a public tokenizer the very files it was read from."""
-        return dict(self.own())
+        """The files that belong to exported weights, by name; of a public tokenizer the files it was read from."""
+        return dict(self.export_files())
 
     def save(self, path: str | Path) -> None:
-        """Write the one file that a run keeps of a tokenizer; whole or not at all."""
-        write_text(Path(path), self.stored())
+        """Write the tokenizer to the one file that a run keeps, atomically."""
+        write_text(Path(path), self.serialize())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read what `save` wrote of one of ours: a `tokenizer.json` that any user of `tokenizers` can read."""
+        """Read one of our tokenizers, as `save` wrote it: a `tokenizer.json` of the `tokenizers` library."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:
@@ -109,7 +118,7 @@ class Tokenizer:
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: not a tokenizer (not UTF-8 text); give the tokenizer.json of a run.") from error
         try:
-            return _ours(rust.Tokenizer.from_str(text))
+            return _from_rust(rust.Tokenizer.from_str(text))
         except Exception as error:  # the library raises bare Exception for every kind of damage
             raise UserError(
                 f"{path}: not a tokenizer of Regard, or damaged ({error}); give the tokenizer.json of a run."
@@ -117,16 +126,15 @@ class Tokenizer:
 
 
 def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | None = None) -> Tokenizer:
-    """The tokenizer of a text: the same lines give the same tokenizer.
+    """Train a tokenizer on lines of text. The same lines give the same tokenizer.
 
-    `vocab` bounds the size, the special tokens included. Characters and words keep the most frequent ones; sub-words
-    always keep every character seen, or every byte there is, even where that alone is more than `vocab`. `mask` is how
-    a token that was taken away is written in a text, such as "[MASK]", for models that fill it in; these read a text
-    between begin and end.
+    `vocab` is the largest size, special tokens included. Characters and words keep the most frequent ones; sub-words
+    always keep every character seen, or all 256 bytes, even if these are more than `vocab`. `mask` is the text of the
+    mask token, such as "[MASK]", for models that fill it in; these read a text between bos and eos.
     """
     if kind not in KINDS:
         raise UserError(f'"{kind}" is not a kind of tokens.{nearest(kind, KINDS)}')
-    specials = [*_specials(kind), *([mask] if mask else [])]
+    specials = [*_special_names(kind), *([mask] if mask else [])]
     if vocab <= len(specials):
         least = len(specials) + (256 if kind == "byte-bpe" else 1)  # every byte is a token of its own
         raise UserError(f"data.vocab={vocab} leaves no room for tokens of the text; give at least {least}.")
@@ -134,35 +142,35 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
     trainer: Any = trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False)
     if kind == "byte-bpe":
         trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
-    inner = _blank(kind)
+    inner = _untrained(kind)
     inner.train_from_iterator(lines, trainer)
-    # Training also registers the special tokens to be searched for in raw text, where only the mask may be found. It
-    # takes the spaces away that it brings back: the one before it, and the one after where each word is given one.
+    # Training also registers the special tokens to be found in raw text, but only the mask may be found there. The mask
+    # strips the spaces that decoding adds again: the one before it, and the one after it if each word gets a space.
     state = json.loads(inner.to_str())
     state["added_tokens"] = [
         token | {"lstrip": kind != "char", "rstrip": kind in ("word", "bpe")}
         for token in state["added_tokens"]
         if token["content"] == mask
     ]
-    return _ours(rust.Tokenizer.from_str(json.dumps(state)))
+    return _from_rust(rust.Tokenizer.from_str(json.dumps(state)))
 
 
-def rust_cut(inner: rust.Tokenizer) -> Cut:
-    """How a tokenizer of the `tokenizers` library cuts texts."""
+def rust_encode_function(inner: rust.Tokenizer) -> EncodeFunction:
+    """The encode function of a tokenizer of the `tokenizers` library."""
 
-    def cut(texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in inner.encode_batch(list(texts), add_special_tokens=False)]
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in inner.encode_batch_fast(list(texts), add_special_tokens=False)]
 
-    return cut
+    return encode
 
 
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
-    """Refuse a tokenizer with ids that a model has no row for. Fewer are normal: vocabularies are padded."""
+    """Check that the model has a row for every id. It may have more rows: vocabularies are padded."""
     for role, token in vars(tokenizer.special_tokens).items():
         if token is not None and token not in range(vocab):
             raise UserError(
                 f"{path}: its special token `{role}` has the id {token}, but the model's vocabulary {vocab:,}; "
-                "mend the ids in config.json and the tokenizer files."
+                "correct the ids in config.json and the tokenizer files."
             )
     if tokenizer.size > vocab:
         raise UserError(
@@ -171,54 +179,55 @@ def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
         )
 
 
-def _ours(inner: rust.Tokenizer) -> Tokenizer:
-    """A tokenizer as we train them; any other is refused."""
+def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
+    """Our Tokenizer around one of the `tokenizers` library. Raises ValueError unless `train_tokenizer` made it."""
     vocab = inner.get_vocab()
     names = sorted(vocab, key=vocab.__getitem__)
-    kind, masks = _kind(inner), list(inner.get_added_tokens_decoder())
-    specials = _specials(kind)
+    kind, masks = _detect_kind(inner), list(inner.get_added_tokens_decoder())
+    specials = _special_names(kind)
     first = len(specials)  # the first token of a text, or the mask
     if tuple(names[:first]) != specials or vocab[names[-1]] != len(names) - 1 or masks not in ([], [first]):
-        raise ValueError("its tokens are numbered in another way")
-    # What each token adds to the text. Words, and sub-words but for bytes, bring a space; the first one is dropped.
+        raise ValueError("its ids have another order")
+    # The text of each token. Words and sub-words (not bytes) begin with a space; that of the first is removed.
     surfaces = [b"", b"", b"", UNKNOWN.encode()][:first] + [_surface(kind, name) for name in names[first:]]
     special_tokens = OUR_SPECIAL_TOKENS if first > UNK else replace(OUR_SPECIAL_TOKENS, unk=None)
     if masks:
         special_tokens = replace(special_tokens, mask=masks[0], prefix=BOS, suffix=EOS)
-        surfaces[masks[0]] = _surface("char" if kind == "char" else "word", names[masks[0]])  # it took the space away
+        surfaces[masks[0]] = _surface("char" if kind == "char" else "word", names[masks[0]])  # it stripped the space
     return Tokenizer(
         kind=kind,
         special_tokens=special_tokens,
-        cut=rust_cut(inner),
-        spelling=Joined(surfaces, b" " if kind in ("word", "bpe") else b""),
-        captions=[name.replace(" ", "") for name in specials] + [_caption(kind, name) for name in names[first:]],
-        own=lambda: _handed(inner, kind),
-        stored=lambda: inner.to_str(pretty=True),
+        encode_function=rust_encode_function(inner),
+        detokenizer=ConcatDetokenizer(surfaces, b" " if kind in ("word", "bpe") else b""),
+        display_names=[name.replace(" ", "") for name in specials]
+        + [_display_name(kind, name) for name in names[first:]],
+        export_files=lambda: _export_files(inner, kind),
+        serialize=lambda: inner.to_str(pretty=True),
     )
 
 
-def _handed(inner: rust.Tokenizer, kind: str) -> dict[str, bytes]:
-    """One of our tokenizers as `transformers` opens it: with a decoder, and special tokens named by role."""
+def _export_files(inner: rust.Tokenizer, kind: str) -> dict[str, bytes]:
+    """The files of one of our tokenizers for `transformers`: with a decoder, and the roles of special tokens."""
     state: dict[str, Any] = json.loads(inner.to_str())
     spaced = decoders.Metaspace(SPACE, prepend_scheme="always")
-    ways: dict[str, Any] = {"char": decoders.Fuse(), "bpe": spaced, "byte-bpe": decoders.ByteLevel()}
-    if kind in ways:
-        state["decoder"] = json.loads(ways[kind].__getstate__())
-    roles = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), _specials(kind)))
+    by_kind: dict[str, Any] = {"char": decoders.Fuse(), "bpe": spaced, "byte-bpe": decoders.ByteLevel()}
+    if kind in by_kind:
+        state["decoder"] = json.loads(by_kind[kind].__getstate__())
+    roles = dict(zip(("pad_token", "bos_token", "eos_token", "unk_token"), _special_names(kind)))
     roles |= dict(zip(["mask_token"], (token["content"] for token in state["added_tokens"])))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False, **roles}
     files = {"tokenizer.json": state, "tokenizer_config.json": settings}
     return {name: json.dumps(content, indent=2, ensure_ascii=False).encode() for name, content in files.items()}
 
 
-def _blank(kind: str) -> rust.Tokenizer:
-    """An untrained tokenizer: how each kind prepares a text and cuts it."""
+def _untrained(kind: str) -> rust.Tokenizer:
+    """An untrained tokenizer: the normalizer and pre-tokenizer of each kind."""
     if kind == "bpe":
         inner = rust.Tokenizer(models.BPE(unk_token=SPECIALS[UNK]))
-        # Prepend always, even before a space: the decoder drops exactly one.
+        # Always prepend, even before a space: the decoder removes exactly one.
         spaces = [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
         inner.normalizer = normalizers.Sequence([normalizers.NFC(), *spaces])
-        inner.pre_tokenizer = pre_tokenizers.Split(rust.Regex(BPE_CUTS), "isolated")
+        inner.pre_tokenizer = pre_tokenizers.Split(rust.Regex(BPE_SPLIT), "isolated")
         return inner
     if kind == "byte-bpe":
         inner = rust.Tokenizer(models.BPE())
@@ -233,33 +242,33 @@ def _blank(kind: str) -> rust.Tokenizer:
     return inner
 
 
-def _kind(inner: rust.Tokenizer) -> str:
-    """Which kind a tokenizer is: the one whose blank prepares and cuts text as this one does."""
-    kinds = [kind for kind in KINDS if _outline(_blank(kind)) == _outline(inner)]
+def _detect_kind(inner: rust.Tokenizer) -> str:
+    """The kind of a tokenizer: the one whose untrained tokenizer has the same pipeline."""
+    kinds = [kind for kind in KINDS if _pipeline(_untrained(kind)) == _pipeline(inner)]
     if not kinds:
-        raise ValueError("it cuts text in another way")
+        raise ValueError("it splits text in another way")
     return kinds[0]
 
 
-def _outline(inner: rust.Tokenizer) -> tuple[object, ...]:
-    """Everything about a tokenizer but what it has learnt."""
+def _pipeline(inner: rust.Tokenizer) -> tuple[object, ...]:
+    """The parts of a tokenizer that training does not change: model type, normalizer, pre-tokenizer."""
     state = json.loads(inner.to_str())
     return state["model"]["type"], state["normalizer"], state["pre_tokenizer"]
 
 
-def _specials(kind: str) -> tuple[str, ...]:
-    """The first tokens of a vocabulary; where every byte is a token, nothing is unknown."""
+def _special_names(kind: str) -> tuple[str, ...]:
+    """The special tokens at the start of a vocabulary; byte-level sub-words have no unk."""
     return SPECIALS[:UNK] if kind == "byte-bpe" else SPECIALS
 
 
 def _surface(kind: str, name: str) -> bytes:
-    """What a token adds to the text."""
+    """The bytes that a token adds to the text."""
     if kind == "byte-bpe":
         return bytes_of(name)
     text = f" {name}" if kind == "word" else name.replace(SPACE, " ") if kind == "bpe" else name
     return text.encode()
 
 
-def _caption(kind: str, name: str) -> str:
-    """What a token is shown as."""
-    return printable(shown(bytes_of(name)) if kind == "byte-bpe" else name)
+def _display_name(kind: str, name: str) -> str:
+    """The printable string of a token."""
+    return printable(display_bytes(bytes_of(name)) if kind == "byte-bpe" else name)

@@ -1,14 +1,15 @@
-"""CUDA graphs for decoding: the hundreds of small kernels of one step, launched as one.
+"""CUDA graphs for decoding: the hundreds of small kernels of one step are launched as one.
 
-A step of a search is bound by the CPU that launches its kernels. Its state has static shapes (a cache is preallocated),
-so a step is captured once for each shape and replayed from then on. What the step carries lives in buffers that never
-move: the captured step ends by writing the new state where it found the old one, and the next step has nothing to copy.
+The speed of a decoding step is limited by the CPU, which launches its kernels. The state of a search has static shapes
+(a KV cache is preallocated), so a step is captured once for each shape and then replayed. What a step carries to the
+next one is kept in static buffers: the captured step ends by writing the new state into the buffers of the old one, so
+the next step copies nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
@@ -17,155 +18,153 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.decode.fused_step import with_fused_steps
-from regard.decode.trees import outline, put_back, tensors, with_tensors
 from regard.layers.product import Product
 
 T = TypeVar("T")  # a tree: tensors in dataclasses, tuples and lists
 C = TypeVar("C", bound=tuple[Any, ...])  # what is carried from one step to the next: tensors, and a state
-O = TypeVar("O")  # what a step puts out  # noqa: E741
+O = TypeVar("O")  # the output of a step  # noqa: E741
 
-TILE = 64  # rows of a readout come in multiples of this
-KEPT_GRAPHS = 4  # graphs of a step; each holds a cache of its own
+TILE = 64  # the rows of a readout matrix are padded to a multiple of this
+KEPT_GRAPHS = 4  # graphs of a step; each holds a KV cache of its own
 WARMUPS = 2  # runs before the capture, in which kernels are chosen and compiled
 
 
 @dataclass(eq=False)
 class CapturedGraph(Generic[C, O]):
-    """A graph, the buffers that it reads from and writes to, and the search that uses them."""
+    """A CUDA graph, the buffers that it reads and writes, and the search that uses them."""
 
-    key: object  # what it was captured for
+    key: object  # the signature that it was captured for
     graph: torch.cuda.CUDAGraph
     carry: C
     output: O
     user: Callable[[], object] = lambda: None  # the state of that search; None once that search has ended
 
     def assign(self, carry: C) -> Any:
-        """Begins a search here: its state, from now on in these buffers. The search holds it as long as it goes on."""
-        for place, value in zip(tensors(self.carry), tensors(carry)):
-            if place is not value:
-                place.copy_(value)
-        state = with_tensors(self.carry[-1], tensors(self.carry[-1]))  # the same buffers in a shell of its own
+        """Copy a search into these buffers; return its state there, which the search must hold until it ends."""
+        for buffer, value in zip(tensors(self.carry), tensors(carry)):
+            if buffer is not value:
+                buffer.copy_(value)
+        state = with_tensors(self.carry[-1], tensors(self.carry[-1]))  # a new object that has the same buffers
         self.user = ref(state)
         return state
 
 
 class CapturedStep(Generic[C, O]):
-    """A step (carry → carry, output), on a GPU captured at its second call with each shape.
+    """A step (carry → carry, output), which a GPU captures at the second call with each shape.
 
-    The state stands last in what is carried. What is put out is overwritten by the next call of the same search; of two
-    searches that go on at once, each has a graph of its own. On a CPU the step is simply called.
+    The state is the last item of the carry. The next call of the same search overwrites the output. Two searches that
+    run at the same time use two graphs. On a CPU the step is called directly.
     """
 
     def __init__(self, step: Callable[[C], tuple[C, O]]) -> None:
         self._step = step
-        self._graphs: list[CapturedGraph[C, O]] = []  # the oldest first
-        self._steady: dict[object, bool] = {}  # by shape: whether a step carries on what it was given
+        self._graphs: list[CapturedGraph[C, O]] = []  # oldest first
+        self._keeps_shape: dict[object, bool] = {}  # by key: whether the carry after a step has the same signature
 
     def __call__(self, carry: C) -> tuple[C, O]:
-        if not self.able(carry):
+        if not self.can_capture(carry):
             return self._step(carry)
         state = carry[-1]
         graph = next((one for one in self._graphs if one.user() is state), None)
         if graph is None:
-            key = outline(carry), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-            if not self._steady.get(key, False):  # the first time, or one that changes the shape of what it carries
-                after, said = self._step(carry)
-                self._steady[key] = outline(after) == key[0]
-                return after, said
-            graph = self._free(key, carry)
+            key = signature(carry), torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+            if not self._keeps_shape.get(key, False):  # the first call, or a step that changes the signature
+                after, output = self._step(carry)
+                self._keeps_shape[key] = signature(after) == key[0]
+                return after, output
+            graph = self._unused_graph(key, carry)
             state = graph.assign(carry)
-        for place, value in zip(graph.carry[:-1], carry):
-            if place is not value:
-                place.copy_(value)
+        for buffer, value in zip(graph.carry[:-1], carry):
+            if buffer is not value:
+                buffer.copy_(value)
         graph.graph.replay()
         carried: Any = (*graph.carry[:-1], state)
         return carried, graph.output
 
-    def able(self, carry: C) -> bool:
-        """Whether this can be captured."""
+    def can_capture(self, carry: C) -> bool:
         return bool(carry[0].is_cuda)
 
-    def _free(self, key: object, carry: C) -> CapturedGraph[C, O]:
-        """A graph for this shape that no search is using."""
+    def _unused_graph(self, key: object, carry: C) -> CapturedGraph[C, O]:
+        """A graph for this key that no running search uses."""
         for one in self._graphs:
             if one.key == key and one.user() is None:
                 return one
         self._graphs.append(self._capture(key, carry))
         if len(self._graphs) > KEPT_GRAPHS:
-            del self._graphs[0]  # with its buffers, unless a search still has them, which then goes on elsewhere
+            del self._graphs[0]  # a search that still holds its buffers moves to another graph
         return self._graphs[-1]
 
     def _capture(self, key: object, carry: C) -> CapturedGraph[C, O]:
-        """A step consumes what it is given, so its buffers may be kept; not a tensor that stands in two places, nor a
-        view, which may be one of something that others read."""
+        """Capture the step. The tensors of the carry become its buffers, since a step consumes them. A tensor that
+        occurs twice, or is a view of memory that others may read, is cloned first."""
         seen: set[int] = set()
 
-        def own(tensor: Tensor) -> Tensor:
-            alone = tensor.data_ptr() not in seen and tensor.is_contiguous() and not tensor._is_view()
+        def as_buffer(tensor: Tensor) -> Tensor:
+            unshared = tensor.data_ptr() not in seen and tensor.is_contiguous() and not tensor._is_view()
             seen.add(tensor.data_ptr())
-            return tensor if alone else tensor.clone()
+            return tensor if unshared else tensor.clone()
 
-        fixed = with_tensors(carry, map(own, tensors(carry)))
+        buffers = with_tensors(carry, map(as_buffer, tensors(carry)))
         with torch.cuda.device(carry[0].device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(WARMUPS):
-                    self._step(fixed)  # what it writes into a cache, the captured step will write again
+                    self._step(buffers)  # the captured step overwrites what this writes into a KV cache
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                after, output = self._step(fixed)
-                put_back(list(tensors(fixed)), list(tensors(after)))
-        return CapturedGraph(key, graph, fixed, output)
+                after, output = self._step(buffers)
+                copy_back(list(tensors(buffers)), list(tensors(after)))
+        return CapturedGraph(key, graph, buffers, output)
 
 
 class CapturedDecoder:
-    """A decoder whose steps are captured: to searches the same as the decoder itself.
+    """A decoder whose steps are captured. Searches use it like the decoder itself.
 
-    It may be used for many searches, at once or one after the other; of the latter, those of one shape share a
-    graph. A search that can be captured whole, with its choice of the next token, asks for that by ``captured``.
-    The weights must stay as they were: ``PaddedReadout`` has copied some. A tape records nothing of
-    what ``with_fused_steps`` has replaced.
+    Many searches may use it, at the same time or one after the other; consecutive searches of one shape share a graph.
+    A search whose choice of the next token can be captured too calls ``capture`` with its whole step.
+    The weights must not change, because ``PaddedReadout`` copies some of them. Attention weights of the blocks that
+    ``with_fused_steps`` has replaced are not recorded.
     """
 
     def __init__(self, decoder: Any) -> None:
-        self.plain = PaddedReadout(with_fused_steps(decoder))
+        self.eager = PaddedReadout(with_fused_steps(decoder))
         self._steps: dict[object, CapturedStep[Any, Any]] = {}
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        def take(carry: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], Tensor]:
-            logits, after = self.plain.step(*carry)
+        def eager_step(carry: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], Tensor]:
+            logits, after = self.eager.step(*carry)
             return (carry[0], after), logits
 
-        (_, state), logits = self.captured("step", take)((tokens, state))
+        (_, state), logits = self.capture("step", eager_step)((tokens, state))
         return logits, state
 
     def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
-        """Reads many tokens at once, of whatever number: not captured."""
-        found: tuple[Tensor, Any] = self.plain.decoder.advance(tokens, state, *given)
+        """Read any number of tokens at once. This is not captured."""
+        found: tuple[Tensor, Any] = self.eager.decoder.advance(tokens, state, *given)
         return found
 
-    def ready(self, state: T, steps: int) -> T:
-        """The state in the shape that a captured run of so many steps needs."""
-        inner = self.plain.decoder
-        ready: T = inner.ready(state, steps) if hasattr(inner, "ready") else state
-        return ready
+    def preallocate(self, state: T, steps: int) -> T:
+        """The state with buffers for this many more steps, so that its shapes stay the same."""
+        decoder = self.eager.decoder
+        preallocated: T = decoder.preallocate(state, steps) if hasattr(decoder, "preallocate") else state
+        return preallocated
 
-    def captured(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
-        """The captured step that this key is for."""
+    def capture(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
+        """The captured form of a step; calls with an equal key return the same one."""
         found = self._steps.pop(key, None) or CapturedStep(step)
-        self._steps[key] = found  # the latest last
+        self._steps[key] = found  # the most recently used is last
         if len(self._steps) > KEPT_GRAPHS:
             del self._steps[next(iter(self._steps))]
         return found
 
 
 class PaddedReadout:
-    """A decoder whose last product has as many rows as tiles want.
+    """A decoder whose readout matrix is padded to a multiple of TILE rows.
 
-    A vocabulary of 50257 would keep it off a GPU's fast kernels; so the readout's weights are kept once more, with rows
-    of nothing behind them, whose logits nobody sees.
+    With a vocabulary such as 50257 a GPU cannot use its fast kernels. So a second copy of the readout's weights is
+    kept, with rows of zeros at the end. The logits of these rows are cut off.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -182,25 +181,76 @@ class PaddedReadout:
         if not isinstance(product, Product) or len(product.weight) % TILE == 0:
             return self.decoder.readout(features[:, 0]), state
         if self._weights is None:
-            more = -len(product.weight) % TILE
-            bias = None if product.bias is None else F.pad(product.bias, (0, more))
-            self._weights = F.pad(product.weight, (0, 0, 0, more)), bias
+            padding = -len(product.weight) % TILE
+            bias = None if product.bias is None else F.pad(product.bias, (0, padding))
+            self._weights = F.pad(product.weight, (0, 0, 0, padding)), bias
         return F.linear(product.x, *self._weights)[:, : len(product.weight)], state
 
 
 @dataclass(frozen=True)
-class UncapturedDecoder:
-    """A decoder whose steps are simply taken, with what a search asks of one whose steps are captured."""
+class EagerDecoder:
+    """A decoder whose steps are not captured, with the methods of ``CapturedDecoder`` that a search calls."""
 
-    plain: Any
+    eager: Any
 
-    def captured(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
+    def capture(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
         return step
 
-    def ready(self, state: T, steps: int) -> T:
+    def preallocate(self, state: T, steps: int) -> T:
         return state
 
 
-def step_runner(decoder: Any) -> CapturedDecoder | UncapturedDecoder:
-    """How the steps of a decoder are taken."""
-    return decoder if isinstance(decoder, CapturedDecoder) else UncapturedDecoder(decoder)
+def step_runner(decoder: Any) -> CapturedDecoder | EagerDecoder:
+    """The object that runs the steps of a search with this decoder, captured or not."""
+    return decoder if isinstance(decoder, CapturedDecoder) else EagerDecoder(decoder)
+
+
+# -- trees of tensors: a carry is tensors in dataclasses, tuples and lists --------------------------------------------
+
+
+def tensors(tree: Any) -> Iterator[Tensor]:
+    """Every tensor of a tree of dataclasses, tuples and lists, in order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, (tuple, list)):
+        for part in tree:
+            yield from tensors(part)
+    else:
+        for name in _field_names(tree):
+            yield from tensors(getattr(tree, name))
+
+
+def with_tensors(tree: T, values: Iterator[Tensor]) -> T:
+    """A copy of a tree in which `values` replace its tensors, in order."""
+    built: Any = tree
+    if isinstance(tree, Tensor):
+        built = next(values)
+    elif isinstance(tree, (tuple, list)):
+        built = type(tree)(with_tensors(part, values) for part in tree)
+    elif names := _field_names(tree):
+        built = replace(tree, **{name: with_tensors(getattr(tree, name), values) for name in names})  # type: ignore[type-var]
+    return built
+
+
+def signature(tree: Any) -> object:
+    """What must be equal for a graph to be used again: shape, dtype and device of tensors, and all other values."""
+    if isinstance(tree, Tensor):
+        return tree.shape, tree.dtype, tree.device
+    if isinstance(tree, (tuple, list)):
+        return tuple(map(signature, tree))
+    if names := _field_names(tree):
+        return type(tree), tuple(signature(getattr(tree, name)) for name in names)
+    return tree
+
+
+def copy_back(buffers: list[Tensor], values: list[Tensor]) -> None:
+    """Copy values into buffers, one call for each dtype: most are single numbers, and kernel launches are expensive."""
+    moved = [(buffer, value) for buffer, value in zip(buffers, values) if buffer.data_ptr() != value.data_ptr()]
+    for dtype in {buffer.dtype for buffer, _ in moved}:
+        pairs = [pair for pair in moved if pair[0].dtype == dtype]
+        torch._foreach_copy_([buffer for buffer, _ in pairs], [value for _, value in pairs])
+
+
+def _field_names(tree: Any) -> tuple[str, ...]:
+    """The names of the fields of a dataclass; empty for any other object."""
+    return tuple(getattr(type(tree), "__dataclass_fields__", ()))

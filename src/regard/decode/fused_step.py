@@ -1,7 +1,7 @@
-"""A Transformer's step on a GPU in a few programs for each block: see ``regard.kernels.step``.
+"""A Transformer's decoding step on a GPU with a few fused kernels for each block: see ``regard.kernels.step``.
 
-The definition is ``Block.forward``, of which a step starts some sixteen programs, each of them short. Here there are
-five, eight with a source, and one for every norm that stands behind a sum.
+The definition is ``Block.forward``, which launches some sixteen short kernels for a step. A fused step launches five,
+or eight with cross-attention, and one more for every norm after a sum (post-norm).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.attention import Memory, MultiHead
 from regard.decode.shared_copy import shared_copy
-from regard.kernels.step import QUERIES, WIDEST_HEAD, Norm, attend_step, linear_step, norm_step, usable
+from regard.kernels.step import MAX_HEAD_WIDTH, MAX_QUERIES, Norm, attend_step, linear_step, norm_step, usable
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.transformer import ACTIVATIONS, Block
 from regard.mask import EVERYTHING, Mask
@@ -21,34 +21,34 @@ from regard.scores import Dot, ScaledDot
 
 M = TypeVar("M", bound=nn.Module)
 
-MOST = 512  # rows: beyond, the products of a step are worth torch's own kernels
+MAX_ROWS = 512  # with more rows, torch's own matrix products are faster
 
 
 def with_fused_steps(decoder: M) -> M:
-    """The decoder with such steps, where it has blocks that can take them and a GPU for them; else as it is."""
+    """A shared copy of the decoder with fused steps, or the decoder itself if no block or device supports them."""
     weight = next(decoder.parameters())
-    if not usable(weight.dtype, weight.device) or not any(map(_able, decoder.modules())):
+    if not usable(weight.dtype, weight.device) or not any(map(_fusable, decoder.modules())):
         return decoder
     decoder = shared_copy(decoder)
     for block in decoder.modules():
-        if _able(block):
+        if _fusable(block):
             block.__dict__["forward"] = FusedStep(block)
     return decoder
 
 
-def _able(block: nn.Module) -> TypeGuard[Block]:
-    """Whether this is a block whose step the programs know."""
+def _fusable(block: nn.Module) -> TypeGuard[Block]:
+    """Whether the kernels support this module: a residual block with dot-product scores and known norms."""
     if not isinstance(block, Block) or not block.residual:
         return False
     reads = [part for part in (block.attention, block.cross) if part is not None]
     norms = [norm for norm in (block.attention_norm, block.cross_norm, block.feed_norm) if norm is not None]
-    return all(type(part.read.score) in (Dot, ScaledDot) and part.head_width <= WIDEST_HEAD for part in reads) and all(
-        Norm.of(norm) is not None for norm in norms
-    )
+    return all(
+        type(part.read.score) in (Dot, ScaledDot) and part.head_width <= MAX_HEAD_WIDTH for part in reads
+    ) and all(Norm.of(norm) is not None for norm in norms)
 
 
 class FusedStep:
-    """``Block.forward`` for a step: one token of each hypothesis. Whatever is no step takes the definition."""
+    """``Block.forward`` for a step, one token of each hypothesis. Other calls use ``Block.forward`` itself."""
 
     def __init__(self, block: Block) -> None:
         self._block = block
@@ -63,36 +63,36 @@ class FusedStep:
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
         block, (sentences, queries, width) = self._block, x.shape
-        few = queries <= QUERIES and sentences * queries <= MOST and not torch.is_grad_enabled()
+        few = queries <= MAX_QUERIES and sentences * queries <= MAX_ROWS and not torch.is_grad_enabled()
         if cache is None or plan.slots is None or plan.q_at is None or plan.k_at is None or not (few and plan.single):
             return Block.forward(block, x, plan, cache, source, source_mask)
         rows = x.reshape(-1, width)  # (B·K, W)
         qkv, inner = block.attention.qkv, block.attention.inner
-        asked = self._linear(rows, qkv.weight, qkv.bias, block.attention_norm)
+        projected = self._linear(rows, qkv.weight, qkv.bias, block.attention_norm)
         table = plan.mask.table(plan.q_at, plan.k_at, 4)
         slots, scale = cache.first(plan.k_at.shape[-1]), _scale(block.attention)
-        q, new = asked[:, :inner], asked[:, inner:]
+        q, new = projected[:, :inner], projected[:, inner:]
         read = attend_step(q, slots.keys, slots.values, queries, scale, table, new, plan.slots)
-        rows = self._join(rows, block.attention.out, read, block.attention_norm)
+        rows = self._add_residual(rows, block.attention.out, read, block.attention_norm)
         if block.cross is not None:
             assert source is not None
             assert block.cross_norm is not None
-            read = self._cross(block.cross, block.cross_norm, rows, queries, source, source.seen_through(source_mask))
-            rows = self._join(rows, block.cross.out, read, block.cross_norm)
-        rows = self._join(rows, block.feed.down, self._feed(rows), block.feed_norm)
+            read = self._cross(block.cross, block.cross_norm, rows, queries, source, source.mask_padding(source_mask))
+            rows = self._add_residual(rows, block.cross.out, read, block.cross_norm)
+        rows = self._add_residual(rows, block.feed.down, self._feed(rows), block.feed_norm)
         return rows.view_as(x), cache
 
     def _cross(
         self, part: MultiHead, norm: nn.Module, rows: Tensor, queries: int, source: Memory, mask: Mask
     ) -> Tensor:
         bias = part.qkv.bias
-        asked = self._linear(rows, part.qkv.weight[: part.inner], None if bias is None else bias[: part.inner], norm)
-        nowhere = rows.new_empty(0, dtype=torch.long)  # a source's mask is written out: positions say nothing
-        table = mask.table(nowhere, nowhere, 4)
-        return attend_step(asked, source.keys, source.values, queries, _scale(part), table)
+        q = self._linear(rows, part.qkv.weight[: part.inner], None if bias is None else bias[: part.inner], norm)
+        no_positions = rows.new_empty(0, dtype=torch.long)  # the mask of a source does not depend on positions
+        table = mask.table(no_positions, no_positions, 4)
+        return attend_step(q, source.keys, source.values, queries, _scale(part), table)
 
     def _feed(self, rows: Tensor) -> Tensor:
-        """What the feed-forward layer has inside."""
+        """The hidden values of the feed-forward layer."""
         feed, norm = self._block.feed, self._block.feed_norm
         if feed.gate is None:
             return self._linear(rows, feed.up.weight, feed.up.bias, norm, self._activation)
@@ -108,14 +108,14 @@ class FusedStep:
         activation: str = "none",
         times: Tensor | None = None,
     ) -> Tensor:
-        """A product behind the block's norm, where that stands before."""
+        """A linear layer, with the block's norm before it if the block is pre-norm."""
         return linear_step(rows, weight, bias, Norm.of(norm) if self._block.pre else None, activation, times=times)
 
-    def _join(self, rows: Tensor, last: nn.Linear, y: Tensor, norm: nn.Module) -> Tensor:
-        """What a part makes, added to what it was given; then the norm, where that stands behind."""
+    def _add_residual(self, rows: Tensor, last: nn.Linear, y: Tensor, norm: nn.Module) -> Tensor:
+        """The residual sum of rows and the linear layer of y, then the norm if the block is post-norm."""
         rows = linear_step(y, last.weight, last.bias, add=rows)
-        behind = None if self._block.pre else Norm.of(norm)
-        return rows if behind is None else norm_step(rows, behind)
+        post_norm = None if self._block.pre else Norm.of(norm)
+        return rows if post_norm is None else norm_step(rows, post_norm)
 
 
 def _scale(part: MultiHead) -> float:

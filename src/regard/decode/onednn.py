@@ -1,7 +1,7 @@
-"""Products on a CPU with weights reordered once for oneDNN.
+"""Linear layers on a CPU with weights reordered once for oneDNN.
 
-A search multiplies a few rows by the same weights at every step. oneDNN's kernels are up to four times faster at that
-when the weights lie in an order of their own, and to bring them into it costs about one such product.
+A search multiplies a few rows by the same weights at every step. oneDNN's kernels are up to four times faster when the
+weights are stored in oneDNN's own layout. Reordering them costs about as much as one product.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from regard.decode.shared_copy import shared_copy
 from regard.layers.product import Product
 from regard.layers.transformer import ACTIVATIONS, FeedForward
 
-FEWEST = 4  # rows: below, a product is bound by reading its weights in whatever order
-MOST = 2**28  # weights that are kept a second time: 1 GiB
+MIN_ROWS = 4  # with fewer rows, reading the weights takes most of the time, in any layout
+MAX_WEIGHTS = 2**28  # the largest model that is stored a second time: 1 GiB
 
-# What a product of oneDNN can do behind itself: the name, numbers and kind that it calls each of our activations.
-BEHIND: dict[str, tuple[str, list[float], str]] = {
+# The activations that oneDNN can apply after a product (its post-ops): name, scalars and algorithm of each.
+POST_OPS: dict[str, tuple[str, list[float], str]] = {
     "none": ("none", [], ""),
     "relu": ("relu", [], ""),
     "gelu": ("gelu", [], "none"),
@@ -31,22 +31,22 @@ BEHIND: dict[str, tuple[str, list[float], str]] = {
 
 
 class OneDnnLinear:
-    """x ↦ f(W x + b), with W in oneDNN's own order from the first call on."""
+    """x ↦ f(W x + b), with W reordered into oneDNN's layout at the first call."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
         self._weight, self._bias = weight, bias
-        self._behind = BEHIND[activation]
+        self._post_op = POST_OPS[activation]
         self._reordered: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._reordered is None:
             self._reordered = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), x[..., 0].numel())
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._reordered, self._bias, *self._behind)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._reordered, self._bias, *self._post_op)
         return product
 
 
 class OneDnnRows:
-    """``MultiHead.projected``, with reordered weights, for the rows that steps ask for: queries to a source."""
+    """``MultiHead.projected`` with reordered weights. Each slice of rows, such as the queries, has its own copy."""
 
     def __init__(self, linear: nn.Linear) -> None:
         self._linear = linear
@@ -60,9 +60,9 @@ class OneDnnRows:
 
 
 class OneDnnDecoder:
-    """A decoder on a CPU whose steps use such weights: to searches the same as the decoder itself.
+    """A decoder on a CPU whose steps use reordered weights. Searches use it like the decoder itself.
 
-    The weights must stay as they were. Steps of very few rows, and whole texts, are read as ever.
+    The weights must not change. Steps of very few rows, and whole texts, use the decoder's own weights.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -72,15 +72,17 @@ class OneDnnDecoder:
                 part.__dict__.setdefault("forward", OneDnnLinear(part.weight, part.bias))
             elif isinstance(part, MultiHead):
                 part.__dict__["projected"] = OneDnnRows(part.qkv)
-            elif isinstance(part, FeedForward) and part.gate is None:  # stands before its own layers
+            elif (
+                isinstance(part, FeedForward) and part.gate is None
+            ):  # `modules` yields it before its own linear layers
                 name = next(name for name, known in ACTIVATIONS.items() if known is part.activation)
-                if name in BEHIND:
+                if name in POST_OPS:
                     part.up.__dict__["forward"] = OneDnnLinear(part.up.weight, part.up.bias, name)
-                    part.activation = _itself
+                    part.activation = _identity
         self._readout: OneDnnLinear | None = None
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        if len(tokens) < FEWEST or torch.is_grad_enabled():
+        if len(tokens) < MIN_ROWS or torch.is_grad_enabled():
             found: tuple[Tensor, Any] = self._decoder.step(tokens, state)
             return found
         features, state = self._onednn.advance(tokens[:, None], state)
@@ -100,7 +102,7 @@ class OneDnnDecoder:
         return self._readout(product.x)
 
 
-def _itself(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 
@@ -113,5 +115,5 @@ def onednn_usable(decoder: nn.Module) -> bool:
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
-        and sum(weight.numel() for weight in weights) <= MOST
+        and sum(weight.numel() for weight in weights) <= MAX_WEIGHTS
     )

@@ -1,4 +1,4 @@
-"""One token after another: greedy decoding and sampling, as a stream."""
+"""Greedy decoding and sampling, one token at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.decode.cuda_graph import step_runner
-from regard.decode.state import NEVER, PAD, Advancing, Decoder, DelayedFlag, S
+from regard.decode.state import NEG_INF, PAD, Advancing, Decoder, DelayedFlag, S
 from regard.errors import UserError
 from regard.kernels.ranking import likeliest
 
@@ -16,18 +16,18 @@ Pick = Callable[[Tensor], Tensor]  # logits (R, V) -> tokens (R,)
 
 
 def greedy(logits: Tensor) -> Tensor:
-    """The likeliest token of each row."""
+    """The most probable token of each row."""
     return likeliest(logits, 1)[1][:, 0] if logits.is_cuda else logits.argmax(dim=-1)
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Draws a token of each row at random: first the temperature, then the `top_k` best, then the nucleus `top_p`.
+    """Draws a token of each row at random: applies the temperature first, then `top_k`, then `top_p`.
 
-    A temperature below 1 sharpens the distribution and one above flattens it. `top_k` keeps the k likeliest tokens
-    (Fan et al. 2018, section 5.1), `top_p` the fewest likeliest ones that hold at least p of the probability (Holtzman
-    et al. 2020, section 3.1). A seeded `generator`, on the device of the logits, repeats its draws; with one for each
-    row, what a row draws does not depend on the others.
+    A temperature below 1 sharpens the distribution and one above 1 flattens it. `top_k` keeps the k most probable
+    tokens (Fan et al. 2018, section 5.1). `top_p` keeps the smallest set of most probable tokens whose probability is
+    at least p (nucleus sampling, Holtzman et al. 2020, section 3.1). A seeded `generator`, on the device of the logits,
+    makes the draws repeatable. With one generator for each row, the draws of a row do not depend on the other rows.
     """
 
     temperature: float = 1.0
@@ -45,85 +45,90 @@ class Sampler:
 
     def __call__(self, logits: Tensor) -> Tensor:
         logits = logits.float()
-        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature  # best at 0: no overflow when cold
+        logits = (
+            logits - logits.amax(dim=-1, keepdim=True)
+        ) / self.temperature  # the best is 0: a low temperature cannot overflow
         if self.top_k is None and self.top_p is None:
             return self._draw(logits.softmax(dim=-1))
         vocab = logits.shape[-1]
         kept, tokens = logits.topk(min(self.top_k or vocab, vocab), dim=-1)  # (R, K), best first
-        chances = kept.softmax(dim=-1)
+        probs = kept.softmax(dim=-1)
         if self.top_p is not None:
-            better = F.pad(chances.cumsum(dim=-1)[:, :-1], (1, 0))  # what the tokens before this one hold: 0 at first
-            chances = chances.masked_fill(better >= self.top_p, 0.0)
-        return tokens.gather(1, self._draw(chances)[:, None])[:, 0]
+            before = F.pad(probs.cumsum(dim=-1)[:, :-1], (1, 0))  # the probability of all tokens before this one
+            probs = probs.masked_fill(before >= self.top_p, 0.0)
+        return tokens.gather(1, self._draw(probs)[:, None])[:, 0]
 
-    def _draw(self, chances: Tensor) -> Tensor:
-        """A race: the clock of token i rings after Exponential(chances[i]), so it is first with chances[i] / sum.
+    def _draw(self, probs: Tensor) -> Tensor:
+        """Draw index i with probability probs[i] / sum: of waiting times t[i] ~ Exponential(probs[i]), take the least.
 
-        The same law as `torch.multinomial`, which would stop the GPU to check its argument.
+        This has the same distribution as `torch.multinomial`, which makes the CPU wait for the GPU to check its input.
         """
-        waits = torch.empty_like(chances)
+        waits = torch.empty_like(probs)
         if isinstance(self.generator, Sequence):
             for row, generator in zip(waits, self.generator, strict=True):
                 row.exponential_(generator=generator)
         else:
             waits.exponential_(generator=self.generator)
-        return (chances / waits.clamp_min(1e-30)).argmax(dim=-1)  # never 0 / 0: what has no chance never rings
+        return (probs / waits.clamp_min(1e-30)).argmax(dim=-1)  # clamped, so that a probability of 0 never gives 0 / 0
 
 
 @dataclass(frozen=True, eq=False)
-class Noted:
-    """Picks a token that is not `forbidden`, and notes how likely the model, which may say any, found it."""
+class WithLogps:
+    """Picks tokens that are not `forbidden`, and stores their log-probabilities.
+
+    The log-probabilities are those of the model's own distribution, in which forbidden tokens count too.
+    """
 
     pick: Pick
-    forbidden: Tensor  # (S,) ids
+    forbidden: Tensor  # (F,) ids
     logps: list[Tensor] = field(default_factory=list)  # by step, (R,)
 
     def __call__(self, logits: Tensor) -> Tensor:
         logits = logits.float()
-        tokens = self.pick(logits.index_fill(1, self.forbidden, NEVER))
+        tokens = self.pick(logits.index_fill(1, self.forbidden, NEG_INF))
         self.logps.append(logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(dim=1))
         return tokens
 
 
 @torch.no_grad()
 def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int, stop: int) -> Iterator[Tensor]:
-    """Say one token per row, (R,), at a time, until every row has said `stop` or `limit` tokens are out.
+    """Yield one token per row, (R,), at a time, until every row has produced `stop` or `limit` steps are done.
 
-    The prompt is (R,) tokens, or (R, P) to be read first. A row that has said `stop` says `PAD` from then on.
+    The prompt is one token per row, (R,), or many, (R, P). A row that has produced `stop` yields `PAD` from then on.
     """
     if limit < 1:
         raise UserError(f"limit is {limit}: allow at least 1 token.")
-    *before, tokens = prompt.unbind(dim=1) if prompt.dim() == 2 else (prompt,)
-    if before and isinstance(decoder, Advancing):
+    *context, tokens = prompt.unbind(dim=1) if prompt.dim() == 2 else (prompt,)
+    if context and isinstance(decoder, Advancing):
         _, state = decoder.advance(prompt[:, :-1], state)
     else:
-        for read in before:
-            _, state = decoder.step(read, state)
+        for column in context:
+            _, state = decoder.step(column, state)
 
-    # Sampling draws from a generator, which a CUDA graph cannot follow: only the model's step is captured.
-    steps, whole = step_runner(decoder), pick is greedy
-    inner = steps.plain if whole else decoder
+    # A sampler draws from a generator, which a CUDA graph cannot capture: then only the model's step is captured.
+    runner, capture_pick = step_runner(decoder), pick is greedy
+    inner = runner.eager if capture_pick else decoder
 
-    def say(carry: tuple[Tensor, Tensor, S]) -> tuple[tuple[Tensor, Tensor, S], Tensor]:
+    def step_and_pick(carry: tuple[Tensor, Tensor, S]) -> tuple[tuple[Tensor, Tensor, S], Tensor]:
         tokens, done, state = carry
         logits, state = inner.step(tokens, state)
         tokens = pick(logits).masked_fill(done, PAD)
         done = done | (tokens == stop)
         return (tokens, done, state), done.all()
 
-    take = steps.captured(("stream", stop), say) if whole else say
-    carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), steps.ready(state, limit)
-    late = DelayedFlag(tokens.device)
+    run_step = runner.capture(("stream", stop), step_and_pick) if capture_pick else step_and_pick
+    carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), runner.preallocate(state, limit)
+    all_done = DelayedFlag(tokens.device)
     for _ in range(limit):
-        carry, ended = take(carry)
-        over = late(ended)
-        if over and late.behind:  # over since the step before: these tokens are all PAD
+        carry, flag = run_step(carry)
+        done = all_done(flag)
+        if done and all_done.behind:  # all rows ended at the step before: these tokens are all PAD
             return
-        yield carry[0].clone()  # the next step may write where this one did
-        if over:
+        yield carry[0].clone()  # the next step may overwrite these tokens
+        if done:
             return
 
 
 def collect(tokens: Iterable[Tensor]) -> Tensor:
-    """What a stream has said, side by side: (R, T), `PAD` after each row's end."""
+    """All tokens of a stream as one tensor, (R, T), with `PAD` after each row's end."""
     return torch.stack(list(tokens), dim=1)

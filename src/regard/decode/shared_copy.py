@@ -1,4 +1,4 @@
-"""The same model once more, with the same weights: what is changed of its parts, is changed for nobody else."""
+"""A copy of a model that shares its weights: its submodules can be replaced without changing the model itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def shared_copy(model: M) -> M:
-    """A copy that shares every parameter and buffer. No tape hears it: a search is not what one looks at."""
+    """A copy that shares every parameter and buffer with the model. Its attention weights are not recorded."""
     shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
-    shared.update({id(part.tap): None for part in attentions(model).values()})
+    shared.update({id(part.recorder): None for part in attentions(model).values()})
     return deepcopy(model, shared)

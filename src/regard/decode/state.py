@@ -1,29 +1,29 @@
-"""What a search asks of a model: take a step, and let the rows of the batch be moved about."""
+"""The protocols of decoding: a decoder takes a step, and a state lets the rows of the batch be selected."""
 
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
-NEVER = float("-inf")  # the logit, and the log-probability, of what cannot be
-PAD = 0  # what a row that has finished goes on saying, whatever this id means to its tokenizer: nobody reads it
+NEG_INF = float("-inf")  # the logit, and the log-probability, of a token that cannot occur
+PAD = 0  # the token of a finished row, in every vocabulary: no caller reads the tokens after the end of a row
 
 
 class State(Protocol):
-    """All that a decoder carries from one step to the next: hidden vectors, a cache, the memory it reads.
+    """Everything that a decoder carries from one step to the next: hidden vectors, a KV cache, the encoded source.
 
-    A state has R rows, one for each hypothesis. It is a value: a step takes one and returns another, and whoever gives
-    a state away does not use it again, so that a model may write into its buffers.
+    A state has R rows, one for each hypothesis. A step takes a state and returns the next one. It may write into the
+    buffers of the state that it was given, so the caller must not use that state again.
     """
 
     def select(self, rows: Tensor) -> Self:
-        """The state whose row i is this state's row `rows[i]`, where a row never leaves its sentence.
+        """The state whose row i is this state's row `rows[i]`, which must belong to the same sentence as row i.
 
-        This is how a beam forgets a hypothesis and doubles another. The rows of a sentence are neighbours and as many
-        as those of any other: of R rows for B sentences, sentence b has rows b·R/B to (b + 1)·R/B - 1, before and
-        after. Within its sentence a row may be dropped, moved or repeated. So what is the same for a whole sentence
-        (the encoded source, say) can be stored once and stay where it is; and so `select` cannot drop a sentence or
-        change the order of sentences: such rows are outside this contract, and nothing checks them.
+        Beam search uses this to drop a hypothesis and to duplicate another. The rows of a sentence are neighbours, and
+        every sentence has the same number of rows: of R rows for B sentences, sentence b has rows b·R/B to
+        (b + 1)·R/B - 1, before and after. Within its sentence a row may be dropped, moved or repeated. So what is
+        the same for a whole sentence (the encoded source, for example) is stored once and does not move. `select`
+        cannot drop a sentence or change the order of sentences; such `rows` are not allowed, and are not checked.
         """
         ...
 
@@ -43,7 +43,7 @@ S_advancing = TypeVar("S_advancing", bound=State)
 
 
 class Decoder(Protocol[S]):
-    """Whatever says which token comes next: an RNN, a Transformer, a table in a test."""
+    """Any model that predicts the next token: an RNN, a Transformer, a table in a test."""
 
     def step(self, tokens: Tensor, state: S) -> tuple[Tensor, S]:
         """Read one token per row, (R,) int64; return the logits of the next one, (R, V), and the state after it."""
@@ -60,24 +60,24 @@ class Advancing(Protocol[S_advancing]):
 
 
 class DelayedFlag:
-    """Asks "is everything done?" after each step without making the GPU wait for the answer.
+    """Reads a boolean flag after each step without making the CPU wait for the GPU.
 
-    The CPU runs ahead of the GPU: while one step is computed the next is already being queued. Reading a flag at once
-    would stall the queue at every token. So on a GPU the flag sets off for the CPU and the answer is that of the call
-    before, which has long arrived; the price is one step too many at the end. On a CPU nothing waits: read at once.
+    The CPU runs ahead of the GPU: while the GPU computes one step, the CPU already queues the next. Reading the flag at
+    once would stall the queue at every token. So on a GPU the flag is copied to the CPU asynchronously, and a call
+    returns the flag of the call before. The cost is one extra step at the end. On a CPU the flag is read at once.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.behind = device.type == "cuda"
-        self._arrived = torch.Event(device) if self.behind else None
-        self._answer = torch.zeros((), dtype=torch.bool, pin_memory=self.behind)
+        self.behind = device.type == "cuda"  # whether calls return the flag of the call before
+        self._copied = torch.Event(device) if self.behind else None
+        self._value = torch.zeros((), dtype=torch.bool, pin_memory=self.behind)
 
     def __call__(self, flag: Tensor) -> bool:
-        if self._arrived is None:
+        if self._copied is None:
             return bool(flag)
-        self._arrived.synchronize()  # returns at once before the first record
-        answer = bool(self._answer)
-        self._answer.copy_(flag, non_blocking=True)
+        self._copied.synchronize()  # returns at once before the first record
+        previous = bool(self._value)
+        self._value.copy_(flag, non_blocking=True)
         with torch.cuda.device_of(flag):  # an event is recorded on a stream of the current device
-            self._arrived.record()
-        return answer
+            self._copied.record()
+        return previous

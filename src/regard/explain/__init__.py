@@ -1,1 +1,1 @@
-"""Ideas made visible by a small experiment each."""
+"""Small experiments that explain ideas: one module per topic of `regard explain`, each with a function `run`."""

@@ -1,9 +1,9 @@
-"""How far back a network can learn from: the gradient of its last answer at every earlier input.
+"""Vanishing gradients: the gradient of a network's last output with respect to every earlier input.
 
-The task is recall: somewhere in a row of random symbols one is marked, and at the end the network must name it. In a
-plain RNN the gradient shrinks by about the same factor at every step back (Bengio et al. 1994); an LSTM's gates let it
-pass (Hochreiter & Schmidhuber 1997); attention is a path of length one to every input (Bahdanau et al. 2015), and a
-Transformer has no other (Vaswani et al. 2017).
+The task is recall: one symbol of a random sequence is marked, and at the end the network must name it. In a plain RNN
+the gradient shrinks by about the same factor at every step back in time (Bengio et al. 1994). The gates of an LSTM can
+preserve it (Hochreiter & Schmidhuber 1997). Attention connects the output to every input by a path of length one
+(Bahdanau et al. 2015); a Transformer has only such paths (Vaswani et al. 2017).
 """
 
 from collections.abc import Callable
@@ -14,24 +14,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention
-from regard.explain.small import Experiment, learn
+from regard.explain.experiment import Experiment, train
 from regard.layers.recurrent import Recurrent
 from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Shape, Stack
 from regard.mask import CAUSAL
 from regard.scores import Additive
 
-SYMBOLS = 8  # to be recalled
+SYMBOLS = 8  # that a sequence is made of
 WIDTH = 32
 ROWS, RATE = 32, 2e-2
 
 
-class Recaller(nn.Module):
-    """Reads a row of inputs and answers at its end; with attention it may look back at every state."""
+class RecurrentRecall(nn.Module):
+    """A recurrent network that predicts the marked symbol from its last state, with or without attention to all."""
 
     def __init__(self, cell: str, attention: bool) -> None:
         super().__init__()
-        self.embedding = nn.Linear(SYMBOLS + 1, WIDTH)  # symbols one-hot, and the mark
+        self.embedding = nn.Linear(SYMBOLS + 1, WIDTH)  # the one-hot symbol, and 1 if it is marked
         self.rnn = Recurrent(cell, WIDTH, WIDTH)
         self.attention = Attention(Additive(WIDTH, WIDTH, WIDTH)) if attention else None
         self.readout = nn.Linear(2 * WIDTH if attention else WIDTH, SYMBOLS)
@@ -46,8 +46,8 @@ class Recaller(nn.Module):
         return logits
 
 
-class Transformer(nn.Module):
-    """The same with a small causal Transformer, as GPT is one: nothing is carried along, everything is looked up."""
+class TransformerRecall(nn.Module):
+    """A small causal Transformer for the same task."""
 
     def __init__(self, length: int) -> None:
         super().__init__()
@@ -58,65 +58,65 @@ class Transformer(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(B, T, symbols + 1) → logits of the recalled symbol (B, 1, symbols)"""
-        places = torch.arange(inputs.shape[1])[None]
-        logits: Tensor = self.readout(self.stack(self.embedding(inputs, places), mask=CAUSAL)[:, -1:])
+        positions = torch.arange(inputs.shape[1])[None]
+        logits: Tensor = self.readout(self.stack(self.embedding(inputs, positions), mask=CAUSAL)[:, -1:])
         return logits
 
 
-NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # by the length of what they read
-    "RNN": lambda _: Recaller("rnn", attention=False),
-    "LSTM": lambda _: Recaller("lstm", attention=False),
-    "LSTM + attention": lambda _: Recaller("lstm", attention=True),
-    "Transformer": Transformer,
+NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # functions of the sequence length
+    "RNN": lambda _: RecurrentRecall("rnn", attention=False),
+    "LSTM": lambda _: RecurrentRecall("lstm", attention=False),
+    "LSTM + attention": lambda _: RecurrentRecall("lstm", attention=True),
+    "Transformer": TransformerRecall,
 }
 
 
 @dataclass(frozen=True)
-class Reach:
-    """How a network's last answer depends on each input, by distance: item d is the input d steps before the last."""
+class GradientNorms:
+    """The gradient norms of a network by distance: item d is for the input d steps before the last."""
 
     name: str
-    before: list[float]  # ‖∂logit/∂input‖, mean over rows, at the first weights
-    after: list[float]  # … and after training
+    before: list[float]  # ‖∂logit/∂input‖ before training, mean over sequences
+    after: list[float]  # the same after training
     accuracy: float  # of the recall, after training; chance is 1 / 8
-    steps: int  # of training: the same for all
+    steps: int  # of training
 
 
-def gradients(length: int = 40, steps: int = 300, seed: int = 1) -> Experiment[list[Reach]]:
-    """Each network before and after so many steps of learning to recall."""
-    found = []
+def run(length: int = 40, steps: int = 300, seed: int = 1) -> Experiment[list[GradientNorms]]:
+    """Measures the gradient norms of each network before and after training on the recall task."""
+    results = []
     for name, build in NETWORKS.items():
         torch.manual_seed(seed)
         network = build(length)
-        before = reach(network, length, seed)
-        yield from learn(name, network, lambda chance: examples(length, ROWS, chance), steps, seed, RATE)
-        inputs, answers = examples(length, 1024, _chance(seed, "test"))
+        before = gradient_norms(network, length, seed)
+        yield from train(name, network, lambda generator: sample_batch(length, ROWS, generator), steps, seed, RATE)
+        inputs, targets = sample_batch(length, 1024, _generator(seed, "test"))
         with torch.no_grad():
-            accuracy = (network(inputs).argmax(dim=-1) == answers).float().mean().item()
-        found.append(Reach(name, before, reach(network, length, seed), accuracy, steps))
-    return found
+            accuracy = (network(inputs).argmax(dim=-1) == targets).float().mean().item()
+        results.append(GradientNorms(name, before, gradient_norms(network, length, seed), accuracy, steps))
+    return results
 
 
-def examples(length: int, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows of random symbols, (B, T, symbols + 1), one marked at a random place; the marked symbol of each, (B, 1)."""
+def sample_batch(length: int, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Random sequences, (B, T, symbols + 1), each with one marked symbol; as targets the marked symbols, (B, 1)."""
     symbols = torch.randint(SYMBOLS, (rows, length), generator=generator)
-    read_pointer = torch.randint(length, (rows, 1), generator=generator)
-    marks = torch.zeros(rows, length).scatter(1, read_pointer, 1.0)
-    inputs = torch.cat([F.one_hot(symbols, SYMBOLS).float(), marks[..., None]], dim=-1)
-    return inputs, symbols.gather(1, read_pointer)
+    marked = torch.randint(length, (rows, 1), generator=generator)
+    is_marked = torch.zeros(rows, length).scatter(1, marked, 1.0)
+    inputs = torch.cat([F.one_hot(symbols, SYMBOLS).float(), is_marked[..., None]], dim=-1)
+    return inputs, symbols.gather(1, marked)
 
 
-def reach(network: nn.Module, length: int, seed: int) -> list[float]:
-    """‖∂ logit of the right symbol / ∂ input‖ of every input, the last first: mean over a batch."""
-    inputs, answers = examples(length, 4 * ROWS, _chance(seed, "reach"))
+def gradient_norms(network: nn.Module, length: int, seed: int) -> list[float]:
+    """‖∂ logit of the correct symbol / ∂ input‖ for every input, the last first: mean over a batch."""
+    inputs, targets = sample_batch(length, 4 * ROWS, _generator(seed, "gradients"))
     inputs.requires_grad_()
-    network(inputs).gather(-1, answers[..., None]).sum().backward()
+    network(inputs).gather(-1, targets[..., None]).sum().backward()
     network.zero_grad()
     assert inputs.grad is not None
     norms: list[float] = inputs.grad.norm(dim=-1).mean(dim=0).flip(0).tolist()  # (B, T, D) → (T,)
     return norms
 
 
-def _chance(seed: int, use: str) -> torch.Generator:
-    """Random numbers of their own for each use, all of them from the one seed; training has the seed itself."""
-    return torch.Generator().manual_seed(2**40 + 2 * seed + ("reach", "test").index(use))
+def _generator(seed: int, use: str) -> torch.Generator:
+    """A random generator for each use, which differs from the generator of training (seeded with ``seed``)."""
+    return torch.Generator().manual_seed(2**40 + 2 * seed + ("gradients", "test").index(use))

@@ -1,41 +1,44 @@
-"""What a layer costs as its input grows: time, operations, memory, and how far apart two positions are.
+"""The cost of a layer as its input grows: time, memory, operations, and the path length between two positions.
 
-Table 1 of Vaswani et al. (2017), measured: self-attention, restricted self-attention, a recurrent layer, a recurrent
-layer that attends, and a convolution. Operations are counted by torch as the layer runs on tensors without data;
-seconds and bytes are those of this machine.
+These are measurements for Table 1 of Vaswani et al. (2017): self-attention, restricted self-attention, a recurrent
+layer, a recurrent layer with attention, and a convolution. torch counts the operations, on tensors without data (device
+"meta"); time and memory are measured on this machine.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import attend, weights
-from regard.explain.memory import Bytes
-from regard.explain.small import one_thread
+from regard.explain.experiment import single_thread
 from regard.layers.recurrent import Recurrent, cell
 from regard.mask import EVERYTHING, Mask
 from regard.scores import ScaledDot
 
-MOMENT = 0.02  # seconds for which a layer is run again and again, to be timed
+TIMING_SECONDS = 0.02  # how long a layer is run repeatedly in each round of timing
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """n, d, r and k of the table."""
+    """The symbols of the table: n, d, r and k."""
 
-    length: int
-    width: int
-    window: int  # restricted attention sees so far to either side
-    kernel: int = 3  # inputs under a convolution
+    length: int  # n
+    width: int  # d
+    window: int  # r: restricted attention sees this many positions to either side
+    kernel: int = 3  # k: inputs of a convolution
 
 
 class SelfAttention(nn.Module):
-    """softmax(xxᵀ/√d)x, one head: QKᵀ and PV, without the projections, as the table counts it."""
+    """softmax(xxᵀ/√d)x with one head: QKᵀ and PV without the projections, as in the table."""
 
     def __init__(self, width: int, mask: Mask = EVERYTHING) -> None:
         super().__init__()
@@ -46,18 +49,18 @@ class SelfAttention(nn.Module):
         return attend(self.score, x, x, x, self.mask)[:, 0]
 
 
-class WrittenOut(SelfAttention):
-    """The same by the definition: the (T, T) weights exist."""
+class UnfusedSelfAttention(SelfAttention):
+    """The same without a fused kernel: the (T, T) weights are computed and stored."""
 
     def forward(self, x: Tensor) -> Tensor:
         return weights(self.score, x, x, self.mask) @ x
 
 
 class Lstm(nn.Module):
-    """A recurrent layer, by its fused kernel, and where there is no data by its equations.
+    """An LSTM layer: its fused kernel, or for tensors without data (device "meta") its equations.
 
-    torch's counter cannot see into fused kernels. What a step of the equations costs does not depend on the state
-    before it, so without data all steps may as well be one.
+    torch cannot count the operations of a fused kernel. The equations cost the same at every step, so without data all
+    steps are computed as one batch.
     """
 
     def __init__(self, width: int) -> None:
@@ -71,7 +74,7 @@ class Lstm(nn.Module):
 
 
 class LstmAttention(nn.Module):
-    """A recurrent layer whose every state reads all the inputs (Luong et al. 2015)."""
+    """An LSTM layer whose states attend to all inputs (Luong et al. 2015)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -83,42 +86,50 @@ class LstmAttention(nn.Module):
 
 
 class Convolution(nn.Module):
-    """Every output sees ``kernel`` neighbouring inputs."""
+    """A convolution: every output depends on ``kernel`` neighbouring inputs."""
 
     def __init__(self, width: int, kernel: int) -> None:
         super().__init__()
         self.conv = nn.Conv1d(width, width, kernel, padding="same")
 
     def forward(self, x: Tensor) -> Tensor:
-        read: Tensor = self.conv(x.mT).mT
-        return read
+        outputs: Tensor = self.conv(x.mT).mT
+        return outputs
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A row of the table: what theory says of a layer, and how to build one."""
+class LayerKind:
+    """A row of the table: the theory of a kind of layer, and a function that builds one."""
 
     name: str
     complexity: str  # operations per layer
-    sequential: str  # operations that must wait for one another
-    path: str  # the longest way between two positions
+    sequential: str  # operations that cannot run in parallel
+    path: str  # the longest path between two positions
     build: Callable[[Sizes], nn.Module]
-    operations: Callable[[Sizes], int]  # a multiplication and an addition are two
-    distance: Callable[[Sizes], int]  # the path, in figures
+    operations: Callable[[Sizes], int]  # a multiplication and an addition count as two
+    path_length: Callable[[Sizes], int]  # the value of ``path``
 
 
-def _attention(s: Sizes) -> int:
+def _attention_operations(s: Sizes) -> int:
     return 4 * s.length**2 * s.width  # QKᵀ and PV, 2·n²·d each
 
 
-def _lstm(s: Sizes) -> int:
+def _lstm_operations(s: Sizes) -> int:
     return 16 * s.length * s.width**2  # four gates, two matrices, 2·d² each
 
 
 KINDS = (
-    Kind("self-attention", "n²·d", "1", "1", lambda s: SelfAttention(s.width), _attention, lambda s: 1),
-    Kind("the same, written out", "n²·d", "1", "1", lambda s: WrittenOut(s.width), _attention, lambda s: 1),
-    Kind(
+    LayerKind("self-attention", "n²·d", "1", "1", lambda s: SelfAttention(s.width), _attention_operations, lambda s: 1),
+    LayerKind(
+        "unfused self-attention",
+        "n²·d",
+        "1",
+        "1",
+        lambda s: UnfusedSelfAttention(s.width),
+        _attention_operations,
+        lambda s: 1,
+    ),
+    LayerKind(
         "restricted",
         "r·n·d",
         "1",
@@ -127,17 +138,17 @@ KINDS = (
         lambda s: 4 * s.length * min(2 * s.window + 1, s.length) * s.width,
         lambda s: math.ceil((s.length - 1) / s.window),
     ),
-    Kind("recurrent", "n·d²", "n", "n", lambda s: Lstm(s.width), _lstm, lambda s: s.length),
-    Kind(
+    LayerKind("recurrent", "n·d²", "n", "n", lambda s: Lstm(s.width), _lstm_operations, lambda s: s.length),
+    LayerKind(
         "recurrent + attention",
         "n·d² + n²·d",
         "n",
         "1",
         lambda s: LstmAttention(s.width),
-        lambda s: _lstm(s) + _attention(s),
+        lambda s: _lstm_operations(s) + _attention_operations(s),
         lambda s: 1,
     ),
-    Kind(
+    LayerKind(
         "convolutional",
         "k·n·d²",
         "1",
@@ -151,43 +162,43 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Cost:
-    """What one layer took at every length, and the powers of the length by which it grows."""
+    """The measured cost of one layer at every length, and how fast it grows with the length."""
 
     name: str
     seconds: list[float]  # of a forward pass
-    memory: list[int]  # bytes of a forward pass that is to be learnt from, at most at a time
-    operations: list[int]  # as counted by torch
-    slopes: dict[str, float]  # of seconds, memory and operations: 1 is linear, 2 quadratic
+    memory: list[int]  # peak bytes of a forward pass, with what the backward pass needs
+    operations: list[int]  # counted by torch
+    exponents: dict[str, float]  # of the length, for seconds, memory and operations: 1 is linear, 2 quadratic
 
 
 def lengths_to(longest: int, count: int = 5) -> list[int]:
-    """The longest, its half, the half of that …"""
+    """``longest``, its half, its quarter …, in ascending order."""
     return sorted({max(2, longest >> halvings) for halvings in range(count)})
 
 
-def layers(lengths: Sequence[int], width: int = 64, window: int = 32, seed: int = 1) -> Iterator[Cost]:
-    """Every layer at every length, one after the other."""
+def run(lengths: Sequence[int], width: int = 64, window: int = 32, seed: int = 1) -> Iterator[Cost]:
+    """Measures each kind of layer at every length, and yields one result per kind."""
     for kind in KINDS:
         torch.manual_seed(seed)
         sizes = [Sizes(length, width, window) for length in lengths]
         layer, inputs = kind.build(sizes[-1]), [torch.randn(1, length, width) for length in lengths]
-        with one_thread():  # slopes are of the work, not of how it was shared out
-            seconds, memory = _timed(layer, inputs), [_held(layer, x) for x in inputs]
-        operations = [counted(kind, size) for size in sizes]
+        with single_thread():  # with several threads, time would grow differently
+            seconds, memory = _measure_seconds(layer, inputs), [_measure_memory(layer, x) for x in inputs]
+        operations = [count_operations(kind, size) for size in sizes]
         measured: dict[str, Sequence[float]] = {"seconds": seconds, "memory": memory, "operations": operations}
-        slopes = {name: slope(lengths, values) for name, values in measured.items()}
-        yield Cost(kind.name, seconds, memory, operations, slopes)
+        exponents = {name: growth_exponent(lengths, values) for name, values in measured.items()}
+        yield Cost(kind.name, seconds, memory, operations, exponents)
 
 
-def counted(kind: Kind, sizes: Sizes) -> int:
-    """The operations that torch counts in a forward pass. Nothing is computed: the tensors have shapes only."""
+def count_operations(kind: LayerKind, sizes: Sizes) -> int:
+    """The operations that torch counts in a forward pass on tensors without data; nothing is computed."""
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
         kind.build(sizes)(torch.empty(1, sizes.length, sizes.width))
     return counter.get_total_flops()
 
 
-def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """The power of the length by which values grow: a straight line through the logarithms of the last three."""
+def growth_exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
+    """The exponent b of values ≈ a · lengthᵇ: the slope of a line fitted to the logarithms of the last three values."""
     xs = torch.tensor(lengths[-3:], dtype=torch.float64).log()
     ys = torch.tensor(values[-3:], dtype=torch.float64).log()
     xs, ys = xs - xs.mean(), ys - ys.mean()
@@ -195,23 +206,58 @@ def slope(lengths: Sequence[int], values: Sequence[float]) -> float:
 
 
 @torch.no_grad()
-def _timed(layer: nn.Module, inputs: Sequence[Tensor], rounds: int = 5) -> list[float]:
-    """The least time of a forward pass over each input, in seconds of the processor.
+def _measure_seconds(layer: nn.Module, inputs: Sequence[Tensor], rounds: int = 5) -> list[float]:
+    """The shortest processor time of a forward pass for each input.
 
-    Rounds over all inputs, each of them run for a moment: where somebody else keeps the machine busy for a while, all
-    lengths suffer alike, and another round is better.
+    All inputs are timed in several rounds. If another program slows the machine down for a moment, only one round is
+    affected, and all lengths of that round alike.
     """
-    least = [math.inf] * len(inputs)
+    shortest = [math.inf] * len(inputs)
     for at, x in list(enumerate(inputs)) * rounds:
-        until = time.process_time() + MOMENT
+        until = time.process_time() + TIMING_SECONDS
         while (began := time.process_time()) < until:
             layer(x)
-            least[at] = min(least[at], time.process_time() - began)
-    return least
+            shortest[at] = min(shortest[at], time.process_time() - began)
+    return shortest
 
 
-def _held(layer: nn.Module, x: Tensor) -> int:
-    """The most bytes alive at a time in a forward pass, with all that the way back will need."""
-    with Bytes() as held:
+def _measure_memory(layer: nn.Module, x: Tensor) -> int:
+    """The peak memory of a forward pass in bytes, with all tensors that the backward pass needs."""
+    with PeakMemory() as memory:
         layer(x.requires_grad_())
-    return held.most
+    return memory.peak
+
+
+class PeakMemory(TorchDispatchMode):
+    """Measures the memory of the tensors that operations create inside the with-statement, on any device.
+
+    Tensors that existed before do not count. The internal workspace of fused kernels is not seen; it is small.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.current = self.peak = 0  # bytes
+        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        before = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self._add(leaf.untyped_storage(), before)
+        return out
+
+    def _add(self, storage: torch.UntypedStorage, before: set[int]) -> None:
+        key, size = storage._cdata, storage.nbytes()
+        if key in before or key in self._storages:  # a view, or written in place
+            return
+
+        def on_free(_: object) -> None:
+            self.current -= size
+            del self._storages[key]
+
+        self._storages[key] = weakref.ref(storage, on_free)
+        self.current += size
+        self.peak = max(self.peak, self.current)

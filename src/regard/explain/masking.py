@@ -1,8 +1,8 @@
-"""Why a language model must not see ahead: without a mask it learns to copy its answer from its input.
+"""Why a language model needs a causal mask: without one it learns to copy the next word from its input.
 
-Two networks, alike in all but the mask, learn to say the next word of every word of a sentence. The one that sees the
-whole sentence sees the answer: its loss goes to nothing, far below what the language allows. When it is to write, there
-is nothing to copy from.
+Two networks that differ only in the mask are trained to predict the next word at every position of a sentence. The one
+without a mask can see the next word: its loss falls to almost 0, far below the entropy of the language. But at
+generation there is no next word to copy.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,16 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional as F
 
-from regard.explain.sentences import PAD, VOCABULARY, allowed, batch, floor
-from regard.explain.small import IGNORED, Experiment, Reader
-from regard.explain.speaking import says, taught
+from regard.explain.experiment import IGNORE_INDEX, Experiment, TinyTransformer
+from regard.explain.grammar import (
+    PAD,
+    VOCABULARY,
+    entropy_per_token,
+    generate_sentences,
+    is_grammatical,
+    sample_batch,
+    train_language_model,
+)
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.recording import record
 
@@ -20,62 +27,57 @@ MASKS = {"causal mask": CAUSAL, "no mask": EVERYTHING}
 
 
 @dataclass(frozen=True)
-class Told:
-    """One of the two networks: how well it seemed to learn, and what it says."""
+class NetworkResult:
+    """One of the two networks: its loss and the sentences that it generates."""
 
     name: str
-    loss: float  # of the next word, as it was trained; nats
-    honest: float  # … with the future hidden, as when it writes
-    ahead: float  # how much of its attention goes to words that come later
-    right: float  # sentences it says that the grammar allows
+    loss: float  # on test sentences with the mask of training, in nats per token
+    causal_loss: float  # the same with the causal mask, as at generation
+    future_attention: float  # part of the attention that goes to later positions
+    grammatical: float  # part of the generated sentences that the grammar allows
     examples: list[str]
-    weights: list[list[float]]  # (Tq, Tk) of a sentence, mean over heads and layers
+    weights: list[list[float]]  # (Tq, Tk) for one sentence, mean over heads and layers
 
 
 @dataclass(frozen=True)
 class Masking:
-    """Both networks, and the least loss that an honest one can have."""
+    """Both networks, and the lowest loss that a causal model can reach."""
 
-    floor: float
-    sentence: list[str]  # whose weights are shown
-    told: list[Told]
+    entropy: float  # of the grammar, in nats per token
+    sentence: list[str]  # the sentence of `NetworkResult.weights`
+    networks: list[NetworkResult]
 
 
-def masking(steps: int = 240, count: int = 200, seed: int = 1) -> Experiment[Masking]:
-    """Trains both, tests both on the same sentences, and lets both write."""
-    found = []
+def run(steps: int = 240, count: int = 200, seed: int = 1) -> Experiment[Masking]:
+    """Trains both networks, tests them on the same sentences, and generates ``count`` sentences with each."""
+    networks = []
     for name, mask in MASKS.items():
-        network, _ = yield from taught(name, mask, steps, seed)
-        found.append(_told(name, network, count, seed))
-    words, _ = _sample(seed)
-    return Masking(floor(), words, found)
-
-
-def _sample(seed: int) -> tuple[list[str], torch.Tensor]:
-    """A sentence as it is read, the beginning included."""
-    tokens, _ = batch(torch.Generator().manual_seed(seed), rows=1)
+        network, _ = yield from train_language_model(name, mask, steps, seed)
+        networks.append(_evaluate(name, network, count, seed))
+    tokens, _ = sample_batch(torch.Generator().manual_seed(seed), rows=1)
     words = [VOCABULARY[token] for token in tokens[0].tolist()]
-    return [word for word in words if word != PAD], tokens
+    return Masking(entropy_per_token(), [word for word in words if word != PAD], networks)
 
 
 @torch.no_grad()
-def _told(name: str, network: Reader, count: int, seed: int) -> Told:
-    tokens, targets = batch(torch.Generator().manual_seed(2**40 + seed), rows=512)
+def _evaluate(name: str, network: TinyTransformer, count: int, seed: int) -> NetworkResult:
+    tokens, targets = sample_batch(torch.Generator().manual_seed(2**40 + seed), rows=512)
 
     def loss(mask: Mask) -> float:
         logits = network.readout(network.states(tokens, mask))
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED).item()
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX).item()
 
+    example, _ = sample_batch(torch.Generator().manual_seed(seed), rows=1)
     with record(network) as tape:
-        network(_sample(seed)[1])
-    weights = torch.stack([tape[one] for one in tape]).mean(dim=(0, 1, 2))  # (layers, 1, H, T, T) → (T, T)
-    said = says(network, count, seed)
-    return Told(
+        network(example)
+    weights = torch.stack([tape[layer] for layer in tape]).mean(dim=(0, 1, 2))  # (layers, 1, H, T, T) → (T, T)
+    sentences = generate_sentences(network, count, seed)
+    return NetworkResult(
         name,
         loss(network.mask),
         loss(CAUSAL),
-        ahead=(weights.triu(1).sum() / weights.sum()).item(),
-        right=sum(map(allowed, said)) / len(said),
-        examples=[" ".join(words) for words in said[:6]],
+        future_attention=(weights.triu(1).sum() / weights.sum()).item(),
+        grammatical=sum(map(is_grammatical, sentences)) / len(sentences),
+        examples=[" ".join(words) for words in sentences[:6]],
         weights=weights.tolist(),
     )

@@ -1,14 +1,14 @@
-"""What "it" means: sentences in two versions, alike but for their last words, which decide between two nouns.
+"""Pairs of sentences in which the last words decide which of two nouns the pronoun "it" means.
 
-The manner is that of Winograd schemas (Levesque et al. 2012). Who reads only up to "it" cannot know; and whoever always
-takes the nearer noun, or the first, is right in just one version of each.
+They follow the Winograd schemas (Levesque et al. 2012). The part up to "it" is the same in both, so it does not reveal
+the answer; and always choosing the first noun, or always the nearer one, is correct in one version of each pair.
 """
 
 from dataclasses import dataclass
 
 PRONOUN = "it"
 
-# The nouns stand in asterisks, one version's end after each bar: the first is true of the first noun.
+# The two nouns are in asterisks. A bar precedes each of the two endings: "it" is the first noun with the first ending.
 PAIRS = """
 The *ladder* did not reach the *roof* because it was too | short | high
 The *horse* would not jump over the *fence* because it was too | lame | tall
@@ -63,11 +63,11 @@ The *hen* left the *nest* because it was | thirsty | wet
 
 @dataclass(frozen=True)
 class Version:
-    """A sentence with one of its ends."""
+    """A sentence with one of its two endings."""
 
     words: tuple[str, ...]
-    nouns: tuple[int, int]  # where they stand among the words
-    right: int  # which of the two "it" means: 0 or 1
+    nouns: tuple[int, int]  # indices of both nouns in ``words``
+    correct: int  # the noun that "it" means: 0 or 1
 
     @property
     def text(self) -> str:
@@ -75,12 +75,12 @@ class Version:
 
     @property
     def pronoun(self) -> int:
-        """Where "it" stands."""
+        """The index of "it"."""
         return self.words.index(PRONOUN)
 
     @property
     def last(self) -> int:
-        """Where the last word stands: for who reads from left to right, the first place at which all is known."""
+        """The index of the last word: the first position at which a causal model has seen the whole sentence."""
         return len(self.words) - 1
 
 
@@ -88,14 +88,14 @@ Pair = tuple[Version, Version]
 
 
 def pairs() -> list[Pair]:
-    """Every sentence in its two versions; "it" is the first noun in the first of them, the second in the second."""
-    return [_pair(line) for line in PAIRS.strip().splitlines()]
+    """All pairs. "It" means the first noun in the first version, and the second noun in the second version."""
+    return [_parse_pair(line) for line in PAIRS.strip().splitlines()]
 
 
-def _pair(line: str) -> Pair:
-    start, *ends = line.split(" | ")
-    read_pointer = start.split()
-    first, second = (at for at, word in enumerate(read_pointer) if word.startswith("*"))
-    begun = [word.strip("*") for word in read_pointer]
-    versions = [Version((*begun, *end.split()), (first, second), right) for right, end in enumerate(ends)]
+def _parse_pair(line: str) -> Pair:
+    beginning, *endings = line.split(" | ")
+    marked = beginning.split()
+    first, second = (at for at, word in enumerate(marked) if word.startswith("*"))
+    words = [word.strip("*") for word in marked]
+    versions = [Version((*words, *end.split()), (first, second), correct) for correct, end in enumerate(endings)]
     return versions[0], versions[1]

@@ -1,8 +1,8 @@
-"""Why dot products are divided by √width: what a softmax becomes when its logits grow (Vaswani et al. 2017, §3.2.1).
+"""Why dot products are divided by √width: large logits saturate the softmax (Vaswani et al. 2017, §3.2.1).
 
-Where the components of q and k are independent, with mean 0 and variance 1, q·k has variance ``width``. Undivided, the
-logits of wide heads lie so far apart that the softmax picks one key and is flat everywhere around: nothing to learn
-from.
+If the components of q and k are independent, with mean 0 and variance 1, then q·k has variance ``width``. Without the
+division, the logits of wide heads are so far apart that the softmax gives almost all weight to one key. There its
+gradient is almost 0, so training can hardly change it.
 """
 
 import math
@@ -19,42 +19,42 @@ WIDTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 @dataclass(frozen=True)
-class Softness:
-    """What a softmax over dot products looks like: means over the queries, but for the gradient."""
+class SoftmaxStatistics:
+    """Statistics of a softmax over dot products: means over the queries, but for the gradient."""
 
     spread: float  # standard deviation of the logits
-    entropy: float  # of the weights, in nats: ln(keys) is an even mixture, 0 one key alone
+    entropy: float  # of the weights, in nats: from 0 (all weight on one key) to ln(keys) (uniform)
     largest: float  # the largest weight
-    gradient: float  # ‖∂weights/∂logits‖ of the median query: the mean would be that of a few lucky ties
-    sorted: list[float]  # the weights of one query, the largest first
+    gradient: float  # ‖∂weights/∂logits‖, median over queries: a few queries with close logits dominate the mean
+    sorted: list[float]  # the weights of one query, in descending order
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """The same queries and keys, compared with and without the division."""
+    """Statistics for the same queries and keys, with and without the division."""
 
     width: int
-    plain: Softness  # q·k
-    scaled: Softness  # q·k / √width
+    unscaled: SoftmaxStatistics  # q·k
+    scaled: SoftmaxStatistics  # q·k / √width
 
 
-def scaling(widths: Sequence[int] = WIDTHS, keys: int = 64, queries: int = 256, seed: int = 1) -> list[Scaling]:
-    """Random queries and keys of unit variance at every width, and the softmax over their dot products."""
-    found = []
+def run(widths: Sequence[int] = WIDTHS, keys: int = 64, queries: int = 256, seed: int = 1) -> list[Scaling]:
+    """Statistics of the softmax over dot products of random queries and keys with unit variance, for each width."""
+    results = []
     for width in widths:
         generator = torch.Generator().manual_seed(seed)
         q = torch.randn(queries, 1, width, generator=generator, dtype=torch.float64)
         k = torch.randn(queries, keys, width, generator=generator, dtype=torch.float64)  # every query has its own keys
-        found.append(Scaling(width, _softness(Dot(), q, k), _softness(ScaledDot(width), q, k)))
-    return found
+        results.append(Scaling(width, _measure(Dot(), q, k), _measure(ScaledDot(width), q, k)))
+    return results
 
 
-def _softness(score: Score, q: Tensor, k: Tensor) -> Softness:
-    at = torch.zeros(1, dtype=torch.long)
-    logits = score.logits(q, k, at, torch.arange(k.shape[1]))
+def _measure(score: Score, q: Tensor, k: Tensor) -> SoftmaxStatistics:
+    q_at, k_at = torch.zeros(1, dtype=torch.long), torch.arange(k.shape[1])
+    logits = score.logits(q, k, q_at, k_at)
     p = weights(score, q, k).squeeze(1)  # (queries, keys)
     entropy = -torch.xlogy(p, p).sum(dim=1)
-    return Softness(
+    return SoftmaxStatistics(
         spread=logits.std().item(),
         entropy=entropy.mean().item(),
         largest=p.amax(dim=1).mean().item(),
@@ -64,11 +64,11 @@ def _softness(score: Score, q: Tensor, k: Tensor) -> Softness:
 
 
 def jacobian_norm(p: Tensor) -> Tensor:
-    """‖∂p/∂logits‖ of softmax rows p (N, keys): the Frobenius norm of diag(p) − ppᵀ, without writing it out."""
+    """‖∂p/∂logits‖ for softmax outputs p (N, keys): the Frobenius norm of diag(p) − ppᵀ, without forming the matrix."""
     square = p.square().sum(dim=1)
     return (square - 2 * p.pow(3).sum(dim=1) + square.square()).clamp(min=0).sqrt()
 
 
-def even(keys: int) -> float:
-    """The entropy of an even mixture: as soft as a softmax can be."""
+def uniform_entropy(keys: int) -> float:
+    """The entropy of uniform weights, the largest possible."""
     return math.log(keys)

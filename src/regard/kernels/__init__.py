@@ -1,1 +1,1 @@
-"""Fast routes behind ``Score``: only ``scores.py`` imports them, and ``objectives/loss.py`` its cross-entropy."""
+"""Fast implementations: attention for ``scores.py``, cross-entropy for ``objectives/loss.py``, decoding steps."""

@@ -1,14 +1,15 @@
 # mypy: ignore-errors
 # ruff: noqa: N803
-"""Triton programs for additive attention with many queries: of the (Tq, Tk, D) tensor only a tile exists, in registers.
+"""Triton kernels for additive attention with many queries: only one tile of the (Tq, Tk, D) tensor exists at a time.
 
-Two ideas carry the speed. With x = e²ᵍe²ᵏ and r = 1 / (1 + x) we have tanh(q + k) = 1 - 2r, so exponentials are taken
-once per query and once per key (``prepare``), and two terms share one reciprocal: w₁r₁ + w₂r₂ = (w₁y₂ + w₂y₁) / y₁y₂
-with y = 1 + x. And every sum runs *inside* a thread: logits own a (query, key) tile and walk along the width, gradients
-own a (row, width) tile and walk along the other side's rows, so no inner loop ever talks between threads.
+Two ideas make them fast. First, with x = e²ᵍe²ᵏ and r = 1 / (1 + x) we have tanh(q + k) = 1 - 2r, so exponentials are
+computed once per query and once per key (``prepare``), and two terms share one reciprocal: w₁r₁ + w₂r₂ =
+(w₁y₂ + w₂y₁) / y₁y₂ with y = 1 + x. Second, every sum runs inside one thread: the logits of a (query, key) tile loop
+over the width, the gradients of a (row, width) tile loop over the rows of the other side. No inner loop exchanges data
+between threads.
 
-A tile is written (RI, RJ, TI, TJ): the compiler hands the last dimensions to threads and keeps the first in registers.
-Lengths are padded to whole tiles in everything that the programs make for each other, never in what the caller sees.
+A tile has the shape (RI, RJ, TI, TJ): the compiler maps the last two dimensions to threads and keeps the first two in
+registers. Lengths are padded to whole tiles in scratch tensors, but not in inputs and outputs.
 """
 
 import os
@@ -16,16 +17,16 @@ import os
 import triton
 import triton.language as tl
 
-TURN = tl.constexpr(2.8853900817779268)  # 2 / ln 2: e²ˣ = 2^(TURN·x)
-REACH = tl.constexpr(22.0)  # y₁y₂ is finite in float32 while every q + k is below this
-COLUMNS = tl.constexpr(8)  # terms of a logit in one turn of the loop: their loads are under way together
-LINES = tl.constexpr(4)  # terms of a gradient, likewise
+TWO_LOG2E = tl.constexpr(2.8853900817779268)  # 2 / ln 2: e²ˣ = 2^(TURN·x)
+MAX_PAIRED = tl.constexpr(22.0)  # y₁y₂ is finite in float32 if every q + k is below this
+LOGIT_UNROLL = tl.constexpr(8)  # terms of a logit in one loop iteration: their loads overlap
+GRADIENT_UNROLL = tl.constexpr(4)  # terms of a gradient in one loop iteration
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
 @triton.jit
 def reciprocal(y):
-    """1 / y as one instruction, right to a unit in the last place; the division that Triton writes takes several."""
+    """1 / y in one instruction, accurate to one unit in the last place; Triton's division takes several."""
     if INTERPRETED:
         return 1.0 / y
     else:
@@ -35,58 +36,58 @@ def reciprocal(y):
 
 
 @triton.jit
-def runs(R: tl.constexpr, T: tl.constexpr):
-    """0 … R·T - 1 as (R, T): register r of thread t holds t·R + r, so that a thread may load its registers at once."""
+def register_order(R: tl.constexpr, T: tl.constexpr):
+    """0 … R·T - 1 as (R, T) with t·R + r in register r of thread t: the registers of a thread are contiguous."""
     return tl.arange(0, R)[:, None] + tl.arange(0, T)[None, :] * R
 
 
 @triton.jit
-def strides(R: tl.constexpr, T: tl.constexpr):
-    """The same with r·T + t: neighbouring threads hold neighbours."""
+def thread_order(R: tl.constexpr, T: tl.constexpr):
+    """0 … R·T - 1 as (R, T) with r·T + t in register r of thread t: neighbouring threads are contiguous."""
     return tl.arange(0, R)[:, None] * T + tl.arange(0, T)[None, :]
 
 
 @triton.jit
 def prepare(
-    x, columns, rows, peaks, length, padded, width, W: tl.constexpr, EDGE: tl.constexpr, ROWS: tl.constexpr
+    x, columns, rows, maxima, length, padded, width, W: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr
 ):  # fmt: skip
-    """e²ˣ of (N, length, width), padded: columns (N, blocks, W, EDGE), if asked rows (N, padded, W); and max |x|."""
+    """e²ˣ of x (N, length, width), padded: as columns (N, blocks, W, BLOCK), with ROWS as rows too; and max |x|."""
     n = tl.program_id(2).to(tl.int64)
     t = tl.program_id(0) * 32 + tl.arange(0, 32)[:, None]
     d = tl.program_id(1) * 32 + tl.arange(0, 32)[None, :]
     value = tl.load(x + n * length * width + t * width + d, mask=(t < length) & (d < width), other=0.0).to(tl.float32)
-    e = tl.exp2(value * TURN)
-    tl.store(columns + n * padded * W + t // EDGE * (W * EDGE) + d * EDGE + t % EDGE, e)
+    e = tl.exp2(value * TWO_LOG2E)
+    tl.store(columns + n * padded * W + t // BLOCK * (W * BLOCK) + d * BLOCK + t % BLOCK, e)
     if ROWS:
         tl.store(rows + n * padded * W + t * W + d, e)
     place = (n * tl.num_programs(0) + tl.program_id(0)) * tl.num_programs(1) + tl.program_id(1)
-    tl.store(peaks + place, tl.max(tl.abs(value)))
+    tl.store(maxima + place, tl.max(tl.abs(value)))
 
 
 @triton.jit
-def peak(peaks, n, padded, W: tl.constexpr):
-    """max |x| of row n, from its tiles."""
+def largest(maxima, n, padded, W: tl.constexpr):
+    """The largest |x| of row n, given the largest of each tile."""
     count = padded // 32 * (W // 32)
     most = tl.zeros((128,), tl.float32)
     for start in range(0, count, 128):
         at = start + tl.arange(0, 128)
-        most = tl.maximum(most, tl.load(peaks + n * count + at, mask=at < count, other=0.0))
+        most = tl.maximum(most, tl.load(maxima + n * count + at, mask=at < count, other=0.0))
     return tl.max(most)
 
 
 @triton.jit
 def paired_sum(
-    eq, ek, w, W: tl.constexpr, EDGE: tl.constexpr,
+    eq, ek, w, W: tl.constexpr, BLOCK: tl.constexpr,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """Σ w r of a tile, from the columns of exponentials: three instructions a term and half a reciprocal."""
-    i, j = runs(RI, TI), runs(RJ, TJ)
+    """Σ w r of a tile, from precomputed exponentials: three instructions and half a reciprocal for each term."""
+    i, j = register_order(RI, TI), register_order(RJ, TJ)
     total = tl.zeros((RI, RJ, TI, TJ), tl.float32)
-    for start in range(0, W, COLUMNS):
-        for d in tl.static_range(0, COLUMNS, 2):
-            a, b = eq + (start + d) * EDGE + i, ek + (start + d) * EDGE + j
+    for start in range(0, W, LOGIT_UNROLL):
+        for d in tl.static_range(0, LOGIT_UNROLL, 2):
+            a, b = eq + (start + d) * BLOCK + i, ek + (start + d) * BLOCK + j
             y1 = tl.load(a)[:, None, :, None] * tl.load(b)[None, :, None, :] + 1.0
-            y2 = tl.load(a + EDGE)[:, None, :, None] * tl.load(b + EDGE)[None, :, None, :] + 1.0
+            y2 = tl.load(a + BLOCK)[:, None, :, None] * tl.load(b + BLOCK)[None, :, None, :] + 1.0
             w1, w2 = tl.load(w + start + d), tl.load(w + start + d + 1)
             total += (w1 * y2 + w2 * y1) * reciprocal(y1 * y2)
     return total
@@ -97,33 +98,33 @@ def plain_sum(
     q, k, w, q_left, k_left, width,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """The same from q and k themselves, for pre-activations of any size: 2^∞ is ∞, and its reciprocal 0 is right."""
-    i, j = runs(RI, TI), runs(RJ, TJ)
+    """Σ w r of a tile, from q and k of any size: if the exponential overflows to ∞, its reciprocal 0 is correct."""
+    i, j = register_order(RI, TI), register_order(RJ, TJ)
     total = tl.zeros((RI, RJ, TI, TJ), tl.float32)
     for d in range(0, width):
-        a = tl.load(q + i * width + d, mask=i < q_left, other=0.0).to(tl.float32) * TURN
-        b = tl.load(k + j * width + d, mask=j < k_left, other=0.0).to(tl.float32) * TURN
+        a = tl.load(q + i * width + d, mask=i < q_left, other=0.0).to(tl.float32) * TWO_LOG2E
+        b = tl.load(k + j * width + d, mask=j < k_left, other=0.0).to(tl.float32) * TWO_LOG2E
         total += tl.load(w + d) * reciprocal(tl.exp2(a[:, None, :, None] + b[None, :, None, :]) + 1.0)
     return total
 
 
 @triton.jit
 def logits(
-    q, k, w, eq, ek, close, i0, j0, queries, keys, width, W: tl.constexpr, EDGE: tl.constexpr,
+    q, k, w, eq, ek, small, i0, j0, queries, keys, width, W: tl.constexpr, BLOCK: tl.constexpr,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """The tile of logits at (i0, j0), in base 2 and without Σ w, which no softmax sees."""
-    if close:
-        a, b = eq + i0 // EDGE * (W * EDGE) + i0 % EDGE, ek + j0 // EDGE * (W * EDGE) + j0 % EDGE
-        total = paired_sum(a, b, w, W, EDGE, RI, RJ, TI, TJ)
+    """The tile of logits at (i0, j0), in base 2 and without the constant Σ w, which the softmax cancels."""
+    if small:
+        a, b = eq + i0 // BLOCK * (W * BLOCK) + i0 % BLOCK, ek + j0 // BLOCK * (W * BLOCK) + j0 % BLOCK
+        total = paired_sum(a, b, w, W, BLOCK, RI, RJ, TI, TJ)
     else:
         total = plain_sum(q + i0 * width, k + j0 * width, w, queries - i0, keys - j0, width, RI, RJ, TI, TJ)
-    return total * -TURN
+    return total * -TWO_LOG2E
 
 
 @triton.jit
 def flat(tile, RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr):
-    """(RI, RJ, TI, TJ) → (RI·TI, RJ·TJ), which matrix products want."""
+    """(RI, RJ, TI, TJ) → (RI·TI, RJ·TJ), for matrix products."""
     return tl.reshape(tl.permute(tile, (2, 0, 3, 1)), (RI * TI, RJ * TJ))
 
 
@@ -132,8 +133,8 @@ def visible(
     table, n, i0, j0, queries, keys, table_n, table_i, table_j, MASKED: tl.constexpr,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """Which pairs of a tile exist and may look."""
-    i, j = i0 + runs(RI, TI)[:, None, :, None], j0 + runs(RJ, TJ)[None, :, None, :]
+    """True at the (query, key) pairs of a tile that exist and that the mask allows."""
+    i, j = i0 + register_order(RI, TI)[:, None, :, None], j0 + register_order(RJ, TJ)[None, :, None, :]
     seen = (i < queries) & (j < keys)
     if MASKED:
         seen = seen & (tl.load(table + n * table_n + i * table_i + j * table_j, mask=seen, other=0) != 0)
@@ -142,137 +143,142 @@ def visible(
 
 @triton.jit
 def attend(
-    q, k, w, v, table, eq, ek, q_peaks, k_peaks, out, lse,
+    q, k, w, v, table, eq, ek, q_maxima, k_maxima, out, lse,
     queries, keys, q_padded, k_padded, width, depth, table_n, table_i, table_j,
-    W: tl.constexpr, EDGE: tl.constexpr, V: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    W: tl.constexpr, BLOCK: tl.constexpr, V: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """One block of queries reads all values: a running softmax (Milakov & Gimelshein 2018), its log-sum kept for later.
+    """The output of one block of queries by an online softmax (Milakov & Gimelshein 2018), and its log-sum-exp.
 
-    A query that may see nothing gets zeros and a log-sum of +∞, which makes its weights zero wherever they return.
+    A query that may look at no key gets zeros and a log-sum-exp of +∞, which makes its weights zero in the backward
+    pass.
     """
     n, i0 = tl.program_id(1).to(tl.int64), tl.program_id(0) * RI * TI
     c = tl.arange(0, V)[None, :]
-    close = peak(q_peaks, n, q_padded, W) + peak(k_peaks, n, k_padded, W) < REACH
+    small = largest(q_maxima, n, q_padded, W) + largest(k_maxima, n, k_padded, W) < MAX_PAIRED
     q, k, v = q + n * queries * width, k + n * keys * width, v + n * keys * depth
     eq, ek = eq + n * q_padded * W, ek + n * k_padded * W
     top = tl.full((RI, TI), float("-inf"), tl.float32)
     mass = tl.zeros((RI, TI), tl.float32)
     read = tl.zeros((RI * TI, V), tl.float32)
     for j0 in range(0, keys, RJ * TJ):
-        u = logits(q, k, w, eq, ek, close, i0, j0, queries, keys, width, W, EDGE, RI, RJ, TI, TJ)
+        u = logits(q, k, w, eq, ek, small, i0, j0, queries, keys, width, W, BLOCK, RI, RJ, TI, TJ)
         seen = visible(table, n, i0, j0, queries, keys, table_n, table_i, table_j, MASKED, RI, RJ, TI, TJ)
         u = tl.where(seen, u, float("-inf"))
-        higher = tl.maximum(top, tl.max(tl.max(u, 1), 2))
-        level = tl.where(higher == float("-inf"), 0.0, higher)
-        p, fade = tl.exp2(u - level[:, None, :, None]), tl.exp2(top - level)
-        mass = mass * fade + tl.sum(tl.sum(p, 1), 2)
+        new_top = tl.maximum(top, tl.max(tl.max(u, 1), 2))
+        level = tl.where(new_top == float("-inf"), 0.0, new_top)
+        p, rescale = tl.exp2(u - level[:, None, :, None]), tl.exp2(top - level)
+        mass = mass * rescale + tl.sum(tl.sum(p, 1), 2)
         j = j0 + tl.arange(0, RJ * TJ)[:, None]
         value = tl.load(v + j * depth + c, mask=(j < keys) & (c < depth), other=0.0)
-        kept = read * tl.reshape(tl.trans(fade), (RI * TI,))[:, None]
+        kept = read * tl.reshape(tl.trans(rescale), (RI * TI,))[:, None]
         read = tl.dot(flat(p.to(value.dtype), RI, RJ, TI, TJ), value, kept, input_precision=PRECISION)
-        top = higher
-    seeing = mass > 0
-    mass = tl.where(seeing, mass, 1.0)
+        top = new_top
+    has_keys = mass > 0
+    mass = tl.where(has_keys, mass, 1.0)
     i = i0 + tl.arange(0, RI * TI)[:, None]
     read = read / tl.reshape(tl.trans(mass), (RI * TI,))[:, None]
     place, inside = n * queries * depth + i * depth + c, (i < queries) & (c < depth)
     tl.store(out + place, read.to(out.dtype.element_ty), mask=inside)
-    at = i0 + runs(RI, TI)
-    tl.store(lse + n * queries + at, tl.where(seeing, top + tl.log2(mass), float("inf")), mask=at < queries)
+    at = i0 + register_order(RI, TI)
+    tl.store(lse + n * queries + at, tl.where(has_keys, top + tl.log2(mass), float("inf")), mask=at < queries)
 
 
 @triton.jit
-def slopes(
-    q, k, w, v, table, eq, ek, q_peaks, k_peaks, out, lse, d_out, d_v, slope,
+def logit_gradients(
+    q, k, w, v, table, eq, ek, q_maxima, k_maxima, out, lse, d_out, d_v, d_logits,
     queries, keys, q_padded, k_padded, width, depth, table_n, table_i, table_j,
-    W: tl.constexpr, EDGE: tl.constexpr, V: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+    W: tl.constexpr, BLOCK: tl.constexpr, V: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """One block of keys: the gradient of its values, and that of its logits, p (dp - Σ p dp), as (N, Tq, Tk) padded."""
+    """For one block of keys: the gradients of its values and of its logits, p (dp - Σ p dp), padded (N, Tq, Tk)."""
     n, j0 = tl.program_id(1).to(tl.int64), tl.program_id(0) * RJ * TJ
     j, c = j0 + tl.arange(0, RJ * TJ), tl.arange(0, V)[None, :]
-    close = peak(q_peaks, n, q_padded, W) + peak(k_peaks, n, k_padded, W) < REACH
+    small = largest(q_maxima, n, q_padded, W) + largest(k_maxima, n, k_padded, W) < MAX_PAIRED
     q, k = q + n * queries * width, k + n * keys * width
     eq, ek = eq + n * q_padded * W, ek + n * k_padded * W
     place, inside = n * keys * depth + j[:, None] * depth + c, (j[:, None] < keys) & (c < depth)
     value = tl.load(v + place, mask=inside, other=0.0)
     gradient = tl.zeros((RJ * TJ, V), tl.float32)
     for i0 in range(0, q_padded, RI * TI):
-        u = logits(q, k, w, eq, ek, close, i0, j0, queries, keys, width, W, EDGE, RI, RJ, TI, TJ)
+        u = logits(q, k, w, eq, ek, small, i0, j0, queries, keys, width, W, BLOCK, RI, RJ, TI, TJ)
         seen = visible(table, n, i0, j0, queries, keys, table_n, table_i, table_j, MASKED, RI, RJ, TI, TJ)
-        at = i0 + runs(RI, TI)
+        at = i0 + register_order(RI, TI)
         log = tl.load(lse + n * queries + at, mask=at < queries, other=float("inf"))
         p = flat(tl.where(seen, tl.exp2(u - log[:, None, :, None]), 0.0), RI, RJ, TI, TJ)
         i = i0 + tl.arange(0, RI * TI)[:, None]
         row, there = n * queries * depth + i * depth + c, (i < queries) & (c < depth)
         upstream = tl.load(d_out + row, mask=there, other=0.0)
         read = tl.load(out + row, mask=there, other=0.0)
-        mean = tl.sum(upstream.to(tl.float32) * read.to(tl.float32), 1)  # Σ p dp, by what was read
+        mean = tl.sum(upstream.to(tl.float32) * read.to(tl.float32), 1)  # Σ p dp, from the output
         dp = tl.dot(upstream, tl.trans(value), input_precision=PRECISION)
         gradient = tl.dot(tl.trans(p.to(value.dtype)), upstream, gradient, input_precision=PRECISION)
-        tl.store(slope + n * q_padded * k_padded + i * k_padded + j[None, :], p * (dp - mean[:, None]))
+        tl.store(d_logits + n * q_padded * k_padded + i * k_padded + j[None, :], p * (dp - mean[:, None]))
     tl.store(d_v + place, gradient.to(d_v.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def paired_walk(e, lines, slope, length, slope_step, W: tl.constexpr, WEIGHTS: tl.constexpr):
-    """Σ s r (1 - r) and, with WEIGHTS, Σ s r along the rows whose exponentials ``lines`` points at, two at a time."""
-    change, share = tl.zeros_like(e), tl.zeros_like(e)
-    for start in range(0, length, LINES):  # lengths are padded to whole tiles, with slopes of zero
-        for step in tl.static_range(0, LINES, 2):
+def paired_gradients(e, lines, d_logits, length, d_logits_step, W: tl.constexpr, WEIGHTS: tl.constexpr):
+    """Σ s r (1 - r) and, with WEIGHTS, Σ s r over the rows with exponentials at ``lines``, two rows at a time."""
+    gradient_sum, weight_sum = tl.zeros_like(e), tl.zeros_like(e)
+    for start in range(0, length, GRADIENT_UNROLL):  # lengths are padded to whole tiles, where s is zero
+        for step in tl.static_range(0, GRADIENT_UNROLL, 2):
             j = start + step
             y1 = e * tl.load(lines + j * W)[None, :, None, :] + 1.0
             y2 = e * tl.load(lines + j * W + W)[None, :, None, :] + 1.0
-            s1 = tl.load(slope + j * slope_step)[:, None, :, None]
-            s2 = tl.load(slope + (j + 1) * slope_step)[:, None, :, None]
+            s1 = tl.load(d_logits + j * d_logits_step)[:, None, :, None]
+            s2 = tl.load(d_logits + (j + 1) * d_logits_step)[:, None, :, None]
             both = reciprocal(y1 * y2)
             r1, r2 = y2 * both, y1 * both
-            change += s1 * (r1 - r1 * r1)
-            change += s2 * (r2 - r2 * r2)
+            gradient_sum += s1 * (r1 - r1 * r1)
+            gradient_sum += s2 * (r2 - r2 * r2)
             if WEIGHTS:
-                share += s1 * r1
-                share += s2 * r2
-    return change, share
+                weight_sum += s1 * r1
+                weight_sum += s2 * r2
+    return gradient_sum, weight_sum
 
 
 @triton.jit
-def plain_walk(x, lines, inside, slope, length, slope_step, width, WEIGHTS: tl.constexpr):
-    """The same from the pre-activations themselves, of any size."""
-    change, share = tl.zeros_like(x), tl.zeros_like(x)
+def plain_gradients(x, lines, inside, d_logits, length, d_logits_step, width, WEIGHTS: tl.constexpr):
+    """The sums of ``paired_gradients`` from q and k of any size."""
+    gradient_sum, weight_sum = tl.zeros_like(x), tl.zeros_like(x)
     for j in range(0, length):
-        other = tl.load(lines + j * width, mask=inside, other=0.0).to(tl.float32) * TURN
+        other = tl.load(lines + j * width, mask=inside, other=0.0).to(tl.float32) * TWO_LOG2E
         r = reciprocal(tl.exp2(x + other[None, :, None, :]) + 1.0)
-        s = tl.load(slope + j * slope_step)[:, None, :, None]
-        change += s * (r - r * r)
+        s = tl.load(d_logits + j * d_logits_step)[:, None, :, None]
+        gradient_sum += s * (r - r * r)
         if WEIGHTS:
-            share += s * r
-    return change, share
+            weight_sum += s * r
+    return gradient_sum, weight_sum
 
 
 @triton.jit
 def gradients(
-    own, other, w, e_other, own_peaks, other_peaks, slope, d_own, d_w,
-    own_length, other_length, own_padded, other_padded, width, slope_own, slope_other,
+    own, other, w, e_other, own_maxima, other_maxima, d_logits, d_own, d_w,
+    own_length, other_length, own_padded, other_padded, width, d_logits_own, d_logits_other,
     W: tl.constexpr, WEIGHTS: tl.constexpr,
     RI: tl.constexpr, RJ: tl.constexpr, TI: tl.constexpr, TJ: tl.constexpr,
 ):  # fmt: skip
-    """One (rows, width) block of dq or dk, walking along the other by tanh' = 4 r (1 - r); with WEIGHTS, part of dw."""
+    """One (rows, width) block of dq or dk, a sum over the other side with tanh' = 4 r (1 - r); with WEIGHTS also dw."""
     n, i0, d0 = tl.program_id(2).to(tl.int64), tl.program_id(0) * RI * TI, tl.program_id(1) * RJ * TJ
-    i, d = i0 + strides(RI, TI), d0 + strides(RJ, TJ)
-    close = peak(own_peaks, n, own_padded, W) + peak(other_peaks, n, other_padded, W) < REACH
-    slope = slope + n * own_padded * other_padded + i * slope_own
+    i, d = i0 + thread_order(RI, TI), d0 + thread_order(RJ, TJ)
+    small = largest(own_maxima, n, own_padded, W) + largest(other_maxima, n, other_padded, W) < MAX_PAIRED
+    d_logits = d_logits + n * own_padded * other_padded + i * d_logits_own
     inside = (i < own_length)[:, None, :, None] & (d < width)[None, :, None, :]
     place = n * own_length * width + (i * width)[:, None, :, None] + d[None, :, None, :]
-    x = tl.load(own + place, mask=inside, other=0.0).to(tl.float32) * TURN
-    if close:
+    x = tl.load(own + place, mask=inside, other=0.0).to(tl.float32) * TWO_LOG2E
+    if small:
         e_lines = e_other + n * other_padded * W + d
-        change, share = paired_walk(tl.exp2(x), e_lines, slope, other_length, slope_other, W, WEIGHTS)
+        gradient_sum, weight_sum = paired_gradients(
+            tl.exp2(x), e_lines, d_logits, other_length, d_logits_other, W, WEIGHTS
+        )
     else:
         lines = other + n * other_length * width + d
-        change, share = plain_walk(x, lines, d < width, slope, other_length, slope_other, width, WEIGHTS)
-    change *= 4.0 * tl.load(w + d)[None, :, None, :]
-    tl.store(d_own + place, change.to(d_own.dtype.element_ty), mask=inside)
-    if WEIGHTS:  # Σ s tanh = Σ s (1 - 2r), and the slopes of a softmax sum to zero
+        gradient_sum, weight_sum = plain_gradients(
+            x, lines, d < width, d_logits, other_length, d_logits_other, width, WEIGHTS
+        )
+    gradient_sum *= 4.0 * tl.load(w + d)[None, :, None, :]
+    tl.store(d_own + place, gradient_sum.to(d_own.dtype.element_ty), mask=inside)
+    if WEIGHTS:  # Σ s tanh = Σ s (1 - 2r), and the gradients s of a softmax sum to zero
         row = n * tl.num_programs(0) + tl.program_id(0)
-        tl.store(d_w + row * W + d, -2.0 * tl.sum(tl.sum(share, 2), 0))
+        tl.store(d_w + row * W + d, -2.0 * tl.sum(tl.sum(weight_sum, 2), 0))

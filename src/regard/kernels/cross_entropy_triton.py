@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 # ruff: noqa: N803
-"""The Triton program of cross-entropy: the logits of one row, read twice, become their gradient where they stand.
+"""The Triton kernel of cross-entropy: it reads the logits of a row twice and overwrites them by their gradient.
 
-The first pass finds the logarithm of the softmax's sum, the second writes; between them a row stays in the cache. All
-is float32 inside, whatever the logits are.
+The first pass computes the log-sum-exp, the second writes the gradient; the row stays in the cache between them. All
+computation is in float32.
 """
 
 import torch
@@ -11,19 +11,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TURN = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(TURN·x)
-WIDEST = 8192  # columns in registers at once
+LOG2E = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(TURN·x)
+MAX_BLOCK = 8192  # the most columns in registers at once
 
 
 @triton.jit
 def rows(
     logits, targets, losses, width, vocab, smoothing,
-    IGNORED: tl.constexpr, SMOOTHED: tl.constexpr, SLOPES: tl.constexpr, BLOCK: tl.constexpr,
+    IGNORED: tl.constexpr, SMOOTHED: tl.constexpr, GRADIENTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One row: −log p of its target and, if asked, the gradient, which is zero in columns past the vocabulary.
+    """One row: −log p of its target and, with GRADIENTS, the gradient, which is zero in columns past the vocabulary.
 
-    A row has ``width`` columns, which may be a rounder number than the vocabulary: reads and writes follow the width,
-    so that they go eight numbers at a time.
+    A row has ``width`` columns, possibly more than the vocabulary. Loads and stores cover the whole width, so that they
+    are aligned and move eight numbers at a time.
     """
     row = logits + tl.program_id(0).to(tl.int64) * width
     out = losses + tl.program_id(0)
@@ -31,49 +31,51 @@ def rows(
     target = tl.load(targets + tl.program_id(0))
     if target == IGNORED:
         tl.store(out, 0.0)
-        if SLOPES:
+        if GRADIENTS:
             for start in range(0, width, BLOCK):
                 tl.store(row + start + at, tl.zeros((BLOCK,), logits.dtype.element_ty), mask=start + at < width)
     else:
-        # Loaded here and not where it is used: there, another warp might have written its gradient already.
-        # A target outside the vocabulary is no number rather than somebody else's memory.
+        # Loaded before the second pass, in which another warp may already have overwritten it by its gradient.
+        # A target outside the vocabulary gives NaN instead of reading memory out of bounds.
         inside = (target >= 0) & (target < vocab)
-        said = tl.load(row + target, mask=inside, other=float("nan")).to(tl.float32) * TURN
+        target_logit = tl.load(row + target, mask=inside, other=float("nan")).to(tl.float32) * LOG2E
         top = tl.full((), float("-inf"), tl.float32)
-        mass = tl.zeros((BLOCK,), tl.float32)  # the softmax's sum relative to 2^top, still spread over the lanes
-        whole = tl.zeros((BLOCK,), tl.float32)
+        total = tl.zeros((BLOCK,), tl.float32)  # the sum of exponentials relative to 2^top, one partial sum per lane
+        logit_sum = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, width, BLOCK):
             c = start + at
-            u = tl.load(row + c, mask=c < width, other=0.0).to(tl.float32) * TURN
+            u = tl.load(row + c, mask=c < width, other=0.0).to(tl.float32) * LOG2E
             if SMOOTHED:
-                whole += tl.where(c < vocab, u, 0.0)
+                logit_sum += tl.where(c < vocab, u, 0.0)
             u = tl.where(c < vocab, u, float("-inf"))
-            higher = tl.maximum(top, tl.max(u))
-            mass = mass * tl.exp2(top - higher) + tl.exp2(u - higher)
-            top = higher
-        lse = top + tl.log2(tl.sum(mass))
-        loss = lse - (1.0 - smoothing) * said
+            new_top = tl.maximum(top, tl.max(u))
+            total = total * tl.exp2(top - new_top) + tl.exp2(u - new_top)
+            top = new_top
+        lse = top + tl.log2(tl.sum(total))
+        loss = lse - (1.0 - smoothing) * target_logit
         if SMOOTHED:
-            loss -= smoothing * tl.sum(whole) / vocab
-        tl.store(out, loss / TURN)
-        if SLOPES:
+            loss -= smoothing * tl.sum(logit_sum) / vocab
+        tl.store(out, loss / LOG2E)
+        if GRADIENTS:
             for start in range(0, width, BLOCK):
                 c = start + at
-                u = tl.load(row + c, mask=c < width, other=0.0).to(tl.float32) * TURN
-                slope = tl.exp2(u - lse) - smoothing / vocab - tl.where(c == target, 1.0 - smoothing, 0.0)
-                slope = tl.where(c < vocab, slope, 0.0)
-                tl.store(row + c, slope.to(logits.dtype.element_ty), mask=c < width)
+                u = tl.load(row + c, mask=c < width, other=0.0).to(tl.float32) * LOG2E
+                gradient = tl.exp2(u - lse) - smoothing / vocab - tl.where(c == target, 1.0 - smoothing, 0.0)
+                gradient = tl.where(c < vocab, gradient, 0.0)
+                tl.store(row + c, gradient.to(logits.dtype.element_ty), mask=c < width)
 
 
-def judge_rows(logits: Tensor, targets: Tensor, vocab: int, smoothing: float, slopes: bool, ignored: int) -> Tensor:
-    """−log p of each row's target, (n,); if asked, the logits (n, V or more) are overwritten by their gradients."""
+def launch_rows(
+    logits: Tensor, targets: Tensor, vocab: int, smoothing: float, with_gradients: bool, ignored: int
+) -> Tensor:
+    """``cross_entropy.cross_entropy_rows`` on a GPU: losses (n,) of logits (n, V or more)."""
     assert logits.is_contiguous()
     losses = logits.new_empty(len(logits), dtype=torch.float32)
-    block = min(triton.next_power_of_2(logits.shape[1]), WIDEST)
+    block = min(triton.next_power_of_2(logits.shape[1]), MAX_BLOCK)
     with torch.cuda.device_of(logits):  # Triton launches on the current device
         rows[(len(logits),)](
             logits, targets.contiguous(), losses, logits.shape[1], vocab, float(smoothing),
-            IGNORED=ignored, SMOOTHED=smoothing > 0, SLOPES=slopes, BLOCK=block,
+            IGNORED=ignored, SMOOTHED=smoothing > 0, GRADIENTS=with_gradients, BLOCK=block,
             num_warps=max(1, min(block // 512, 16)),
         )  # fmt: skip
     return losses

@@ -1,4 +1,4 @@
-"""The likeliest tokens of each row: a softmax and a ranking of which only the top is ever looked at."""
+"""The most probable tokens of each row and their log-probabilities, without a softmax over all tokens."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from functools import cache
 import torch
 from torch import Tensor
 
-MOST = 32  # that the GPU's programs look for
+MAX_COUNT = 32  # the most tokens that the GPU kernels can find
 
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The ``count`` best tokens of each row (R, V), best first: their log-probabilities and themselves, (R, count)."""
-    if logits.is_cuda and count <= MOST and _usable(logits.device):
-        from regard.kernels.ranking_triton import launch
+    """The ``count`` most probable tokens of each row (R, V), best first: log-probabilities and tokens, (R, count)."""
+    if logits.is_cuda and count <= MAX_COUNT and _usable(logits.device):
+        from regard.kernels.ranking_triton import launch_top_tokens
 
         with torch.cuda.device_of(logits):  # Triton launches on the current device
-            return launch(logits, count) if logits.stride(1) == 1 else launch(logits.contiguous(), count)
+            return (
+                launch_top_tokens(logits, count)
+                if logits.stride(1) == 1
+                else launch_top_tokens(logits.contiguous(), count)
+            )
     precise = logits.float()
     best, tokens = precise.topk(count, dim=1)
     return best - precise.logsumexp(dim=1, keepdim=True), tokens
@@ -25,7 +29,7 @@ def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 @cache
 def _usable(device: torch.device) -> bool:
-    """Whether this GPU is one that Triton is for."""
+    """Whether Triton supports this GPU."""
     return (
         torch.version.hip is None
         and torch.cuda.get_device_capability(device) >= (8, 0)

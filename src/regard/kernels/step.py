@@ -1,8 +1,8 @@
-"""One decoded token on a GPU in few launches: a step reads little, and is bound by how many programs it starts.
+"""Fused operations for one decoding step on a GPU: a step does little work, so its time is set by the kernel launches.
 
-A product takes the norm before it, the activation behind it and the sum with what was there into one program; attention
-to a growing past takes the writing of new keys and values into its own. Nothing here has a gradient, and nothing waits
-for the device. Triton is imported with the first call, so that the module itself can be imported anywhere.
+A linear layer, the norm before it, the activation after it and the residual sum are one kernel; attention to a KV cache
+and the write of new keys and values are another. Nothing here has a gradient, and nothing waits for the device. Triton
+is imported at the first call, so this module can be imported without it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu-tanh", "gelu-sigmoid", "silu", "tanh")
-QUERIES = 16  # of a sentence: a tile of the matrix unit
-WIDEST_HEAD = 256
+MAX_QUERIES = 16  # queries of a sentence: one tile of the matrix unit
+MAX_HEAD_WIDTH = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """gain ⊙ (x − mean) / deviation + shift, or with the root of the mean square instead (``rms``)."""
+    """The parameters of a norm: gain ⊙ (x − mean) / deviation + shift, or for ``rms`` gain ⊙ x / root mean square."""
 
     kind: str  # layer or rms
     gain: Tensor
@@ -28,12 +28,12 @@ class Norm:
     epsilon: float
 
     @property
-    def told(self) -> tuple[str, Tensor, Tensor | None, float]:
+    def arguments(self) -> tuple[str, Tensor, Tensor | None, float]:
         return self.kind, self.gain, self.shift, self.epsilon
 
     @staticmethod
     def of(module: nn.Module) -> Norm | None:
-        """What a norm computes; None: it is none of the two."""
+        """The parameters of a torch norm; None if it is neither a layer norm nor an RMS norm with learned gain."""
         match module:
             case nn.LayerNorm(elementwise_affine=True) if module.bias is not None:
                 return Norm("layer", module.weight, module.bias, module.eps)
@@ -43,22 +43,22 @@ class Norm:
 
 
 def usable(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether there is a GPU for these programs, and they are for such numbers."""
+    """Whether these kernels can run on this device with this dtype."""
     return (
         device.type == "cuda"
         and torch.version.hip is None
-        and torch.cuda.get_device_capability(device) >= (8, 0)  # Triton's oldest
+        and torch.cuda.get_device_capability(device) >= (8, 0)  # the oldest that Triton supports
         and dtype in (torch.bfloat16, torch.float16)
         and importlib.util.find_spec("triton") is not None
     )
 
 
 def norm_step(x: Tensor, norm: Norm) -> Tensor:
-    """norm(x) of every row (R, W)."""
+    """norm(x) for every row of x (R, W)."""
     from regard.kernels.step_triton import launch_norm
 
     with torch.cuda.device_of(x):  # Triton launches on the current device
-        return launch_norm(x.contiguous(), norm.told)
+        return launch_norm(x.contiguous(), norm.arguments)
 
 
 def linear_step(
@@ -71,19 +71,21 @@ def linear_step(
     times: Tensor | None = None,
 ) -> Tensor:
     """act(norm(x) Wᵀ + b), plus ``add`` or times ``times``: (R, W), (V, W) → (R, V)."""
-    from regard.kernels.step_triton import WIDEST, launch_product
+    from regard.kernels.step_triton import MAX_ROW, launch_linear
 
-    if norm is not None and (len(x) > 1 or x.shape[1] > WIDEST):  # not again by every program that reads them
+    if norm is not None and (
+        len(x) > 1 or x.shape[1] > MAX_ROW
+    ):  # otherwise every program would normalize the rows again
         x, norm = norm_step(x, norm), None
     assert activation in ACTIVATIONS, activation
     assert add is None or times is None
     assert weight.stride() == (x.shape[1], 1)
     other = add if times is None else times
-    told = ("none", None, None, 0.0) if norm is None else norm.told
+    arguments = ("none", None, None, 0.0) if norm is None else norm.arguments
     join = "none" if other is None else "add" if times is None else "times"
     with torch.cuda.device_of(x):
-        return launch_product(
-            x.contiguous(), weight, bias, told, activation, join, None if other is None else other.contiguous()
+        return launch_linear(
+            x.contiguous(), weight, bias, arguments, activation, join, None if other is None else other.contiguous()
         )
 
 
@@ -97,13 +99,13 @@ def attend_step(
     new: Tensor | None = None,
     slots: Tensor | None = None,
 ) -> Tensor:
-    """What the ``queries`` queries of each sentence read: q (B·K, H·D), keys and values (B, H, S, D) → (B·K, H·D).
+    """The output of ``queries`` queries per sentence: q (B·K, H·D), keys and values (B, H, S, D) → (B·K, H·D).
 
-    With ``new`` (B·K, 2·H·D) each has a key and a value of its own, which it reads as well and which is kept in one of
-    ``slots`` (K,); of the others it reads those before the first of these. ``table``, broadcastable to (B, H, K, S), is
-    a mask's; a query that sees nothing reads zeros.
+    ``new`` (B·K, 2·H·D) has a new key and value for each query. The query attends to its own new key and to the slots
+    before the first of ``slots`` (K,), and the new key and value are written to these slots. ``table``, broadcastable
+    to (B, H, K, S), is that of a mask; a query that may look at no key gets zeros.
     """
-    from regard.kernels.step_triton import launch_read
+    from regard.kernels.step_triton import launch_attention
 
     sentences, heads, length, head = keys.shape
     assert keys.stride()[2:] == values.stride()[2:] == (head, 1)
@@ -113,5 +115,5 @@ def attend_step(
         table = table.expand(sentences, heads, queries, length)  # strides of 0, not copies
     out = q.new_empty(q.shape)
     with torch.cuda.device_of(q):
-        launch_read(q, new, keys, values, slots, table, out, queries, scale)
+        launch_attention(q, new, keys, values, slots, table, out, queries, scale)
     return out

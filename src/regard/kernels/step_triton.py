@@ -1,10 +1,10 @@
 # mypy: ignore-errors
 # ruff: noqa: N803
-"""The Triton programs of one decoded token: a product with what stands around it, and attention with its cache.
+"""Triton kernels for one decoding step: a linear layer with norm and activation, and attention with its KV cache.
 
-All sums are float32 inside, in the same order every time. Programs this short are bound by the time between them, so on
-GPUs that can each is started while the one before still runs (AHEAD): it gets its weights, which are nobody's result,
-and then waits. All of them wait before they read or write anything else, so nobody overtakes anybody's predecessor.
+All sums are in float32 and in a fixed order. The time of such short kernels is mostly the gap between them, so GPUs
+that support programmatic dependent launch (PDL) start a kernel while the previous one still runs. A kernel first loads
+its weights, which no kernel changes; then it waits for the previous kernel before it reads or writes anything else.
 """
 
 import torch
@@ -12,20 +12,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TURN = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(TURN·x)
-WIDEST = 4096  # of a single row, which is held in registers
+LOG2E = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(TURN·x)
+MAX_ROW = 4096  # the widest row that is held in registers
 
 
 @triton.jit
-def _follow(AHEAD: tl.constexpr):
-    """Lets the next program be started, and waits for the one before."""
-    if AHEAD:
+def _wait_for_previous(PDL: tl.constexpr):
+    """Allows the next kernel to start, and waits for the previous one to finish."""
+    if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
-def _activated(y, ACTIVATION: tl.constexpr):
+def _activate(y, ACTIVATION: tl.constexpr):
     if ACTIVATION == "relu":
         y = tl.maximum(y, 0.0)
     elif ACTIVATION == "gelu":
@@ -42,7 +42,7 @@ def _activated(y, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def _joined(y, other, JOIN: tl.constexpr, inside):
+def _combine(y, other, JOIN: tl.constexpr, inside):
     if JOIN == "add":
         y += tl.load(other, mask=inside, other=0.0).to(tl.float32)
     elif JOIN == "times":
@@ -51,8 +51,8 @@ def _joined(y, other, JOIN: tl.constexpr, inside):
 
 
 @triton.jit
-def _normed(u, inside, gain, shift, width, epsilon, NORM: tl.constexpr):
-    """One row, in registers."""
+def _normalize(u, inside, gain, shift, width, epsilon, NORM: tl.constexpr):
+    """The norm of one row in registers."""
     mean = tl.sum(u) / width if NORM == "layer" else 0.0
     u = tl.where(inside, u - mean, 0.0)
     u *= tl.rsqrt(tl.sum(u * u) / width + epsilon)
@@ -61,27 +61,27 @@ def _normed(u, inside, gain, shift, width, epsilon, NORM: tl.constexpr):
 
 
 @triton.jit
-def norm_row(x, gain, shift, out, width, epsilon, NORM: tl.constexpr, DEPTH: tl.constexpr, AHEAD: tl.constexpr):
-    """A row, normed."""
+def norm_row(x, gain, shift, out, width, epsilon, NORM: tl.constexpr, DEPTH: tl.constexpr, PDL: tl.constexpr):
+    """The norm of one row of x."""
     d = tl.arange(0, DEPTH)
     g = tl.load(gain + d, mask=d < width, other=0.0)
     s = tl.load(shift + d, mask=d < width, other=0.0) if NORM == "layer" else g
-    _follow(AHEAD)
+    _wait_for_previous(PDL)
     place = tl.program_id(0) * width + d
     u = tl.load(x + place, mask=d < width, other=0.0).to(tl.float32)
-    u = _normed(u, d < width, g, s, width, epsilon, NORM)
+    u = _normalize(u, d < width, g, s, width, epsilon, NORM)
     tl.store(out + place, u.to(out.dtype.element_ty), mask=d < width)
 
 
 @triton.jit
-def product_of_row(
+def linear_row(
     x, weight, bias, gain, shift, other, out, width, columns, epsilon,
     NORM: tl.constexpr, BIAS: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr,
-    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, AHEAD: tl.constexpr,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """COLUMNS of act(norm(x) Wᵀ + b) for a single x: nothing for a matrix unit to do.
+    """COLUMNS columns of act(norm(x) Wᵀ + b) for a single row x, without the matrix unit.
 
-    Every program norms x by itself: that is cheaper than another launch.
+    Every program computes the norm of x itself: that is cheaper than another launch.
     """
     n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     d = tl.arange(0, DEPTH)
@@ -91,26 +91,26 @@ def product_of_row(
     if NORM != "none":
         g = tl.load(gain + d, mask=inside, other=0.0)
         s = tl.load(shift + d, mask=inside, other=0.0) if NORM == "layer" else g
-    _follow(AHEAD)
+    _wait_for_previous(PDL)
     u = tl.load(x + d, mask=inside, other=0.0).to(tl.float32)
     if NORM != "none":
-        u = _normed(u, inside, g, s, width, epsilon, NORM).to(w.dtype).to(tl.float32)
-    y = _activated(tl.sum(w.to(tl.float32) * u[None, :], 1) + b, ACTIVATION)
-    y = _joined(y, other + n, JOIN, n < columns)
+        u = _normalize(u, inside, g, s, width, epsilon, NORM).to(w.dtype).to(tl.float32)
+    y = _activate(tl.sum(w.to(tl.float32) * u[None, :], 1) + b, ACTIVATION)
+    y = _combine(y, other + n, JOIN, n < columns)
     tl.store(out + n, y.to(out.dtype.element_ty), mask=n < columns)
 
 
 @triton.jit
-def product_of_rows(
+def linear_rows(
     x, weight, bias, other, out, rows, width, columns,
     BIAS: tl.constexpr, ACTIVATION: tl.constexpr, JOIN: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, AHEAD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """ROWS × COLUMNS of act(x Wᵀ + b), added to or multiplied with ``other``."""
+    """A tile of ROWS × COLUMNS of act(x Wᵀ + b), added to or multiplied with ``other``."""
     m = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     d = tl.arange(0, DEPTH)
-    _follow(AHEAD)
+    _wait_for_previous(PDL)
     sums = tl.zeros((ROWS, COLUMNS), tl.float32)
     for start in range(0, width, DEPTH):
         inside = (start + d < width)[None, :]
@@ -121,98 +121,98 @@ def product_of_rows(
         sums += tl.load(bias + n, mask=n < columns, other=0.0).to(tl.float32)[None, :]
     place = m[:, None] * columns + n[None, :]
     inside = (m < rows)[:, None] & (n < columns)[None, :]
-    y = _joined(_activated(sums, ACTIVATION), other + place, JOIN, inside)
+    y = _combine(_activate(sums, ACTIVATION), other + place, JOIN, inside)
     tl.store(out + place, y.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def read(
+def attention(
     q, new, keys, values, slots, table, out,
-    heads, queries, filled, stride, scale,
+    heads, queries, used, stride, scale,
     table_b, table_h, table_q, table_s, keys_b, keys_h, values_b, values_h,
     WRITES: tl.constexpr, TABLE: tl.constexpr, HEAD: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, PADDED: tl.constexpr, AHEAD: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, PADDED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """What one head's queries of one sentence read of its slots; if asked, of their own new key and value as well.
+    """The attention output of one head for the queries of one sentence; with WRITES, new keys and values are included.
 
-    These are kept in the slots, which nobody else reads: no program waits for what it has written itself. ``q`` and
-    ``new`` point into rows of ``stride`` numbers, of which a head has HEAD; in ``new``, keys, then values.
+    These are also written to their slots. No program reads those slots in this launch, so there is nothing to wait for.
+    ``q`` and ``new`` have rows of ``stride`` numbers, of which each head has HEAD; in ``new``, values follow the keys.
     """
-    _follow(AHEAD)
+    _wait_for_previous(PDL)
     b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
     i, d, s = tl.arange(0, QUERIES), tl.arange(0, PADDED), tl.arange(0, KEYS)
-    mine = (i < queries)[:, None] & (d < HEAD)[None, :]
+    inside = (i < queries)[:, None] & (d < HEAD)[None, :]
     rows = (b * queries + i)[:, None] * stride + h * HEAD + d[None, :]
-    asked = tl.load(q + rows, mask=mine, other=0.0)
+    query = tl.load(q + rows, mask=inside, other=0.0)
     keys += b.to(tl.int64) * keys_b + h * keys_h
     values += b.to(tl.int64) * values_b + h * values_h
     top = tl.full((QUERIES,), float("-inf"), tl.float32)
-    mass = tl.zeros((QUERIES,), tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
     sums = tl.zeros((QUERIES, PADDED), tl.float32)
     if WRITES:
         slot = tl.load(slots + i, mask=i < queries, other=2**30)
-        kept = mine & (slot < filled)[:, None]  # nobody writes behind the end
-        filled = tl.min(slot).to(tl.int32)
-        own_key = tl.load(new + rows, mask=mine, other=0.0)
-        own_value = tl.load(new + rows + heads * HEAD, mask=mine, other=0.0)
-        tl.store(keys + slot[:, None] * HEAD + d[None, :], own_key, mask=kept)
-        tl.store(values + slot[:, None] * HEAD + d[None, :], own_value, mask=kept)
-        top = tl.sum(asked.to(tl.float32) * own_key.to(tl.float32), 1) * (scale * TURN)
+        writable = inside & (slot < used)[:, None]  # do not write past the end
+        used = tl.min(slot).to(tl.int32)
+        own_key = tl.load(new + rows, mask=inside, other=0.0)
+        own_value = tl.load(new + rows + heads * HEAD, mask=inside, other=0.0)
+        tl.store(keys + slot[:, None] * HEAD + d[None, :], own_key, mask=writable)
+        tl.store(values + slot[:, None] * HEAD + d[None, :], own_value, mask=writable)
+        top = tl.sum(query.to(tl.float32) * own_key.to(tl.float32), 1) * (scale * LOG2E)
         if TABLE == "bias":
             own_cell = table + b * table_b + h * table_h + i * table_q + slot * table_s
-            top += tl.load(own_cell, mask=i < queries, other=0.0).to(tl.float32) * TURN
-        mass += 1.0
+            top += tl.load(own_cell, mask=i < queries, other=0.0).to(tl.float32) * LOG2E
+        total += 1.0
         sums += own_value.to(tl.float32)
-    for start in range(0, filled, KEYS):
-        there = start + s < filled
-        held = there[:, None] & (d < HEAD)[None, :]
-        k = tl.load(keys + (start + s)[:, None] * HEAD + d[None, :], mask=held, other=0.0)
-        v = tl.load(values + (start + s)[:, None] * HEAD + d[None, :], mask=held, other=0.0)
-        u = tl.dot(asked, tl.trans(k), input_precision="ieee") * (scale * TURN)
-        seen = (i < queries)[:, None] & there[None, :]
+    for start in range(0, used, KEYS):
+        in_use = start + s < used
+        key_inside = in_use[:, None] & (d < HEAD)[None, :]
+        k = tl.load(keys + (start + s)[:, None] * HEAD + d[None, :], mask=key_inside, other=0.0)
+        v = tl.load(values + (start + s)[:, None] * HEAD + d[None, :], mask=key_inside, other=0.0)
+        u = tl.dot(query, tl.trans(k), input_precision="ieee") * (scale * LOG2E)
+        visible = (i < queries)[:, None] & in_use[None, :]
         if TABLE != "none":
             cell = table + b * table_b + h * table_h + i[:, None] * table_q + (start + s)[None, :] * table_s
             if TABLE == "bool":
-                seen &= tl.load(cell, mask=seen, other=0) != 0
+                visible &= tl.load(cell, mask=visible, other=0) != 0
             else:
-                u += tl.load(cell, mask=seen, other=0.0).to(tl.float32) * TURN
-        u = tl.where(seen, u, float("-inf"))
-        higher = tl.maximum(top, tl.max(u, 1))
-        base = tl.where(higher == float("-inf"), 0.0, higher)  # nothing seen so far
+                u += tl.load(cell, mask=visible, other=0.0).to(tl.float32) * LOG2E
+        u = tl.where(visible, u, float("-inf"))
+        new_top = tl.maximum(top, tl.max(u, 1))
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)  # -∞ while no key was visible
         p = tl.exp2(u - base[:, None])
-        fade = tl.exp2(top - base)
-        mass = mass * fade + tl.sum(p, 1)
-        sums = tl.dot(p.to(v.dtype), v, sums * fade[:, None], input_precision="ieee")
-        top = higher
-    y = sums / tl.where(mass == 0.0, 1.0, mass)[:, None]
+        rescale = tl.exp2(top - base)
+        total = total * rescale + tl.sum(p, 1)
+        sums = tl.dot(p.to(v.dtype), v, sums * rescale[:, None], input_precision="ieee")
+        top = new_top
+    y = sums / tl.where(total == 0.0, 1.0, total)[:, None]
     place = (b * queries + i)[:, None] * (heads * HEAD) + h * HEAD + d[None, :]
-    tl.store(out + place, y.to(out.dtype.element_ty), mask=mine)
+    tl.store(out + place, y.to(out.dtype.element_ty), mask=inside)
 
 
 def launch_norm(x: Tensor, norm: tuple) -> Tensor:
-    """``kernels.step.norm_step`` without its questions; ``norm`` is kind, gain, shift and epsilon."""
+    """Launches the kernel of ``kernels.step.norm_step``; ``norm`` is (kind, gain, shift, epsilon)."""
     kind, gain, shift, epsilon = norm
     out, width = torch.empty_like(x), x.shape[1]
     norm_row[(len(x),)](
         x, gain, gain if shift is None else shift, out, width, epsilon,
-        NORM=kind, DEPTH=triton.next_power_of_2(width), **_started(x, num_warps=4),
+        NORM=kind, DEPTH=triton.next_power_of_2(width), **_launch_options(x, num_warps=4),
     )  # fmt: skip
     return out
 
 
-def launch_product(
+def launch_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None, norm: tuple, activation: str, join: str, other: Tensor | None
 ) -> Tensor:
-    """``kernels.step.linear_step`` without its questions."""
+    """Launches the kernel of ``kernels.step.linear_step``."""
     kind, gain, shift, epsilon = norm
     (rows, width), columns = x.shape, len(weight)
     out = x.new_empty(rows, columns)
-    other = out if other is None else other  # a place, if nothing is read there
-    told = {"BIAS": bias is not None, "ACTIVATION": activation, "JOIN": join}
-    if rows == 1 and width <= WIDEST:
-        product_of_row[(triton.cdiv(columns, 2),)](
+    other = out if other is None else other  # any valid pointer: it is not read
+    flags = {"BIAS": bias is not None, "ACTIVATION": activation, "JOIN": join}
+    if rows == 1 and width <= MAX_ROW:
+        linear_row[(triton.cdiv(columns, 2),)](
             x, weight, bias, gain, gain if shift is None else shift, other, out, width, columns, epsilon,
-            NORM=kind, COLUMNS=2, DEPTH=triton.next_power_of_2(width), **told, **_started(x, num_warps=4),
+            NORM=kind, COLUMNS=2, DEPTH=triton.next_power_of_2(width), **flags, **_launch_options(x, num_warps=4),
         )  # fmt: skip
     else:
         assert kind == "none"
@@ -220,30 +220,30 @@ def launch_product(
         tile = {"ROWS": block, "COLUMNS": 16, "DEPTH": 256, "num_stages": 3}
         if rows > 64:
             tile = {"ROWS": block, "COLUMNS": 64 if columns > 1024 else 32, "DEPTH": 128, "num_stages": 3}
-        product_of_rows[(triton.cdiv(columns, tile["COLUMNS"]), triton.cdiv(rows, block))](
-            x, weight, bias, other, out, rows, width, columns, **told, **_started(x, num_warps=4, **tile),
+        linear_rows[(triton.cdiv(columns, tile["COLUMNS"]), triton.cdiv(rows, block))](
+            x, weight, bias, other, out, rows, width, columns, **flags, **_launch_options(x, num_warps=4, **tile),
         )  # fmt: skip
     return out
 
 
-def launch_read(
+def launch_attention(
     q: Tensor, new: Tensor | None, keys: Tensor, values: Tensor, slots: Tensor | None, table: Tensor | None,
     out: Tensor, queries: int, scale: float,
 ) -> None:  # fmt: skip
-    """``kernels.step.attend_step`` without its questions."""
+    """Launches the kernel of ``kernels.step.attend_step``."""
     sentences, heads, length, head = keys.shape
     kind = "none" if table is None else "bool" if table.dtype == torch.bool else "bias"
     strides = (0, 0, 0, 0) if table is None else table.stride()
-    read[(sentences * heads,)](
+    attention[(sentences * heads,)](
         q, new, keys, values, slots, table.view(torch.uint8) if kind == "bool" else table, out,
         heads, queries, length, q.stride(0), scale, *strides,
         keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
         WRITES=new is not None, TABLE=kind, HEAD=head, QUERIES=16, KEYS=64 if length > 32 else 32,
-        PADDED=max(16, triton.next_power_of_2(head)), **_started(q, num_warps=4, num_stages=2),
+        PADDED=max(16, triton.next_power_of_2(head)), **_launch_options(q, num_warps=4, num_stages=2),
     )  # fmt: skip
 
 
-def _started(x: Tensor, **options: int) -> dict[str, int]:
-    """How a program is started: ahead of its turn where a GPU can do that (compute capability 9)."""
-    ahead = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
-    return {"AHEAD": ahead, "launch_pdl": True, **options} if ahead else {"AHEAD": False, **options}
+def _launch_options(x: Tensor, **options: int) -> dict[str, int]:
+    """The launch options of a kernel: with PDL if the GPU supports it (compute capability 9 or later)."""
+    pdl = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
+    return {"PDL": pdl, "launch_pdl": True, **options} if pdl else {"PDL": False, **options}

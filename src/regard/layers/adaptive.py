@@ -1,8 +1,8 @@
-"""Large vocabularies in clusters, from frequent tokens to rare ones: the rarer, the narrower their vectors.
+"""Adaptive embedding and softmax: a large vocabulary in clusters, with narrower vectors for rarer tokens.
 
-Going in, a token is looked up in the table of its cluster (Baevski & Auli 2019, §2). Coming out, the first choice is
-between the frequent tokens and the other clusters as wholes, and only within a cluster between its tokens (Grave et al.
-2017): rare tokens are not even looked at where none of them is meant.
+The embedding takes a token's vector from the table of its cluster (Baevski & Auli 2019, §2). The softmax has two levels
+(Grave et al. 2017): first over the frequent tokens and one entry for each other cluster, then over the tokens of a
+cluster. The logits of rare tokens are not needed for a loss whose targets are frequent.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from regard.layers.product import Product
 
 @dataclass(frozen=True)
 class Clusters:
-    """How a vocabulary, sorted from frequent to rare, is divided, and how wide the vectors of each part are."""
+    """The clusters of a vocabulary that is sorted from frequent to rare, and the widths of their vectors."""
 
     vocab: int
     width: int  # of the states
-    embed: int  # of the vectors of the first cluster
-    cutoffs: tuple[int, ...] = ()  # the first token of every further cluster
-    divide: int = 1  # each cluster's vectors are so many times narrower than those of the one before
+    embed: int  # width of the vectors of the first cluster
+    cutoffs: tuple[int, ...] = ()  # the first token of each cluster after the first
+    divide: int = 1  # the width of the vectors is divided by this from one cluster to the next
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """The first token of each cluster, and that after its last."""
+        """The first token of each cluster, and the one after its last."""
         return list(pairwise((0, *self.cutoffs, self.vocab)))
 
     @property
     def widths(self) -> list[int]:
-        """Of the vectors of each cluster."""
+        """The width of the vectors of each cluster."""
         return [self.embed // self.divide**number for number in range(len(self.spans))]
 
     @property
     def tables(self) -> list[tuple[int, int]]:
-        """(tokens, width) of each table: clusters of one width share one."""
+        """(tokens, width) of each table; if all clusters have the same width, they share one table."""
         if self.divide == 1:
             return [(self.vocab, self.embed)]
         return [(end - start, width) for (start, end), width in zip(self.spans, self.widths)]
 
     @property
     def projected(self) -> bool:
-        """Whether vectors have to be brought to the width of the states."""
+        """Whether vectors have to be projected to the width of the states."""
         return self.divide > 1 or self.embed != self.width
 
 
@@ -69,24 +69,25 @@ class AdaptiveEmbedding(nn.Module):
         parts = []
         for (start, end), table in zip(self.clusters.spans, self.tables):
             inside = (tokens >= start) & (tokens < end)
-            last = None if end == self.clusters.vocab else end - start - 1  # beyond the last of all is still an error
+            # Not clamped at the end of the vocabulary, so that a token past the end raises.
+            last = None if end == self.clusters.vocab else end - start - 1
             parts.append(table((tokens - start).clamp(0, last)) * inside[..., None])
-        # Every token has a vector in one part and zeros in the others: one product, and nobody asks which is where.
+        # Every token has its vector in one part and zeros in the others, so one product projects all clusters.
         return F.linear(torch.cat(parts, -1), torch.cat(_weights(self.projections), -1))
 
 
 class Clustered(NamedTuple):
-    """What log-probabilities by clusters are made of, the products not yet made.
+    """The logits of an adaptive softmax as uncomputed matrix products.
 
-    The first choice is between the frequent tokens and the clusters of rare ones, the second one within such a cluster.
+    The first softmax is over ``frequent`` and ``others``, the second over the tokens of one rare cluster.
     """
 
     frequent: Product  # the tokens of the first cluster
-    others: Product | None  # the clusters of rare tokens, as wholes
-    rare: tuple[Product, ...]  # the tokens of each of those
+    others: Product | None  # one logit for each rare cluster
+    rare: tuple[Product, ...]  # the tokens of each rare cluster
 
     def log_probs(self) -> Tensor:
-        """(…, V)"""
+        """The log-probabilities of the whole vocabulary, (…, V)."""
         first = F.linear(*self.frequent)
         if self.others is None:
             return first.log_softmax(-1)
@@ -97,7 +98,7 @@ class Clustered(NamedTuple):
 
     @property
     def head(self) -> Product:
-        """The first choice as one product: worth the copy of its weights where it is made for many positions."""
+        """The logits of the first softmax as one product; it copies the weights, so use it for many positions."""
         if self.others is None:
             return self.frequent
         (x, weight, bias), (_, more, more_bias) = self.frequent, self.others
@@ -107,13 +108,13 @@ class Clustered(NamedTuple):
 
 
 class AdaptiveSoftmax(nn.Module):
-    """The way out: states (…, width) → the log-probabilities of the vocabulary.
+    """The output layer: states (…, width) → the log-probabilities of the vocabulary.
 
-    Vectors, and the projections to their widths, are those of the embedding unless the softmax has its own.
+    It uses the vectors and projections of the embedding, except for those that it has itself.
     """
 
     def __init__(self, clusters: Clusters, tied: bool = True, own: tuple[int, ...] = ()) -> None:
-        """``tied``: all vectors are the embedding's; ``own``: the clusters that have a projection of their own."""
+        """``tied``: use the vectors of the embedding; ``own``: clusters whose projection is not the embedding's."""
         super().__init__()
         self.clusters = clusters
         shapes = [] if tied else clusters.tables
@@ -128,19 +129,19 @@ class AdaptiveSoftmax(nn.Module):
         tables = self._by_cluster(_weights(self.tables or embedding.tables))
         biases = self._by_cluster(list(self.biases))
         frequent, *rare = (
-            Product(self._narrowed(number, x, embedding), weight, bias)
+            Product(self._project(number, x, embedding), weight, bias)
             for number, (weight, bias) in enumerate(zip(tables, biases))
         )
         others = None if self.others is None else Product(frequent.x, self.others.weight, self.others.bias)
         return Clustered(frequent, others, tuple(rare))
 
     def _by_cluster(self, tables: list[Tensor]) -> Sequence[Tensor]:
-        """Clusters that share a table have a stretch of it each."""
+        """The table of each cluster: if clusters share one table, a slice of it."""
         sizes = [end - start for start, end in self.clusters.spans]
         return tables if len(tables) > 1 else tables[0].split(sizes)
 
-    def _narrowed(self, number: int, x: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
-        """States as wide as the vectors of a cluster: by its own projection, or by the embedding's the other way."""
+    def _project(self, number: int, x: Tensor, embedding: AdaptiveEmbedding) -> Tensor:
+        """States projected to the width of a cluster: by its own matrix, or by the transpose of the embedding's."""
         if not self.clusters.projected:
             return x
         if str(number) in self.projections:

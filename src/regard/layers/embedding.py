@@ -1,4 +1,4 @@
-"""Word vectors learned elsewhere, as a start for an embedding: word2vec and GloVe text files."""
+"""Initial embeddings from pretrained word vectors: word2vec and GloVe text files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from regard.errors import UserError
 def load_vectors(path: str | Path, words: Sequence[str], width: int) -> tuple[Tensor, Tensor]:
     """The vectors (N, width) of N words, and which of them (N,) the file has; the others are zeros.
 
-    A line is a word and its numbers, between single spaces (Mikolov et al. 2013; Pennington et al. 2014); a first line
-    "count width" may precede them. The file may be gzipped (.gz) or xz (.xz). It is read line by line, and only the
-    numbers of wanted words are parsed. Of a word that comes twice the first, more frequent one counts; a word with a
-    space in it, which no tokenizer gives, is passed over.
+    A line is a word and its numbers, separated by single spaces (Mikolov et al. 2013; Pennington et al. 2014); the
+    first line may be "count width". The file may be compressed (.gz or .xz). It is read line by line, and only the
+    numbers of the given words are parsed. If a word occurs twice, the first vector is used. Words with a space in them
+    are skipped, since no tokenizer has such pieces.
     """
     path = Path(path).expanduser()
     places: dict[str, list[int]] = {}
@@ -40,23 +40,23 @@ def load_vectors(path: str | Path, words: Sequence[str], width: int) -> tuple[Te
 
 
 def init_embedding(embedding: nn.Embedding, path: str | Path, pieces: Sequence[str]) -> int:
-    """Copies the vectors of the pieces that a file has into their rows of an embedding; how many there were.
+    """Copies the vectors of a file into the rows of an embedding, and returns how many pieces the file has.
 
-    The other rows stay as they are, and so does that of padding.
+    Rows of pieces that the file does not have, and the row of padding, are not changed.
     """
     assert len(pieces) == embedding.num_embeddings
     vectors, found = load_vectors(path, pieces, embedding.embedding_dim)
     if embedding.padding_idx is not None:
         found[embedding.padding_idx] = False
     if not found.any():
-        raise UserError(f"{path}: has none of the {len(pieces)} pieces of the vocabulary; is it of another language?")
+        raise UserError(f"{path}: has none of the {len(pieces)} pieces of the vocabulary; check its language")
     with torch.no_grad():
         embedding.weight[found.to(embedding.weight.device)] = vectors[found].to(embedding.weight)
     return int(found.sum())
 
 
 def _vector_lines(path: Path, width: int) -> Iterator[tuple[int, str]]:
-    """The numbered lines that hold vectors, once the first has shown that they are of this width."""
+    """The lines that have vectors, with their numbers; raises ``UserError`` if the vectors have another width."""
     shown = 0
     for number, line in _lines(path):
         fields = line.split(" ") if not shown else []
@@ -87,9 +87,9 @@ def _numbers(text: str, path: Path, number: int) -> list[float]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    r"""The numbered lines of a text file that are not blank, one at a time: such files are larger than they look.
+    r"""The lines of a text file that are not blank, with their numbers, one at a time because such files are large.
 
-    Only \n ends a line: a few words of public files are rarer separators themselves.
+    Only \n ends a line: some public files have words that are other line separators of Unicode.
     """
     with opened(path) as file:
         try:

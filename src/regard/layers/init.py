@@ -1,4 +1,4 @@
-"""The first weights of a Transformer: drawn at random, or not drawn at all where a file has them."""
+"""Initial weights of a Transformer: random, or skipped if the weights will be loaded from a file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from regard.layers.transformer import Stack
 
 
 def init_weights(model: nn.Module, deviation: float | None = None) -> None:
-    """First weights: matrices and embeddings normal, biases zero; norms stay as they are.
+    """Initialize matrices and embeddings from a normal distribution and biases with zero; norms are not changed.
 
-    The deviation is the one given, or, for matrices, that of Glorot & Bengio 2010 (eq. 12). What a block adds of its
-    own text, by attention and by its feed-forward layer, starts smaller by √2N in a stack of N layers, so that the sum
-    does not outgrow each of them (Radford et al. 2019, §2.3). What it adds of a source does not: there is no other news
-    of the source.
+    The standard deviation is ``deviation`` or, for matrices, that of Glorot & Bengio 2010 (eq. 12). In a stack of N
+    layers the last matrices of self-attention and of the feed-forward layers are divided by √2N, so that the residual
+    sum does not grow with depth (Radford et al. 2019, §2.3). Those of cross-attention are not divided, because they
+    alone bring in the source.
     """
     for part in model.modules():
         if isinstance(part, nn.Embedding):
@@ -39,9 +39,9 @@ def init_weights(model: nn.Module, deviation: float | None = None) -> None:
 
 
 class SkipInit(TorchFunctionMode):
-    """Inside, nothing is drawn at random: ``with Undrawn(): config.build()`` is for a model whose weights will be read.
+    """A context that skips random initialization: ``with SkipInit(): config.build()`` if the weights will be loaded.
 
-    Drawing them takes longer than reading them. What is set to a number, or worked out, is set all the same.
+    Drawing random weights takes longer than loading them. Constants and computed tables are still set.
     """
 
     def __torch_function__(
@@ -52,7 +52,7 @@ class SkipInit(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = kwargs or {}
-        # Of a tensor or of torch.nn.init: normal_, uniform_, kaiming_uniform_ …; all return the tensor that they fill.
+        # normal_, uniform_, kaiming_uniform_ … of a tensor or of torch.nn.init; all return the tensor that they fill.
         if func.__name__.endswith(("normal_", "uniform_")):
             return args[0] if args else given["tensor"]
         return func(*args, **given)

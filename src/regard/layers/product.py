@@ -1,4 +1,4 @@
-"""A matrix product not yet made: whoever needs only what follows from the logits need not have them all."""
+"""Logits as an uncomputed matrix product, so that a loss can compute them in chunks instead of all at once."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 class Product(NamedTuple):
-    """What a model's logits are made of: ``F.linear(*product)``."""
+    """The factors of a model's logits: ``F.linear(*product)`` computes the logits."""
 
     x: Tensor  # (…, W)
     weight: Tensor  # (V, W)

@@ -1,7 +1,7 @@
-"""Recurrent cells from their equations, and the stacks that run them on fused kernels.
+"""Recurrent cells by their equations, and recurrent stacks that run on fused kernels.
 
-The cells are the definition. What runs is torch's fused kernel with the same parameters; tests hold the two
-together. A state is one tensor (B, layers, parts, width), batch first: RNN and GRU carry one part (h), LSTM two (h, c).
+The cells are the definition. Models run torch's fused kernels with the same parameters; tests check that both agree. A
+state is one tensor (B, layers, parts, width), batch first: RNN and GRU have one part (h), LSTM has two (h, c).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Weights(NamedTuple):
 
 
 def rnn_pointwise(x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """h' = tanh(W x + U h + b) (Elman 1990), given the two products"""
+    """h' = tanh(W x + U h + b) (Elman 1990), given the two matrix products"""
     return (torch.tanh(x + h),)
 
 
@@ -52,7 +52,7 @@ PARTS = {"rnn": 1, "lstm": 2, "gru": 1}
 
 
 def cell(kind: str, x: Tensor, before: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
-    """One step of one layer by its equations: (B, inputs) and the parts of the state → the parts after it."""
+    """One step of one layer by its equations: (B, inputs) and the parts of the state → the parts of the next state."""
     return POINTWISE[kind](F.linear(x, w.input, w.input_bias), F.linear(before[0], w.hidden, w.hidden_bias), before)
 
 
@@ -60,7 +60,7 @@ class Recurrent(nn.Module):
     """A stack of recurrent layers of one kind, in one direction or two.
 
     ``forward`` reads whole padded sequences (an encoder); ``advance`` continues from a state by any number of steps (a
-    decoder, one direction). Two directions share ``width`` between them, so that width is always the output's.
+    decoder, one direction). With two directions each has half of ``width``, so the output always has ``width``.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Recurrent(nn.Module):
         if cell not in KERNELS:
             raise UserError(f"model.cell={cell}: no such cell.{nearest(cell, KERNELS)}")
         if width % directions:
-            raise UserError(f"model.width={width}: two directions share the width, so it must be even")
+            raise UserError(f"model.width={width}: must be even, because each of two directions has half of it")
         self.cell, self.width, self.parts, self.dropout = cell, width, PARTS[cell], dropout
         kernel, own = KERNELS[cell], width // directions
         sizes = [inputs] + [width] * (layers - 1)
@@ -84,17 +84,17 @@ class Recurrent(nn.Module):
         return len(self.onward)
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(B, T, inputs) → every position's output (B, T, width), and each layer's last one (B, layers, width).
+        """(B, T, inputs) → the outputs (B, T, width), and the last output of each layer (B, layers, width).
 
-        Padding may stand anywhere and changes nothing: each direction reads a row's real positions first. That is a
-        gather, not a packed sequence: shapes stay static and no length leaves the device.
+        Padding may be anywhere and changes nothing: each direction reads the real positions of a row first. This is a
+        gather and not a packed sequence, so shapes are static and no length is copied to the CPU.
         """
         if real is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         runs = [(self.onward, real_first(real))]
         if self.returning:
             runs.append((self.returning, real_first(real.flip(1)).sub(real.shape[1] - 1).neg()))
-        end = (real.sum(1) - 1).clamp(min=0)[:, None, None]  # where a direction's reading ends
+        end = (real.sum(1) - 1).clamp(min=0)[:, None, None]  # the index of the last real position after the gather
         finals = []
         for depth in range(self.layers):
             outputs, ends = [], []
@@ -109,13 +109,13 @@ class Recurrent(nn.Module):
         return x, torch.stack(finals, 1)
 
     def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Reads x (B, T, inputs) onward from ``state``: outputs (B, T, width) and the new state."""
+        """Reads x (B, T, inputs) from ``state`` on: outputs (B, T, width) and the new state."""
         if x.shape[1] == 1:
             output, state = self.step(x[:, 0], state)
             return output[:, None], state
         after = []
         for depth, kernel in enumerate(self.onward):
-            parts = tuple(part.contiguous()[None] for part in state[:, depth].unbind(1))  # kernels want (1, B, width)
+            parts = tuple(part.contiguous()[None] for part in state[:, depth].unbind(1))  # kernels need (1, B, width)
             x, ended = kernel(x, parts if self.parts == 2 else parts[0])
             after.append(torch.cat(ended if self.parts == 2 else (ended,)).transpose(0, 1))
             if depth + 1 < self.layers:
@@ -139,7 +139,7 @@ class Recurrent(nn.Module):
         return x, torch.stack(after, 1)
 
     def definition(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """``advance`` written out from the cell's equations, without dropout: what the fast routes are held against."""
+        """``advance`` by the cell's equations, without dropout: the reference for tests of the fast routes."""
         after = []
         for depth in range(self.layers):
             w, parts, outputs = self.weights(depth), tuple(state[:, depth].unbind(1)), []
@@ -155,12 +155,12 @@ class Recurrent(nn.Module):
         return Weights(layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)  # type: ignore[arg-type]
 
     def zeros(self, rows: int, like: Tensor) -> Tensor:
-        """The state before anything was read."""
+        """The initial state: zeros."""
         return like.new_zeros(rows, self.layers, self.parts, self.width)
 
 
 def real_first(real: Tensor) -> Tensor:
-    """(B, T) → the order that reads real positions first, otherwise unchanged."""
+    """(B, T) → indices (B, T) that put the real positions of a row first, in their order."""
     return torch.argsort(~real, dim=1, stable=True)
 
 

@@ -1,4 +1,4 @@
-"""The memory of Transformer-XL: the last so many tokens of a text, read segment by segment."""
+"""The memory of Transformer-XL: the last tokens of a text that is read segment by segment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.attention import Memory
 from regard.errors import UserError
-from regard.layers.kv_cache import AttentionPlan, Slots, check_rows
+from regard.layers.kv_cache import AttentionPlan, SlotTemplates, check_rows
 from regard.mask import CAUSAL
 
 
@@ -18,36 +18,38 @@ from regard.mask import CAUSAL
 class SegmentMemory:
     """The memory of Transformer-XL (Dai et al. 2019, §3.2): the last ``length`` tokens before this segment.
 
-    No gradient goes into it. All tokens of one reading are a segment: each sees the memory, and the segment up to
-    itself. Where a text is read in several segments, what is seen of it depends on where they end, unless the layers'
-    window is the memory (``windows=(length - 1,)``).
+    No gradient flows into it. The tokens of one call of ``advance`` are a segment: each token sees the memory and the
+    segment up to itself. The result depends on where segments end, unless the layers have a window as long as the
+    memory (``windows=(length - 1,)``). The methods are those of ``KVCache``.
     """
 
     length: int
     layers: tuple[Memory, ...] = ()
-    held: int = 0  # how many tokens the memory has
+    filled: int = 0  # how many tokens are in the memory
 
-    def fold(self, tokens: Tensor) -> Tensor:
+    def merge_beams(self, tokens: Tensor) -> Tensor:
         check_rows(tokens, len(self.layers[0].keys) if self.layers else len(tokens))
         return tokens
 
-    def unfold(self, features: Tensor) -> Tensor:
+    def split_beams(self, features: Tensor) -> Tensor:
         return features
 
     def positions(self, tokens: Tensor, real: Tensor | None) -> Tensor:
         return torch.arange(tokens.shape[1], device=tokens.device)[None]
 
-    def ready(self, slots: Slots, steps: int = 1) -> SegmentMemory:
-        return self  # it grows until it is full, and no slots are made beforehand
+    def preallocate(self, slots: SlotTemplates, steps: int = 1) -> SegmentMemory:
+        return self  # the memory grows until it is full; nothing is allocated in advance
 
-    def room(self, x: Tensor, real: Tensor | None, slots: Slots) -> tuple[SegmentMemory, AttentionPlan]:
+    def reserve(self, x: Tensor, real: Tensor | None, slots: SlotTemplates) -> tuple[SegmentMemory, AttentionPlan]:
         if real is not None:
-            raise UserError("real: Transformer-XL's memory has no place for padding; read texts of one length together")
-        at = torch.arange(self.held + x.shape[1], device=x.device)
-        cache = replace(self, held=min(len(at), self.length))
-        return cache, SegmentPlan(CAUSAL, at[self.held :], at, length=self.length)
+            raise UserError(
+                "real: Transformer-XL's memory does not support padding; read texts of equal length together"
+            )
+        at = torch.arange(self.filled + x.shape[1], device=x.device)
+        cache = replace(self, filled=min(len(at), self.length))
+        return cache, SegmentPlan(CAUSAL, at[self.filled :], at, length=self.length)
 
-    def holding(self, layers: Sequence[Memory | None]) -> SegmentMemory:
+    def with_layers(self, layers: Sequence[Memory | None]) -> SegmentMemory:
         return replace(self, layers=tuple(one for one in layers if one is not None))
 
     def select(self, rows: Tensor) -> SegmentMemory:
@@ -56,7 +58,7 @@ class SegmentMemory:
 
 @dataclass(frozen=True, eq=False)
 class SegmentPlan(AttentionPlan):
-    """Joins a segment to the memory before it, and keeps the last ``length`` of both."""
+    """Concatenates a segment with the memory before it, and keeps the last ``length`` tokens of both."""
 
     length: int = 0
 
@@ -67,9 +69,9 @@ class SegmentPlan(AttentionPlan):
 
     def _last(self, x: Tensor) -> Tensor:
         kept = x[..., max(x.shape[-2] - self.length, 0) :, :].detach()
-        # A search steps on from here, and a step is captured for one layout of what it is given.
+        # Decoding continues from here, and a captured step needs inputs of one memory layout.
         return kept if torch.is_grad_enabled() else kept.contiguous()
 
 
 def _after(cache: Tensor, new: Tensor) -> Tensor:
-    return torch.cat([cache.to(new.dtype), new], -2)  # the cache may have been made before autocast began
+    return torch.cat([cache.to(new.dtype), new], -2)  # the cache may have been made outside autocast

@@ -1,4 +1,4 @@
-"""What a Transformer reads: the vectors of a token, of its position and of its segment, added."""
+"""The input layer of a Transformer: the sum of token, position and segment embeddings."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from regard.layers.transformer import Shape
 
 
 class TokenEmbedding(nn.Module):
-    """scale · token + position (+ segment), normed or not (Vaswani et al. 2017, §3.4-3.5; Devlin et al. 2019, §3).
+    """scale · token + position (+ segment), optionally with a norm (Vaswani 2017, §3.4-3.5; Devlin et al. 2019, §3).
 
-    With ``embed`` the vectors have that width and are projected to the width of the states (Lan et al. 2020, §3.1).
-    ``tokens`` may be given where the vectors of tokens are not rows of one table.
+    With ``embed`` the embeddings have that width and are projected to the width of the states (Lan et al. 2020, §3.1).
+    ``tokens`` replaces the table of token embeddings by another module.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TokenEmbedding(nn.Module):
         self.scale, self.dropout = scale, shape.dropout
 
     def forward(self, tokens: Tensor, positions: Tensor, segments: Tensor | None = None) -> Tensor:
-        """(B, T) each → (B, T, width). Positions are rows of the table; without segments all is segment 0."""
+        """(B, T) each → (B, T, width). Positions are row numbers of the table; without segments, all are segment 0."""
         x = self.tokens(tokens)
         if self.scale != 1.0:
             x = x * self.scale
@@ -57,7 +57,7 @@ class TokenEmbedding(nn.Module):
 
 
 def _positions(shape: Shape, width: int, offset: int) -> nn.Module | None:
-    """The table of absolute positions, if the shape has one; ``offset`` rows of it are never used."""
+    """The table of absolute positions, or None for other kinds; its first ``offset`` rows are not used."""
     match shape.positions:
         case "learned":
             return nn.Embedding(shape.context + offset, width)
@@ -68,20 +68,20 @@ def _positions(shape: Shape, width: int, offset: int) -> nn.Module | None:
 
 
 def real_positions(tokens: Tensor, real: Tensor | None) -> Tensor:
-    """How many real tokens stand before each: padding on either side changes nothing. (1 or B, T)"""
+    """The number of real tokens before each token, (1 or B, T): padding on either side does not count."""
     if real is None:
         return tokens.new_ones(1, tokens.shape[1]).cumsum(1) - 1
     return (real.cumsum(1) - 1).clamp(min=0)
 
 
 def check_length(tokens: Tensor, longest: int | None) -> None:
-    """Refuse a text that is longer than the model can read."""
+    """Raise ``UserError`` if a text is longer than the model can read."""
     if longest is not None and tokens.shape[1] > longest:
-        raise UserError(f"a text of {tokens.shape[1]} tokens is past the model's limit: model.context={longest}")
+        raise UserError(f"a text of {tokens.shape[1]} tokens is longer than the model's limit: model.context={longest}")
 
 
 def check_capacity(capacity: int | None, context: int, longest: int | None) -> int:
-    """Room for so many tokens, if None for a context of them; refuse more than the model can ever read."""
+    """The capacity of a cache in tokens, by default ``context``; raise ``UserError`` if it is above ``longest``."""
     if capacity is not None and longest is not None and capacity > longest:
-        raise UserError(f"capacity={capacity}: is past the model's limit, model.context={longest}; give at most that")
+        raise UserError(f"capacity={capacity}: is above the model's limit, model.context={longest}; give at most that")
     return context if capacity is None else capacity

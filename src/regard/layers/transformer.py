@@ -1,8 +1,8 @@
-"""The parts of every Transformer: feed-forward, block, stack (Vaswani et al. 2017, §3).
+"""The layers of every Transformer: feed-forward, block, stack (Vaswani et al. 2017, §3).
 
-A block is attention, perhaps a second attention to a source, and a feed-forward layer, each added to what it was given.
-The families differ in settings only: where the norm stands, which norm it is, what positions are, whether layers share
-their weights. ``Shape`` has those settings; models add their vocabularies and heads.
+A block is self-attention, optionally attention to a source, and a feed-forward layer, each with a residual connection.
+The model families differ only in settings: the kind and place of the norms, the kind of positions, whether layers share
+weights. ``Shape`` has these settings; models add their vocabularies and output layers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
 from regard.layers.segment_memory import SegmentMemory
 from regard.mask import EVERYTHING, Mask
-from regard.scores import UNFIT_FOR_ITSELF, Relative, Score, build_score, check_score
+from regard.scores import NOT_FOR_SELF_ATTENTION, Relative, Score, build_score, check_score
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -38,32 +38,32 @@ POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "t5", "relati
 
 @dataclass(frozen=True)
 class Shape:
-    """What the settings of all Transformers have in common."""
+    """The settings that all Transformers have in common."""
 
     widths: ClassVar[tuple[str, ...]] = ("width", "inner")  # the settings that are widths
 
     width: int = 256  # of the states
     heads: int = 4  # of each attention
-    layers: int = 4  # blocks, one above the other
+    layers: int = 4  # number of blocks
     inner: int = 1024  # width inside the feed-forward layers
     head_width: int = 0  # of a head's queries and keys; 0: width / heads
     activation: str = "gelu"  # relu, gelu, gelu-tanh, gelu-sigmoid, silu or tanh, in the feed-forward layers
     gated: bool = False  # feed-forward layers have a gate: activation(gate) ⊙ up
     norm: str = "layer"  # layer (Ba et al. 2016) or rms (Zhang & Sennrich 2019: neither mean nor bias)
-    norm_place: str = "pre"  # pre: before each part, and after the last block; post: after each sum
-    last_norm: bool = True  # pre-norm stacks end with one more norm
+    norm_place: str = "pre"  # pre: before each sublayer, and after the last block; post: after each residual sum
+    last_norm: bool = True  # whether a pre-norm stack ends with one more norm
     epsilon: float = 1e-5  # added to variances
     attention_bias: bool = True  # biases in the projections of attention
     feed_bias: bool = True  # biases in the feed-forward layers
-    residual: bool = True  # what a part makes is added to what it was given; false: replaces it
+    residual: bool = True  # whether sublayers have residual connections
     score: str = "scaled_dot"  # dot, scaled_dot, general, additive or cosine
     positions: str = "learned"  # none, sinusoidal, sinusoidal-halves, learned, t5, relative or xl
-    furthest: int = 128  # distances that t5 and relative positions tell apart
-    buckets: int = 32  # of distances, for t5
-    windows: tuple[int, ...] = ()  # how far layers see to either side, in turn; 0: all the way (0,128: every second)
-    groups: int = 0  # layers share their weights within this many groups; 0: each has its own
-    group_blocks: int = 1  # with groups: the blocks of each, which every layer of the group runs one after the other
-    context: int = 512  # the most tokens a text may have, where positions have a table
+    furthest: int = 128  # t5 and relative positions: distances beyond this one are treated alike
+    buckets: int = 32  # t5 positions: number of buckets of distances
+    windows: tuple[int, ...] = ()  # window of each layer in turn, in tokens to each side; 0: none (0,128: every second)
+    groups: int = 0  # number of groups of layers that share their weights; 0: no layers share weights
+    group_blocks: int = 1  # with groups: blocks in a group; every layer of the group runs all of them in order
+    context: int = 512  # the longest text in tokens, for positions that need a table
     dropout: float = 0.1  # after embeddings, attention and feed-forward layers
     attention_dropout: float = 0.0  # of the weights of attention
     feed_dropout: float = 0.0  # inside the feed-forward layers
@@ -94,19 +94,20 @@ class Shape:
         if min(self.windows, default=0) < 0:
             raise UserError(f"model.windows={','.join(map(str, self.windows))}: must be at least 0")
         check_score(
-            self.score, {**UNFIT_FOR_ITSELF, "relative": "is about positions; set model.positions=relative instead"}
+            self.score,
+            {**NOT_FOR_SELF_ATTENTION, "relative": "is a kind of positions here; set model.positions=relative instead"},
         )
         if self.positions in ("relative", "xl") and self.score != "scaled_dot":
-            raise UserError(f"model.positions={self.positions}: is a score of its own; leave model.score=scaled_dot")
+            raise UserError(f"model.positions={self.positions}: has its own score; leave model.score=scaled_dot")
         if self.positions == "t5" and self.buckets < 4:
-            raise UserError(f"model.buckets={self.buckets}: near and far on two sides need at least 4")
+            raise UserError(f"model.buckets={self.buckets}: must be at least 4, for near and far on two sides")
         if self.positions == "t5" and self.furthest <= self.buckets // 2:
             cure = f"give more than half of model.buckets={self.buckets}"
             raise UserError(f"model.furthest={self.furthest}: leaves no distance for the far buckets; {cure}")
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that the model reads; distances, unlike positions, have no table that could end."""
+        """The most tokens that the model can read; None for relative positions, which need no table of positions."""
         return self.context if self.positions in ("learned", "sinusoidal", "sinusoidal-halves") else None
 
     @property
@@ -134,7 +135,7 @@ class Shape:
         return kind(width or self.width, eps=self.epsilon)
 
     def self_score(self) -> Score:
-        """How the tokens of a text are compared with each other."""
+        """The score of self-attention."""
         if self.positions == "relative":
             return Relative(self.head, self.furthest)
         return build_score(self.score, self.head, self.context)
@@ -161,9 +162,9 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer: looks at its own text, at a source if there is one, then thinks about each position by itself.
+    """One layer: self-attention, attention to a source if there is one, and a feed-forward layer.
 
-    The unit that is compiled: all blocks of a stack are the same program.
+    torch.compile is applied to blocks: one compiled program serves all blocks of a stack.
     """
 
     def __init__(self, shape: Shape, reads_source: bool = False) -> None:
@@ -184,15 +185,15 @@ class Block(nn.Module):
         source: Memory | None = None,
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
-        """(B, T, width) → the same, and what the layer keeps of its text."""
+        """x (B, T, width) → output (B, T, width), and the layer's KV cache with the new tokens."""
         q, new = self.attention.project(self._before(x, self.attention_norm))
         read, kept = plan.join(cache, new)
-        y = self.attention.answer(q, read, plan.mask, plan.q_at, plan.k_at)
+        y = self.attention.attend(q, read, plan.mask, plan.q_at, plan.k_at)
         x = self._after(x, y, self.attention_norm)
         if self.cross is not None and self.cross_norm is not None:
             assert source is not None
             q = self.cross.queries(self._before(x, self.cross_norm))
-            x = self._after(x, self.cross.answer(q, source, source_mask), self.cross_norm)
+            x = self._after(x, self.cross.attend(q, source, source_mask), self.cross_norm)
         x = self._after(x, self.feed(self._before(x, self.feed_norm)), self.feed_norm)
         return x, kept
 
@@ -206,31 +207,31 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """Blocks one above the other. With ``groups`` a few are used several times (Lan et al. 2020, §3.1)."""
+    """A stack of blocks. With ``groups``, several layers use the same block (Lan et al. 2020, §3.1)."""
 
     def __init__(self, shape: Shape, causal: bool, reads_source: bool = False) -> None:
         super().__init__()
         groups = shape.groups or shape.layers
         self.repeats, self.group_blocks = shape.layers // groups, shape.group_blocks
         self.blocks = nn.ModuleList(Block(shape, reads_source) for _ in range(groups * shape.group_blocks))
-        for read in (part for part in self.modules() if isinstance(part, Attention)):
-            read.turns = self.repeats
+        for attention in (module for module in self.modules() if isinstance(module, Attention)):
+            attention.shared_by = self.repeats
         self.width, self.windows = shape.width, shape.windows or (0,)
         self.bias = Buckets(shape.heads, shape.buckets, shape.furthest, not causal) if shape.positions == "t5" else None
         self.norm = shape.build_norm() if shape.norm_place == "pre" and shape.last_norm else None
 
     @property
     def layers(self) -> list[Block]:
-        """The block of every layer, from the bottom up."""
+        """The block of every layer, from the first to the last."""
         blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
         groups = [blocks[first : first + self.group_blocks] for first in range(0, len(blocks), self.group_blocks)]
         return [block for group in groups for _ in range(self.repeats) for block in group]
 
     def forward(self, x: Tensor, real: Tensor | None = None, mask: Mask = EVERYTHING) -> Tensor:
-        """A text read in both directions. (B, T, width) → (B, T, width)"""
-        sights = self._plans(AttentionPlan(mask if real is None else mask & Mask(keys=real)), x)
+        """Reads a whole text, in both directions unless the mask is causal. (B, T, width) → (B, T, width)"""
+        plans = self._plans(AttentionPlan(mask if real is None else mask & Mask(keys=real)), x)
         for number, block in enumerate(self.layers):
-            x, _ = block(x, sights[number % len(sights)])
+            x, _ = block(x, plans[number % len(plans)])
         return x if self.norm is None else self.norm(x)
 
     def advance(
@@ -241,45 +242,47 @@ class Stack(nn.Module):
         sources: Sequence[Memory | None] = (),
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, KVCache | SegmentMemory]:
-        """A text read from its cache on: x (B, K·T, width) → the same, and the cache with the text in it."""
+        """Reads new tokens after those in the cache: x (B, K·T, width) → features and the cache with the new tokens."""
         layers = self.layers
         nothing = [None] * len(layers)
-        cache, plan = cache.room(x, real, self._slots)
-        sights, kept = self._plans(plan, x), []
+        cache, plan = cache.reserve(x, real, self._slots)
+        plans, kept = self._plans(plan, x), []
         for number, (block, memory, source) in enumerate(zip(layers, cache.layers or nothing, sources or nothing)):
-            x, memory = block(x, sights[number % len(sights)], memory, source, source_mask)
+            x, memory = block(x, plans[number % len(plans)], memory, source, source_mask)
             kept.append(memory)
-        return x if self.norm is None else self.norm(x), cache.holding(kept)
+        return x if self.norm is None else self.norm(x), cache.with_layers(kept)
 
-    def remembering_zeros(self, rows: int, length: int) -> SegmentMemory:
-        """The memory of a text whose states were all zeros: what the layers make of those need not be."""
+    def zero_memory(self, rows: int, length: int) -> SegmentMemory:
+        """Transformer-XL's memory of a text whose states are all zeros. Its keys and values need not be zero."""
         x = self._zeros()
         slots = [block.attention.memory(block._before(x, block.attention_norm)) for block in self.layers]
         memories = (Memory(*(x.expand(rows, -1, length, -1) for x in (one.keys, one.values))) for one in slots)
-        return SegmentMemory(length, tuple(memories), held=length)
+        return SegmentMemory(length, tuple(memories), filled=length)
 
-    def ready(self, cache: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
-        """The cache with its slots made, if it has one: none of the steps to come will change its shape."""
-        return cache.ready(self._slots, steps)
+    def preallocate(self, cache: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
+        """The cache with all its slots allocated, so that its shape does not change in the next ``steps`` steps."""
+        return cache.preallocate(self._slots, steps)
 
-    def read_source(self, states: Tensor) -> tuple[Memory, ...]:
-        """What every layer's attention to the source will read, projected once."""
+    def source_memories(self, states: Tensor) -> tuple[Memory, ...]:
+        """The memory of the source for the cross-attention of each layer, projected once."""
         memories = tuple(block.cross.memory(states) for block in self.layers if block.cross is not None)
-        return memories if torch.is_grad_enabled() else tuple(one.packed() for one in memories)  # for a search's steps
+        if torch.is_grad_enabled():
+            return memories
+        return tuple(one.contiguous() for one in memories)  # the steps of decoding read them many times
 
     def _plans(self, plan: AttentionPlan, x: Tensor) -> list[AttentionPlan]:
-        """What layers see, in turn, written out once for all of them."""
-        bias = None if self.bias is None else self.bias(*plan.places(x.shape[1], x.device))
-        if bias is not None and torch.is_autocast_enabled(x.device.type):  # or each layer would have to convert it
+        """The attention plan of each window, with its mask computed once; layers use the plans in turn."""
+        bias = None if self.bias is None else self.bias(*plan.positions(x.shape[1], x.device))
+        if bias is not None and torch.is_autocast_enabled(x.device.type):  # otherwise each layer would convert it
             bias = bias.to(torch.get_autocast_dtype(x.device.type))
-        return [plan.through(window).resolved(x.shape[1], x.device, bias) for window in self.windows]
+        return [plan.with_window(window).resolved(x.shape[1], x.device, bias) for window in self.windows]
 
     def _slots(self) -> list[Memory]:
-        """One slot of each layer's memory, to make room for more like it."""
+        """One slot of each layer's memory, as a template for allocating the cache."""
         with torch.no_grad():
             slot = self.layers[0].attention.memory(self._zeros())
         return [slot] * len(self.layers)
 
     def _zeros(self) -> Tensor:
-        """The state of one token, (1, 1, width), all zeros."""
+        """The state of one token, all zeros: (1, 1, width)."""
         return next(self.parameters()).new_zeros(1, 1, self.width)

@@ -1,9 +1,9 @@
-"""A recurrent stack unrolled by hand, for decoders whose input at one step depends on their output at the step before.
+"""A recurrent stack as an explicit loop, for decoders whose input at one step depends on their output at the last step.
 
-Three things such a loop need not do at every step. What is known of the inputs beforehand (the embedded tokens) is
-multiplied by its weights once, for all steps. A weight's gradient, a sum over the steps of small products, is one large
-product after the loop: ``Stepwise`` collects the factors on the way. And a cache that grows need not be copied so that
-gradients find it as it was: ``filled``.
+Three things keep such a loop fast. The part of the input that is known before the loop (the embedded tokens) is
+multiplied by its weights once, for all steps. The gradient of a weight, a sum of small products over the steps, is one
+large product after the loop (``StepwiseLinear``). And a growing cache is written in place, with gradients, instead of
+being copied at every step (``write_in_place``).
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from regard.attention import Memory
 from regard.layers.recurrent import PARTS, POINTWISE, Recurrent
 
 
-class Stepwise:
-    """y_t = known_t + W x_t, called once for every t in order. ``known`` is (T, B, out)."""
+class StepwiseLinear:
+    """y_t = precomputed_t + W x_t, called once for each step t in order. ``precomputed`` is (T, B, out)."""
 
-    def __init__(self, weight: Tensor, known: Tensor) -> None:
+    def __init__(self, weight: Tensor, precomputed: Tensor) -> None:
         self.weight = weight.detach().t()
         self.inputs: list[Tensor] = []
-        parts: Tensor = Collect.apply(known, weight, self.inputs)  # type: ignore[no-untyped-call]
-        self.known = iter(parts.unbind(0))
+        parts: Tensor = CollectGradients.apply(precomputed, weight, self.inputs)  # type: ignore[no-untyped-call]
+        self.precomputed = iter(parts.unbind(0))
 
     def __call__(self, x: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             self.inputs.append(x.detach())
-        return torch.addmm(next(self.known), x, self.weight)
+        return torch.addmm(next(self.precomputed), x, self.weight)
 
 
-class Collect(torch.autograd.Function):
-    """The identity on ``known``, at which the gradients of all steps meet: dW = Σ_t g_tᵀ x_t as one product."""
+class CollectGradients(torch.autograd.Function):
+    """The identity on ``precomputed``. Its backward gets all steps' gradients: dW = Σ_t g_tᵀ x_t is one product."""
 
     @staticmethod
-    def forward(ctx: Any, known: Tensor, weight: Tensor, inputs: list[Tensor]) -> Tensor:
+    def forward(ctx: Any, precomputed: Tensor, weight: Tensor, inputs: list[Tensor]) -> Tensor:
         ctx.inputs, ctx.dtype = inputs, weight.dtype
-        return known.view_as(known)
+        return precomputed.view_as(precomputed)
 
     @staticmethod
     @once_differentiable
@@ -51,22 +51,22 @@ class Collect(torch.autograd.Function):
         return gradient, (gradient.flatten(0, 1).t() @ x).to(ctx.dtype), None
 
 
-class Unrolled:
-    """``Recurrent`` as a loop of T steps: the first layer reads [x_t; fed_t], where ``fed`` is only known at step t."""
+class UnrolledRecurrent:
+    """``Recurrent`` as a loop of T steps: the first layer reads [x_t; fed_t], where fed_t is known only at step t."""
 
     def __init__(self, rnn: Recurrent, x: Tensor) -> None:
         self.rnn = rnn
-        known_width = x.shape[-1]
+        token_width = x.shape[-1]
         steps = x.transpose(0, 1)  # (T, B, E)
         self.inputs, self.hidden = [], []
         for depth in range(rnn.layers):
             w = rnn.weights(depth)
             if depth == 0:
-                known = F.linear(steps, w.input[:, :known_width], w.input_bias)
-                self.inputs.append(Stepwise(w.input[:, known_width:], known))
+                precomputed = F.linear(steps, w.input[:, :token_width], w.input_bias)
+                self.inputs.append(StepwiseLinear(w.input[:, token_width:], precomputed))
             else:
-                self.inputs.append(Stepwise(w.input, _every_step(w.input_bias, steps)))
-            self.hidden.append(Stepwise(w.hidden, _every_step(w.hidden_bias, steps)))
+                self.inputs.append(StepwiseLinear(w.input, _repeat_bias(w.input_bias, steps)))
+            self.hidden.append(StepwiseLinear(w.hidden, _repeat_bias(w.hidden_bias, steps)))
 
     def step(self, fed: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step of the stack: the output (B, width) and the state after it (B, layers, parts, width)."""
@@ -79,22 +79,27 @@ class Unrolled:
         return x, torch.stack(after, 1) if rnn.layers > 1 else after[0][:, None]
 
 
-def filled(memory: Memory, slots: Tensor, new: Memory) -> Memory:
-    """``memory.write_at`` where it stands, with gradients too: a text of T tokens then needs one cache, not T. Whoever
-    writes gives the old memory away (``decode.State``)."""
-    keys = Fill.apply(memory.keys, slots, new.keys)  # type: ignore[no-untyped-call]
-    values = Fill.apply(memory.values, slots, new.values)  # type: ignore[no-untyped-call]
+def write_in_place(memory: Memory, slots: Tensor, new: Memory) -> Memory:
+    """``memory.write_at`` in place, with gradients: a text of T tokens needs one cache instead of T.
+
+    The old memory must not be used afterwards (see ``decode.State``).
+    """
+    keys = WriteInPlace.apply(memory.keys, slots, new.keys)  # type: ignore[no-untyped-call]
+    values = WriteInPlace.apply(memory.values, slots, new.values)  # type: ignore[no-untyped-call]
     return replace(memory, keys=keys, values=values)
 
 
-class Fill(torch.autograd.Function):
-    """Fills slots (T,) of a cache (…, S, W), each of them once and before anybody has seen it: what the steps before
-    have read stays as it was, and their gradients still find it."""
+class WriteInPlace(torch.autograd.Function):
+    """Writes to slots (T,) of a cache (…, S, W) in place.
+
+    Each slot is written once, before any step reads it, so the values that earlier steps saved for their gradients do
+    not change.
+    """
 
     @staticmethod
     def forward(ctx: Any, cache: Tensor, slots: Tensor, new: Tensor) -> Tensor:
         ctx.slots, ctx.dtype = slots, new.dtype
-        return cache.data.index_copy_(-2, slots, new.to(cache.dtype))  # under autocast what is new may be half
+        return cache.data.index_copy_(-2, slots, new.to(cache.dtype))  # under autocast ``new`` may be half precision
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor]:
@@ -102,7 +107,7 @@ class Fill(torch.autograd.Function):
 
 
 def pointwise(kind: str, x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The cell's equations after its two products; on a GPU the one kernel that torch's own cells launch."""
+    """The cell's equations after its two matrix products; on a GPU, by the kernel that torch's own cells use."""
     if x.is_cuda and kind == "gru":
         return (torch.ops.aten._thnn_fused_gru_cell(x, h, before[0].to(x.dtype))[0],)
     if x.is_cuda and kind == "lstm":
@@ -110,5 +115,5 @@ def pointwise(kind: str, x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tupl
     return POINTWISE[kind](x, h, before)
 
 
-def _every_step(bias: Tensor, steps: Tensor) -> Tensor:
+def _repeat_bias(bias: Tensor, steps: Tensor) -> Tensor:
     return bias.expand(*steps.shape[:2], -1)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from regard.alignment import aer, chance, inside, links_from
+from regard.alignment import aer, chance_accuracy, correct_targets, links_from
 from regard.metrics.text import bleu, chrf, exact_match, perplexity, phoneme_error, word_error
 
 Format = Literal["percent", "points", "digits"]
@@ -54,15 +54,15 @@ def _accuracy(sums: Any, counts: Any) -> float | None:
 
 def _alignment(weights: Any, links: Any) -> float | None:
     """How often a target unit with gold links looks most at a source unit that is linked to it."""
-    found = [inside(table, gold) for table, gold in zip(weights, links)]
+    found = [correct_targets(table, gold) for table, gold in zip(weights, links)]
     targets = sum(count for _, count in found)
     return sum(right for right, _ in found) / targets if targets else None
 
 
 def _chance(weights: Any, links: Any) -> float | None:
     """What `alignment` would be if every target unit looked at a random source unit."""
-    counts = [inside(table, gold)[1] for table, gold in zip(weights, links)]
-    hits = (count * chance(gold, table.shape[1]) for count, table, gold in zip(counts, weights, links))
+    counts = [correct_targets(table, gold)[1] for table, gold in zip(weights, links)]
+    hits = (count * chance_accuracy(gold, table.shape[1]) for count, table, gold in zip(counts, weights, links))
     return sum(hits, 0.0) / sum(counts) if sum(counts) else None
 
 

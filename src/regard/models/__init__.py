@@ -1,4 +1,4 @@
-"""One file per family, one literal table; and the published sizes by name."""
+"""The model families, one file each; the table MODELS of their configs; and SIZES, the published models by name."""
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.facts import Facts, reads_whole

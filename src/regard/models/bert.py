@@ -1,15 +1,15 @@
 """Models that read a text in both directions at once: BERT, RoBERTa, ALBERT, ELECTRA, DistilBERT, XLM-R.
 
-One encoder; the family is in the settings, and ``SIZES`` in ``regard.models`` has the published ones. What stands above
-the encoder is named in ``outputs``:
+All are one encoder with different settings; ``SIZES`` in ``regard.models`` has the published ones. ``outputs`` names
+the output layers:
 
 ========= =============================================================== ============================
-output    what it says                                                    from
+output    what it predicts                                                from
 ========= =============================================================== ============================
-masked    which token stands at a place                                   Devlin et al. 2019, §3.1
-pooled    one vector of the text, from its first place                    Devlin et al. 2019
+masked    the token at each position                                      Devlin et al. 2019, §3.1
+pooled    one vector for the text, from the state of its first token      Devlin et al. 2019
 next      whether the second segment follows the first (or: their order)  Devlin 2019; Lan et al. 2020
-replaced  whether a token was put there by another model                  Clark et al. 2020
+replaced  whether a token was replaced by another model                   Clark et al. 2020
 ========= =============================================================== ============================
 """
 
@@ -41,15 +41,15 @@ class BertConfig(Shape, Facts):
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("masked",)
 
-    norm_place: str = "post"  # pre: before each part, and after the last block; post: after each sum
+    norm_place: str = "post"  # pre: before each sublayer, and after the last block; post: after each residual sum
     epsilon: float = 1e-12  # added to variances
     vocab: int = 0  # 0: taken from the tokenizer
-    embed: int = 0  # width of the embeddings, which are then projected to that of the states; 0: they have it
-    segments: int = 2  # kinds of segments; 0: none
-    first_position: int = 0  # the row of the position table that a text starts at
-    outputs: tuple[str, ...] = ("masked",)  # what stands above the encoder: masked, pooled, next, replaced
-    tied: bool = True  # the masked readout is the token embedding
-    head_activation: str = ""  # of the masked output; empty: as in the feed-forward layers
+    embed: int = 0  # width of the embeddings, if they are projected to the width of the states; 0: the same width
+    segments: int = 2  # number of segment embeddings; 0: none
+    first_position: int = 0  # the row of the position table for the first token of a text
+    outputs: tuple[str, ...] = ("masked",)  # the output layers: masked, pooled, next, replaced
+    tied: bool = True  # the masked output uses the token embeddings as its matrix
+    head_activation: str = ""  # activation of the masked output; empty: that of the feed-forward layers
     mask: int = -1  # the id of the mask token; -1: taken from the tokenizer
     specials: tuple[int, ...] = ()  # ids that are never masked
 
@@ -62,12 +62,12 @@ class BertConfig(Shape, Facts):
             if name not in OUTPUTS:
                 raise UserError(f"model.outputs={','.join(self.outputs)}: no output {name}.{nearest(name, OUTPUTS)}")
         if "next" in self.outputs and "pooled" not in self.outputs:
-            raise UserError(f"model.outputs={','.join(self.outputs)}: next is read from pooled; add it")
+            raise UserError(f"model.outputs={','.join(self.outputs)}: next needs pooled; add it")
         if self.head_activation and self.head_activation not in ACTIVATIONS:
             known = nearest(self.head_activation, ACTIVATIONS)
             raise UserError(f"model.head_activation={self.head_activation}: no such activation.{known}")
         if self.positions == "xl":
-            raise UserError("model.positions=xl: is for language models, which do not look ahead; use relative or t5")
+            raise UserError("model.positions=xl: works only for causal language models; use relative or t5")
 
     @property
     def token_vocab(self) -> int:
@@ -86,7 +86,7 @@ class BertConfig(Shape, Facts):
 
 
 class MaskedHead(nn.Module):
-    """Brings a state to the width of the embeddings; the product with those is the readout."""
+    """Transforms a state to the width of the embeddings; logits are its product with the embedding matrix."""
 
     def __init__(self, config: BertConfig, width: int) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class MaskedHead(nn.Module):
 
 
 class ReplacedHead(nn.Module):
-    """Whether each token is a replacement: one logit a place."""
+    """One logit for each position: whether its token was replaced."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class ReplacedHead(nn.Module):
 
 
 class Bert(nn.Module):
-    """Embedding, stack, and what stands above it."""
+    """Embedding, encoder stack and output layers."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -139,33 +139,33 @@ class Bert(nn.Module):
         segments: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """The state of every place of a text, (B, T) → (B, T, width). Padding may stand on either side."""
+        """The state of every token, (B, T) → (B, T, width). Padding may be on either side."""
         check_length(tokens, self.config.longest)
         if positions is None:
             positions = real_positions(tokens, real) + self.config.first_position
         return self.stack(self.embedding(tokens, positions, segments), real)
 
     def product(self, features: Tensor) -> Product:
-        """The readout of masked tokens, its product not yet made."""
+        """The logits of masked tokens as an uncomputed matrix product."""
         if self.masked is None:
             have = ", ".join(self.config.outputs) or "states only"
             raise UserError(
-                f"this model has no readout of tokens (it has: {have}); load one with a masked-language head"
+                f"this model does not predict tokens (it has: {have}); load one with a masked-language head"
             )
         weight = self.embedding.tokens.weight if self.masked.weight is None else self.masked.weight
         return Product(self.masked(features), weight, self.masked.bias)
 
     def readout(self, features: Tensor) -> Tensor:
-        """Logits of tokens (B, T, V); of a model that tells replaced tokens, one logit a place (B, T)."""
+        """Logits of tokens (B, T, V); for a model that detects replaced tokens, one logit for each position (B, T)."""
         if self.replaced is not None and self.masked is None:
             return self.replaced(features)
         return F.linear(*self.product(features))
 
     def pool(self, features: Tensor) -> Tensor:
-        """One vector of each text: tanh(W state of the first place)."""
+        """One vector for each text: tanh(W · state of the first token)."""
         assert self.pooled is not None
         return torch.tanh(self.pooled(features[:, 0]))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, V) of every place, given all of the text."""
+        """Logits (B, T, V) of every position, given the whole text."""
         return self.readout(self.features(batch["tokens"], batch.real["tokens"]))

@@ -1,4 +1,4 @@
-"""What every model's config refuses, in one wording."""
+"""Checks that the configs of several models share."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from regard.errors import UserError, nearest
 
 
 def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable[str]]) -> None:
-    """Refuse sizes below 1, names that are not known, and a dropout that is no part of a whole."""
+    """Raise ``UserError`` for sizes below 1, unknown names, and a dropout outside 0 … 1."""
     for field, known in names.items():
         if (value := getattr(config, field)) not in known:
             raise UserError(f"model.{field}={value}: no such {field}.{nearest(value, known)}")
@@ -19,9 +19,9 @@ def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable
 
 
 def check_shared_width(width: int) -> None:
-    """Refuse a width that two directions cannot share."""
+    """Raise ``UserError`` if the width is odd: each direction of an encoder has half of it."""
     if width % 2:
-        raise UserError(f"model.width={width}: the encoder's two directions share it, so it must be even")
+        raise UserError(f"model.width={width}: must be even, because each direction of the encoder has half of it")
 
 
 def refuse(name: str, given: object) -> None:

@@ -1,13 +1,13 @@
 """Language models that read from left to right: GPT, GPT-2, GPT-3 and Transformer-XL.
 
-One model; the family is in the settings. ``SIZES`` in ``regard.models`` has the published ones.
+All are one model with different settings; ``SIZES`` in ``regard.models`` has the published ones.
 
 ================== ========= ============== ==============================================================
 model              norm      positions      what was new
 ================== ========= ============== ==============================================================
 GPT (2018)         post      learned        pre-train on text, fine-tune on tasks
-GPT-2 (2019)       pre       learned        bytes in, no fine-tuning
-GPT-3 (2020)       pre       learned        every second layer sees a window only
+GPT-2 (2019)       pre       learned        byte-level tokens, no fine-tuning
+GPT-3 (2020)       pre       learned        every second layer attends to a window only
 Transformer-XL     post      xl             a memory of earlier segments; distances instead of positions
 ================== ========= ============== ==============================================================
 """
@@ -39,7 +39,7 @@ SOFTMAXES = ("plain", "adaptive")
 
 @dataclass(frozen=True)
 class GptConfig(Shape, Facts):
-    """A Transformer that says what comes next."""
+    """A causal Transformer that predicts the next token."""
 
     causal: ClassVar[bool] = True
     reads_source: ClassVar[bool] = False
@@ -47,50 +47,50 @@ class GptConfig(Shape, Facts):
     parallel: ClassVar[bool] = True
 
     vocab: int = 0  # 0: taken from the tokenizer
-    tied: bool = True  # the readout is the token embedding
-    scaled: bool = False  # token vectors are multiplied by √width
-    memory: int = 0  # xl: how many tokens before a segment are remembered; 0: all, as by other models
-    memory_zeros: bool = False  # xl: the memory starts full of zeros, which are looked at, instead of empty
-    clamp: int = 0  # xl: distances beyond this one are alike; 0: none are
-    shared_biases: bool = False  # xl: what any query asks of contents and distances is the same in all layers
-    softmax: str = "plain"  # or adaptive: tokens in clusters, from frequent to rare; logits are log-probabilities
-    cutoffs: tuple[int, ...] = ()  # adaptive: the first token of every further cluster
-    divide: int = 1  # adaptive: each cluster's vectors are so many times narrower than those of the one before
-    embed: int = 0  # adaptive: the width of the vectors of the first cluster; 0: that of the states
-    projections: tuple[int, ...] = ()  # adaptive: clusters (0, 1, …) whose readout has a projection of its own
+    tied: bool = True  # the output layer uses the token embeddings as its matrix
+    scaled: bool = False  # token embeddings are multiplied by √width
+    memory: int = 0  # xl: how many tokens before a segment are in the memory; 0: an ordinary KV cache
+    memory_zeros: bool = False  # xl: the memory starts full of zeros, which are attended to, instead of empty
+    clamp: int = 0  # xl: distances beyond this one are treated alike; 0: no limit
+    shared_biases: bool = False  # xl: all layers share the biases u and v
+    softmax: str = "plain"  # plain, or adaptive: tokens in clusters from frequent to rare; gives log-probabilities
+    cutoffs: tuple[int, ...] = ()  # adaptive: the first token of each cluster after the first
+    divide: int = 1  # adaptive: the width of the vectors is divided by this from one cluster to the next
+    embed: int = 0  # adaptive: width of the vectors of the first cluster; 0: the width of the states
+    projections: tuple[int, ...] = ()  # adaptive: clusters (0, 1, …) whose output has its own projection
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for field in ("memory", "memory_zeros", "clamp", "shared_biases"):
             if (value := getattr(self, field)) and self.positions != "xl":
-                raise UserError(f"model.{field}={value}: goes with model.positions=xl, only")
+                raise UserError(f"model.{field}={value}: needs model.positions=xl")
         if min(self.memory, self.clamp) < 0:
             raise UserError(f"model.memory={self.memory}, model.clamp={self.clamp}: must be at least 0")
         if self.memory_zeros and not self.memory:
-            raise UserError("model.memory_zeros=True: there is no memory to be full of them; set model.memory")
+            raise UserError("model.memory_zeros=True: needs a memory; set model.memory")
         if self.softmax not in SOFTMAXES:
             raise UserError(f"model.softmax={self.softmax}: no such softmax.{nearest(self.softmax, SOFTMAXES)}")
         if self.softmax == "adaptive":
             self._check_clusters()
         elif self.cutoffs or self.divide != 1 or self.embed or self.projections:
-            raise UserError("model.cutoffs, divide, embed and projections go with model.softmax=adaptive, only")
+            raise UserError("model.cutoffs, divide, embed and projections need model.softmax=adaptive")
 
     def _check_clusters(self) -> None:
         ends = (0, *self.cutoffs, *([self.vocab] if self.vocab else []))
         if any(start >= end for start, end in pairwise(ends)):
             cutoffs = ",".join(map(str, self.cutoffs))
             raise UserError(
-                f"model.cutoffs={cutoffs}: must rise, from at least 1 to less than model.vocab={self.vocab}"
+                f"model.cutoffs={cutoffs}: must increase, from at least 1 to less than model.vocab={self.vocab}"
             )
         if self.divide < 1 or min(self.clusters.widths) < 1:
-            narrowest = f"the last of {len(self.cutoffs) + 1} clusters must be left a width of at least 1"
+            narrowest = f"the last of {len(self.cutoffs) + 1} clusters must have a width of at least 1"
             raise UserError(f"model.divide={self.divide}: {narrowest}; change it, or model.embed")
         if self.projections and not 0 <= min(self.projections) <= max(self.projections) <= len(self.cutoffs):
             raise UserError(f"model.projections={self.projections}: clusters are numbered 0 to {len(self.cutoffs)}")
 
     @property
     def clusters(self) -> Clusters:
-        """Of an adaptive softmax, and of the embedding with it."""
+        """The clusters of the adaptive softmax and embedding."""
         return Clusters(self.vocab, self.width, self.embed or self.width, self.cutoffs, self.divide)
 
     def self_score(self) -> Score:
@@ -120,7 +120,7 @@ class GptConfig(Shape, Facts):
 
 
 class Gpt(nn.Module):
-    """Embedding, causal stack, readout. ``advance`` reads any number of tokens: a prompt and a step are one method."""
+    """Embedding, causal stack, output layer. ``advance`` reads any number of tokens: a whole prompt, or one step."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
@@ -139,8 +139,10 @@ class Gpt(nn.Module):
         elif not config.tied:
             self.readout_ = nn.Linear(config.width, config.vocab, bias=False)
         init_weights(self, 0.02)
-        if config.shared_biases:
-            _share_biases(self.stack)
+        if config.shared_biases:  # all layers use the first layer's biases u and v of Dai et al. 2019
+            first, *others = (block.attention.read.score for block in self.stack.layers)
+            for score in others:
+                score.content, score.position = first.content, first.position
 
     def start(
         self,
@@ -149,12 +151,12 @@ class Gpt(nn.Module):
         rows: int | None = None,
         capacity: int | None = None,
     ) -> KVCache | SegmentMemory:
-        """The state before the first token, with room for ``capacity`` of them. Every decoder starts so."""
+        """The state before the first token, with a capacity in tokens. All decoders have these four arguments."""
         if not self.config.memory:
             return KVCache(rows or 1, check_capacity(capacity, self.config.context, self.config.longest))
         if not self.config.memory_zeros:
             return SegmentMemory(self.config.memory)
-        return self.stack.remembering_zeros(rows or 1, self.config.memory)
+        return self.stack.zero_memory(rows or 1, self.config.memory)
 
     def advance(
         self,
@@ -163,15 +165,16 @@ class Gpt(nn.Module):
         real: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> tuple[Tensor, KVCache | SegmentMemory]:
-        """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may stand on either side."""
+        """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may be on either side."""
         check_length(tokens, self.config.longest)
-        tokens = state.fold(tokens)
-        places = state.positions(tokens, real) if positions is None else positions
-        features, state = self.stack.advance(self.embedding(tokens, places), state, real)
-        return state.unfold(features), state
+        tokens = state.merge_beams(tokens)
+        if positions is None:
+            positions = state.positions(tokens, real)
+        features, state = self.stack.advance(self.embedding(tokens, positions), state, real)
+        return state.split_beams(features), state
 
     def product(self, features: Tensor) -> Product | Clustered:
-        """The readout, its products not yet made."""
+        """The logits as uncomputed matrix products."""
         if isinstance(self.readout_, AdaptiveSoftmax):
             return self.readout_(features, self.embedding.tokens)
         return Product(features, self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight)
@@ -180,9 +183,9 @@ class Gpt(nn.Module):
         product = self.product(features)
         return F.linear(*product) if isinstance(product, Product) else product.log_probs()
 
-    def ready(self, state: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
-        """The state in the shape that it has in all the steps to come, so that they can be captured."""
-        return self.stack.ready(state, steps)
+    def preallocate(self, state: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
+        """The state with a shape that does not change in the next ``steps`` steps, so that they can be captured."""
+        return self.stack.preallocate(state, steps)
 
     def step(self, tokens: Tensor, state: KVCache | SegmentMemory) -> tuple[Tensor, KVCache | SegmentMemory]:
         features, state = self.advance(tokens[:, None], state)
@@ -193,10 +196,3 @@ class Gpt(nn.Module):
         rows, length = batch["tokens"].shape
         features, _ = self.advance(batch["tokens"], self.start(rows=rows, capacity=length))
         return self.readout(features)
-
-
-def _share_biases(stack: Stack) -> None:
-    """Let the first layer's u and v of Dai et al. 2019 be those of all."""
-    first, *others = (block.attention.read.score for block in stack.layers)
-    for score in others:
-        score.content, score.position = first.content, first.position

@@ -1,4 +1,4 @@
-"""An LSTM that attends to its own past (Cheng et al. 2016): the bridge from recurrence to self-attention."""
+"""The LSTMN, an LSTM that attends to all its earlier states (Cheng et al. 2016): an early form of self-attention."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.layers.unrolled import filled
+from regard.layers.unrolled import write_in_place
 from regard.mask import CAUSAL
 from regard.models.checks import check_config
 from regard.models.facts import Facts
-from regard.scores import UNFIT_FOR_ITSELF, build_score, check_score
+from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 
 
 @dataclass(frozen=True)
 class LstmnConfig(Facts):
-    """A language model whose memory is a tape of all its states instead of one vector."""
+    """A recurrent language model that attends to all its earlier states instead of keeping one vector."""
 
     causal: ClassVar[bool] = True
     reads_source: ClassVar[bool] = False
@@ -34,13 +34,13 @@ class LstmnConfig(Facts):
     vocab: int = 0  # 0: taken from the tokenizer
     width: int = 256  # of the states
     embed: int = 128  # of the token embeddings
-    score: str = "additive"  # how the present is compared with the past: any but location
+    score: str = "additive"  # how the current token is compared with earlier states: any score but location
     dropout: float = 0.1  # on embeddings and before the readout
     context: int = 256  # the longest line, in tokens
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "context"), {})
-        check_score(self.score, UNFIT_FOR_ITSELF)
+        check_score(self.score, NOT_FOR_SELF_ATTENTION)
 
     @property
     def longest(self) -> int:
@@ -61,25 +61,28 @@ class LstmnConfig(Facts):
 
 @dataclass(frozen=True, eq=False)
 class LstmnState:
-    """Every state so far, to be read, and the summary that the last step made of them."""
+    """All states so far as a memory, and the weighted sum of them that the last step computed."""
 
-    memory: Memory  # values are [h; c] of each token read; a slot for every token there may be, so that shapes stay
-    used: Tensor  # 0-d, on the device: slots filled
-    summary: Tensor  # (B, width): h̃ of the step before
+    memory: Memory  # values are [h; c] of each token; slots are preallocated up to the capacity, so shapes are fixed
+    used: Tensor  # 0-d, on the device: slots in use
+    summary: Tensor  # (B, width): h̃ of the last step
 
     def select(self, rows: Tensor) -> LstmnState:
         return replace(self, memory=self.memory.select(rows), summary=self.summary[rows])
 
     def spare(self, count: int) -> int:
-        """The slots that ``count`` more tokens leave over. A GPU is not asked how many are filled."""
+        """The slots that would be left after ``count`` tokens in an empty memory; raises if they do not fit.
+
+        On a GPU the number of slots in use is not checked, since that would wait for the device.
+        """
         spare = (capacity := self.memory.keys.shape[-2]) - count
         if spare < 0 or (self.used.device.type == "cpu" and int(self.used) > spare):
-            raise UserError(f"capacity={capacity}: no room for more tokens than the state was started with; give more")
+            raise UserError(f"capacity={capacity}: the memory is full; start with a larger capacity")
         return spare
 
 
 class Lstmn(nn.Module):
-    """In an LSTM's equations, attention over all past states replaces the previous state (2016, eq. 5-10)."""
+    """An LSTM in which attention to all earlier states replaces the last state (Cheng et al. 2016, eq. 5-10)."""
 
     def __init__(self, config: LstmnConfig) -> None:
         super().__init__()
@@ -97,39 +100,42 @@ class Lstmn(nn.Module):
         rows: int | None = None,
         capacity: int | None = None,
     ) -> LstmnState:
-        """The state before the first token, with room for ``capacity`` of them.
+        """The state before the first token, with a capacity in tokens.
 
-        Every decoder starts with these four arguments; the first two are for those that read a source.
+        All decoders have these four arguments; the first two are for models that read a source.
         """
         rows, width, like = rows or 1, self.config.width, self.readout_.weight
         slot = Memory(self.attention.score.keys(like.new_zeros(1, 1, width)), like.new_zeros(1, 1, 2 * width))
         used = torch.zeros((), dtype=torch.long, device=like.device)
-        return LstmnState(slot.like(rows, capacity or self.config.context), used, like.new_zeros(rows, width))
+        return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, like.new_zeros(rows, width))
 
     def advance(self, tokens: Tensor, state: LstmnState, real: Tensor | None = None) -> tuple[Tensor, LstmnState]:
-        """Reads tokens (B, T): features (B, T, width) and the state after them. Padding, False in ``real``, may stand
-        anywhere: nothing looks at it, and the summary is carried past it."""
+        """Reads tokens (B, T): features (B, T, width) and the state after them.
+
+        Padding, False in ``real``, may be anywhere: it is masked, and the summary does not change at it.
+        """
         memory, summary, features = state.memory, state.summary, []
         spare, at = state.spare(tokens.shape[1]), state.used + torch.arange(tokens.shape[1], device=tokens.device)
-        k_at = torch.arange(1, memory.keys.shape[-2] + 1, device=at.device)  # a state is seen from the next token on
-        if real is not None:
-            memory = _padded(memory, at, real)
+        k_at = torch.arange(1, memory.keys.shape[-2] + 1, device=at.device)  # a state is visible from the next token on
+        if real is not None:  # mark the padding among the slots that are written next
+            before = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
+            memory = replace(memory, real=before.index_copy(1, at, real))
         for t, x in enumerate(self._drop(self.embedding(tokens)).unbind(1)):
             query, here = self.query(torch.cat([x, summary], -1)), at[t : t + 1]
-            reach = spare + t + 1  # no slot after these can be filled yet: the tokens still to come would not fit
+            reach = spare + t + 1  # later slots cannot be in use yet, or the remaining tokens would not fit
             read = self.attention(query.unsqueeze(1), memory.first(reach), CAUSAL, here, k_at[:reach]).squeeze(1)
-            read, cell = read.chunk(2, -1)  # h̃, c̃: zeros at first
+            read, cell = read.chunk(2, -1)  # h̃, c̃: zeros at the first token
             summary = read if real is None else read.where(real[:, t, None], summary)
             i, f, o, g = self.gates(torch.cat([x, read], -1)).chunk(4, -1)
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(cell)
             new = Memory(self.attention.score.keys(h.unsqueeze(1)), torch.cat([h, cell], -1).unsqueeze(1))
-            memory = filled(memory, here, new)
+            memory = write_in_place(memory, here, new)
             features.append(h)
         return torch.stack(features, 1), LstmnState(memory, state.used + tokens.shape[1], summary)
 
     def product(self, features: Tensor) -> Product:
-        """What the logits are made of, before they are made."""
+        """The logits as an uncomputed matrix product."""
         return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
 
     def readout(self, features: Tensor) -> Tensor:
@@ -147,9 +153,3 @@ class Lstmn(nn.Module):
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)
-
-
-def _padded(memory: Memory, slots: Tensor, real: Tensor) -> Memory:
-    """The memory that knows which of the T slots to be written next are padding, (B, T)."""
-    known = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
-    return replace(memory, real=known.index_copy(1, slots, real))

@@ -1,16 +1,16 @@
-"""Recurrent encoder–decoders: without attention, Bahdanau's, Luong's; any score in each.
+"""Recurrent encoder–decoders: without attention, Bahdanau's and Luong's, each with any score.
 
-The encoder reads the source in both directions. The five decoders differ in one thing only, where the source's context
-enters, and so they are five small classes with the same two methods.
+The encoder reads the source in both directions. The five decoders differ only in where the context of the source enters
+the decoder. They are small classes with the same two methods, ``start`` and ``advance``.
 
 ============== ================================================ ============================
 decoder        context                                          from
 ============== ================================================ ============================
-once           the encoder's last state starts the decoder      Sutskever et al. 2014
-every          … and is an input of every step                  Cho et al. 2014
-bahdanau       attention before the recurrence, fed into it     Bahdanau et al. 2015
+once           the encoder's last state initializes the decoder Sutskever et al. 2014
+every          … and is also an input of every step             Cho et al. 2014
+bahdanau       attention before the recurrence, as its input    Bahdanau et al. 2015
 luong          attention after the recurrence                   Luong et al. 2015, §3.1
-luong-feeding  … whose result is an input of the next step      Luong et al. 2015, §3.3
+luong-feeding  … and its result is an input of the next step    Luong et al. 2015, §3.3
 ============== ================================================ ============================
 """
 
@@ -30,10 +30,10 @@ from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
-from regard.layers.unrolled import Stepwise, Unrolled
+from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
 from regard.models.checks import check_config, check_shared_width
 from regard.models.facts import Facts
-from regard.scores import UNFIT_FOR_A_SOURCE, WINDOWS, Score, build_score, check_score
+from regard.scores import NOT_FOR_A_SOURCE, WINDOWS, Score, build_score, check_score
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Seq2SeqConfig(Facts):
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer
-    width: int = 256  # of the recurrent states; the encoder's two directions share it
+    width: int = 256  # of the recurrent states; each direction of the encoder has half of it
     embed: int = 128  # of the token embeddings
     layers: int = 1  # in the encoder and in the decoder
     cell: str = "gru"  # rnn, lstm or gru
@@ -61,12 +61,12 @@ class Seq2SeqConfig(Facts):
     radius: int = 10  # of the window, in source positions
     capacity: int = 256  # the longest source, in tokens
     dropout: float = 0.1  # on embeddings, between layers and before the readout
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) to start the source embedding from
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that initializes the source embedding
 
     def __post_init__(self) -> None:
         names: dict[str, Iterable[str]] = {"cell": KERNELS, "decoder": DECODERS, "window": WINDOWS}
         check_config(self, ("width", "embed", "layers", "capacity", "radius"), names)
-        check_score(self.score, UNFIT_FOR_A_SOURCE)
+        check_score(self.score, NOT_FOR_A_SOURCE)
         check_shared_width(self.width)
 
     @property
@@ -92,20 +92,20 @@ class Seq2SeqConfig(Facts):
 
 @dataclass(frozen=True, eq=False)
 class RecurrentState:
-    """The state of a recurrent decoder. Beams reorder what is a row's own and share the source's memory."""
+    """The state of a recurrent decoder. Beams of a sentence share its source memory; all else is reordered by row."""
 
     hidden: Tensor  # (B, layers, parts, width)
     at: Tensor  # 0-d, tokens read so far: on the device, so that a step can be captured
-    context: Tensor | None = None  # (B, width): the fixed context, or what was attended to in the step before
-    memory: Memory | None = None  # of B sentences; the rest has B·K rows when each of them has K beams
+    context: Tensor | None = None  # (B, width): the fixed context, or the attention result of the last step
+    memory: Memory | None = None  # of B sentences; the other fields have B·K rows if each sentence has K beams
 
     def select(self, rows: Tensor) -> RecurrentState:
-        """Beams move within their sentences (``decode.State.select``), so what a sentence's beams share stays put."""
+        """Reorders beams within their sentences (``decode.State.select``), so the shared memory does not change."""
         context = None if self.context is None else self.context[rows]
         return replace(self, hidden=self.hidden[rows], context=context)
 
     def read(self, attention: Attention, q: Tensor, at: Tensor) -> Tensor:
-        """What the queries (B·K, T, width) read: the K beams of a sentence are more queries of its one memory."""
+        """Attention of queries (B·K, T, width): the K beams of a sentence become more queries of its one memory."""
         assert self.memory is not None
         sentences = len(self.memory.keys)
         if len(q) == sentences:
@@ -114,12 +114,12 @@ class RecurrentState:
         return attention(folded, self.memory, q_at=at).reshape(*q.shape[:2], -1)
 
     def positions(self, x: Tensor) -> Tensor:
-        """Of the T tokens about to be read."""
+        """The positions of the T tokens in x (B, T, …)."""
         return self.at + torch.arange(x.shape[1], device=x.device)
 
 
 class Plain(nn.Module):
-    """No attention: all the decoder knows of the source is one vector, given once or at every step."""
+    """A decoder without attention: it gets one vector of the source, at the start or at every step."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -128,17 +128,17 @@ class Plain(nn.Module):
         self.rnn = Recurrent(config.cell, inputs, config.width, config.layers, dropout=config.dropout)
 
     def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
-        return RecurrentState(hidden, _nothing(hidden), context=last if self.every else None)
+        return RecurrentState(hidden, _no_tokens_read(hidden), context=last if self.every else None)
 
-    def advance(self, x: Tensor, carry: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        if carry.context is not None:
-            x = torch.cat([x, carry.context[:, None].expand(-1, x.shape[1], -1)], -1)
-        features, hidden = self.rnn.advance(x, carry.hidden)
-        return features, replace(carry, hidden=hidden, at=carry.at + x.shape[1])
+    def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        if state.context is not None:
+            x = torch.cat([x, state.context[:, None].expand(-1, x.shape[1], -1)], -1)
+        features, hidden = self.rnn.advance(x, state.hidden)
+        return features, replace(state, hidden=hidden, at=state.at + x.shape[1])
 
 
 class Bahdanau(nn.Module):
-    """The state before the step asks, the answer enters the step: s_t = f(s_{t-1}, y_{t-1}, c_t) (2015, eq. 4-6)."""
+    """Attention by the last state, then the recurrence: s_t = f(s_{t-1}, y_{t-1}, c_t) (Bahdanau 2015, eq. 4-6)."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -149,24 +149,27 @@ class Bahdanau(nn.Module):
         self.out = nn.Linear(2 * config.width + config.embed, config.width)
 
     def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
-        return RecurrentState(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
+        return RecurrentState(hidden, _no_tokens_read(hidden), memory=self.attention.memory(states, real))
 
-    def advance(self, x: Tensor, carry: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        loop, at = Unrolled(self.rnn, x), carry.positions(x)
-        hidden, outputs, contexts = carry.hidden, [], []
+    def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        loop, at = UnrolledRecurrent(self.rnn, x), state.positions(x)
+        hidden, outputs, contexts = state.hidden, [], []
         for t in range(x.shape[1]):
             query = hidden[:, -1, 0].unsqueeze(1)  # the top layer's h
-            context = carry.read(self.attention, query, at[t : t + 1]).squeeze(1)
+            context = state.read(self.attention, query, at[t : t + 1]).squeeze(1)
             output, hidden = loop.step(context, hidden)
             outputs.append(output)
             contexts.append(context)
         joined = torch.cat([torch.stack(outputs, 1), torch.stack(contexts, 1), x], -1)
-        return torch.tanh(self.out(joined)), replace(carry, hidden=hidden, at=carry.at + x.shape[1])
+        return torch.tanh(self.out(joined)), replace(state, hidden=hidden, at=state.at + x.shape[1])
 
 
 class Luong(nn.Module):
-    """The state after the step asks: h̃_t = tanh(W [c_t; h_t]) (2015, eq. 5). The recurrence never waits for the answer,
-    so a whole target is one call of the recurrent kernel and one attention: no loop."""
+    """The recurrence, then attention by the new state: h̃_t = tanh(W [c_t; h_t]) (Luong et al. 2015, eq. 5).
+
+    The recurrence does not depend on attention, so a whole target is one call of the recurrent kernel and one of
+    attention, without a loop.
+    """
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -175,17 +178,17 @@ class Luong(nn.Module):
         self.out = nn.Linear(2 * config.width, config.width)
 
     def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
-        return RecurrentState(hidden, _nothing(hidden), memory=self.attention.memory(states, real))
+        return RecurrentState(hidden, _no_tokens_read(hidden), memory=self.attention.memory(states, real))
 
-    def advance(self, x: Tensor, carry: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        outputs, hidden = self.rnn.advance(x, carry.hidden)
-        contexts = carry.read(self.attention, outputs, carry.positions(x))
+    def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        outputs, hidden = self.rnn.advance(x, state.hidden)
+        contexts = state.read(self.attention, outputs, state.positions(x))
         features = torch.tanh(self.out(torch.cat([contexts, outputs], -1)))
-        return features, replace(carry, hidden=hidden, at=carry.at + x.shape[1])
+        return features, replace(state, hidden=hidden, at=state.at + x.shape[1])
 
 
 class LuongFeeding(nn.Module):
-    """Luong's decoder with input feeding: h̃_{t-1} joins the next input, so that past looks are known."""
+    """Luong's decoder with input feeding: h̃_{t-1} is part of the next input, so earlier attention has an effect."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -197,20 +200,20 @@ class LuongFeeding(nn.Module):
 
     def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
         return RecurrentState(
-            hidden, _nothing(hidden), context=torch.zeros_like(last), memory=self.attention.memory(states, real)
+            hidden, _no_tokens_read(hidden), context=torch.zeros_like(last), memory=self.attention.memory(states, real)
         )
 
-    def advance(self, x: Tensor, carry: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        assert carry.context is not None
-        loop, at = Unrolled(self.rnn, x), carry.positions(x)
-        out = Stepwise(self.out.weight, self.out.bias.expand(x.shape[1], x.shape[0], -1))
-        hidden, fed, features = carry.hidden, carry.context, []
+    def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        assert state.context is not None
+        loop, at = UnrolledRecurrent(self.rnn, x), state.positions(x)
+        out = StepwiseLinear(self.out.weight, self.out.bias.expand(x.shape[1], x.shape[0], -1))
+        hidden, fed, features = state.hidden, state.context, []
         for t in range(x.shape[1]):
             output, hidden = loop.step(fed, hidden)
-            context = carry.read(self.attention, output.unsqueeze(1), at[t : t + 1]).squeeze(1)
+            context = state.read(self.attention, output.unsqueeze(1), at[t : t + 1]).squeeze(1)
             fed = torch.tanh(out(torch.cat([context, output], -1)))
             features.append(fed)
-        return torch.stack(features, 1), replace(carry, hidden=hidden, context=fed, at=carry.at + x.shape[1])
+        return torch.stack(features, 1), replace(state, hidden=hidden, context=fed, at=state.at + x.shape[1])
 
 
 Decoder = Plain | Bahdanau | Luong | LuongFeeding
@@ -224,7 +227,7 @@ DECODERS: dict[str, Callable[[Seq2SeqConfig], Decoder]] = {
 
 
 class Seq2Seq(nn.Module):
-    """Encoder, decoder, readout. ``advance`` reads any number of tokens: teacher forcing and search are one method."""
+    """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -247,15 +250,16 @@ class Seq2Seq(nn.Module):
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
     ) -> RecurrentState:
-        """Reads the source (B, Ts): the state before the first target token. Every decoder starts with these four
-        arguments; `rows` and `capacity` are for those without a source or with a cache that grows.
+        """Reads the source (B, Ts): the state before the first target token.
 
-        Padding may stand anywhere. It is moved behind what is real, so that position j of the memory is a row's j-th
-        token: scores and windows that depend on positions then see no padding either.
+        All decoders have these four arguments; `rows` is for models without a source, `capacity` for those with a KV
+        cache. Padding may be anywhere. It is moved to the end, so that position j of the memory is the j-th token of a
+        row, as scores and windows that depend on positions need.
         """
         if source.shape[1] > self.config.capacity:
             raise UserError(
-                f"a source of {source.shape[1]} tokens is past the model's limit: model.capacity={self.config.capacity}"
+                f"a source of {source.shape[1]} tokens is longer than the model's limit: "
+                f"model.capacity={self.config.capacity}"
             )
         if source_real is not None:
             order = real_first(source_real)
@@ -266,11 +270,11 @@ class Seq2Seq(nn.Module):
         return self.decoder.start(hidden, states, last[:, -1], source_real)
 
     def advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """Reads target tokens (B, T) onward from a state: features (B, T, width) and the state after them."""
+        """Reads target tokens (B, T) from a state on: features (B, T, width) and the state after them."""
         return self.decoder.advance(self._drop(self.target_embedding(tokens)), state)
 
     def product(self, features: Tensor) -> Product:
-        """What the logits are made of, before they are made."""
+        """The logits as an uncomputed matrix product."""
         return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
 
     def readout(self, features: Tensor) -> Tensor:
@@ -297,6 +301,6 @@ def _score(config: Seq2SeqConfig) -> Score:
     return build_score(config.score, config.width, config.capacity, config.window, config.radius)
 
 
-def _nothing(hidden: Tensor) -> Tensor:
-    """How many tokens have been read before the first."""
+def _no_tokens_read(hidden: Tensor) -> Tensor:
+    """The count of tokens read before the first step: 0, as a tensor on the device."""
     return torch.zeros((), dtype=torch.long, device=hidden.device)

@@ -1,4 +1,4 @@
-"""The published models by name: what their papers, or their public checkpoints, have for settings.
+"""The published models by name, with the settings of their papers or public checkpoints.
 
 >>> from regard.models import SIZES
 >>> SIZES["bert-base"].layers, SIZES["bert-base"].width, SIZES["bert-base"].heads
@@ -13,7 +13,7 @@ from regard.models.bert import BertConfig
 from regard.models.gpt import GptConfig
 from regard.models.transformer import TransformerConfig
 
-# Vaswani et al. 2017, table 3; norms after each sum.
+# Vaswani et al. 2017, table 3; norms after each residual sum.
 BASE = TransformerConfig(
     width=512, heads=8, layers=6, inner=2048, norm_place="post", shared="all", dropout=0.1, context=1024
 )
@@ -25,7 +25,7 @@ GPT = GptConfig(
 GPT2 = replace(GPT, vocab=50257, norm_place="pre", context=1024)
 GPT3 = replace(GPT2, context=2048, windows=(0, 128))
 
-# Dai et al. 2019, table 1, the large one, as it was published: clusters as in Baevski & Auli 2019, §4.
+# Dai et al. 2019, table 1, the large model as published; clusters as in Baevski & Auli 2019, §4.
 XL = GptConfig(
     vocab=267735,
     width=1024,
@@ -57,7 +57,7 @@ ROBERTA = replace(BERT, vocab=50265, segments=1, epsilon=1e-5, first_position=2,
 ALBERT = replace(BERT, vocab=30000, embed=128, groups=1, activation="gelu-tanh", dropout=0.0, attention_dropout=0.0)
 ELECTRA = replace(BERT, embed=128, width=256, heads=4, inner=1024, outputs=("replaced",))
 
-# Raffel et al. 2020, §3.1.1 (v1.0), and the gated models that came after it (v1.1).
+# Raffel et al. 2020, §3.1.1 (v1.0), and the later models with gated feed-forward layers (v1.1).
 T5 = TransformerConfig(
     source_vocab=32128,
     target_vocab=32128,

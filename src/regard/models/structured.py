@@ -1,4 +1,4 @@
-"""Structured self-attention (Lin et al. 2017): a sentence as several weighted sums of its own states."""
+"""Structured self-attention (Lin et al. 2017): a sentence is represented by several weighted sums of its states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from regard.scores import Dot
 
 @dataclass(frozen=True)
 class StructuredConfig(Facts):
-    """A classifier of texts: bidirectional recurrent states, pooled by several learned looks."""
+    """A text classifier: bidirectional recurrent states, pooled by several learned attention queries (hops)."""
 
     causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
@@ -37,8 +37,8 @@ class StructuredConfig(Facts):
     embed: int = 128  # of the token embeddings
     layers: int = 1
     cell: str = "lstm"  # rnn, lstm or gru
-    hops: int = 4  # how many looks
-    attention: int = 64  # width in which looks and states are compared
+    hops: int = 4  # number of attention queries
+    attention: int = 64  # width of queries and keys
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
@@ -47,7 +47,7 @@ class StructuredConfig(Facts):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that the model reads: as many as there are."""
+        """The most tokens that the model can read: no limit."""
         return None
 
     @property
@@ -63,7 +63,7 @@ class StructuredConfig(Facts):
 
 
 class Structured(nn.Module):
-    """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (2017, eq. 6-7). The rows of W₂ are queries, one for each hop."""
+    """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (Lin et al. 2017, eq. 6-7). The rows of W₂ are queries, one for each hop."""
 
     def __init__(self, config: StructuredConfig) -> None:
         super().__init__()
@@ -79,9 +79,9 @@ class Structured(nn.Module):
         self.readout_ = nn.Linear(config.width, config.labels)
 
     def look(self, batch: Batch) -> Look:
-        """The matrix M (B, hops, width) and where each hop looked (B, hops, T)."""
+        """The matrix M (B, hops, width) and the attention weights of each hop (B, hops, T)."""
         return self.attention.look(
-            *self._reading(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
+            *self._query_and_memory(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
         )
 
     def classify(self, pooled: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class Structured(nn.Module):
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → logits (B, labels)"""
-        return self.classify(self.attention(*self._reading(features, real)))
+        return self.classify(self.attention(*self._query_and_memory(features, real)))
 
     def forward(self, batch: Batch) -> Tensor:
         return self.readout(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
@@ -109,7 +109,7 @@ class Structured(nn.Module):
         states, _ = self.encoder(self._drop(self.embedding(tokens)), real)
         return states
 
-    def _reading(self, features: Tensor, real: Tensor | None) -> tuple[Tensor, Memory]:
+    def _query_and_memory(self, features: Tensor, real: Tensor | None) -> tuple[Tensor, Memory]:
         memory = Memory(torch.tanh(self.key(features)), features, real)
         return self.hops.expand(len(features), -1, -1), memory
 

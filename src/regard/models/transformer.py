@@ -1,4 +1,4 @@
-"""The Transformer: an encoder and a decoder that looks at it (Vaswani et al. 2017); Marian and T5 by their settings."""
+"""The Transformer: an encoder, and a decoder that attends to it (Vaswani et al. 2017). Marian and T5 are settings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARED = ("all", "sides", "target", "none")
 
 @dataclass(frozen=True)
 class TransformerConfig(Shape, Facts):
-    """A Transformer that reads a source and says a target."""
+    """A Transformer that reads a source and generates a target."""
 
     causal: ClassVar[bool] = True
     reads_source: ClassVar[bool] = True
@@ -45,17 +45,19 @@ class TransformerConfig(Shape, Facts):
     decoder_layers: int = 0  # 0: as many as the encoder has
     decoder_heads: int = 0  # 0: as many as the encoder has
     decoder_inner: int = 0  # 0: as wide as the encoder's
-    shared: str = "target"  # one matrix for all (source, target, readout), sides (the first two), target (the last two)
-    scaled: bool = True  # token vectors are multiplied by √width
-    readout_bias: bool = False  # a bias for every token of the vocabulary
-    readout_scale: float = 1.0  # of the last states, before the readout
+    shared: str = (
+        "target"  # one matrix for all (source, target, output), sides (source, target), target (target, output)
+    )
+    scaled: bool = True  # token embeddings are multiplied by √width
+    readout_bias: bool = False  # whether the output layer has a bias
+    readout_scale: float = 1.0  # the last states are multiplied by this before the output layer
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.shared not in SHARED:
             raise UserError(f"model.shared={self.shared}: no such choice.{nearest(self.shared, SHARED)}")
         if self.positions == "xl":
-            raise UserError("model.positions=xl: is for language models; use relative or t5")
+            raise UserError("model.positions=xl: works only for language models; use relative or t5")
         for field in ("decoder_layers", "decoder_heads", "decoder_inner"):
             if (size := getattr(self, field)) < 0:
                 raise UserError(f"model.{field}={size}: must be at least 0")
@@ -91,7 +93,7 @@ class TransformerConfig(Shape, Facts):
 
 @dataclass(frozen=True, eq=False)
 class DecoderState:
-    """The state of the decoder: what it has said, and the source, projected once for every layer."""
+    """The state of the decoder: its KV cache, and the source's memory for each layer."""
 
     cache: KVCache
     sources: tuple[Memory, ...]
@@ -102,7 +104,7 @@ class DecoderState:
 
 
 class Transformer(nn.Module):
-    """Encoder, decoder, readout. ``advance`` reads any number of tokens: teacher forcing and search are one method."""
+    """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -119,7 +121,7 @@ class Transformer(nn.Module):
             self.readout_ = nn.Linear(config.width, config.target_vocab, bias=False)
         self.readout_bias = nn.Parameter(torch.zeros(config.target_vocab)) if config.readout_bias else None
         init_weights(self)
-        # Logits of order one, whatever scale stands before them: T5's embeddings start with deviation 1.
+        # The logits start with a variance near one, whatever the scale: T5's embeddings start with deviation 1.
         nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_scale)
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
@@ -131,29 +133,29 @@ class Transformer(nn.Module):
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
     ) -> DecoderState:
-        """Reads the source (B, Ts): the state before the first target token, with room for ``capacity`` of them."""
+        """Reads the source (B, Ts): the state before the first target token, with a capacity in tokens."""
         states = self.encode(source, source_real)
         mask = EVERYTHING
         if source_real is not None:
             at = torch.arange(source.shape[1], device=source.device)
             mask = Mask(keys=source_real).resolved(at[:1], at, 4)
-        room = check_capacity(capacity, self.config.context, self.config.longest)
-        return DecoderState(KVCache(len(source), room), self.decoder.read_source(states), mask)
+        size = check_capacity(capacity, self.config.context, self.config.longest)
+        return DecoderState(KVCache(len(source), size), self.decoder.source_memories(states), mask)
 
     def advance(
         self, tokens: Tensor, state: DecoderState, real: Tensor | None = None, positions: Tensor | None = None
     ) -> tuple[Tensor, DecoderState]:
-        """Reads target tokens (R, T) onward from a state: features (R, T, width) and the state after them."""
+        """Reads target tokens (R, T) from a state on: features (R, T, width) and the state after them."""
         check_length(tokens, self.config.longest)
         cache = state.cache
-        tokens = cache.fold(tokens)
+        tokens = cache.merge_beams(tokens)
         x = self.embedding(tokens, cache.positions(tokens, real) if positions is None else positions)
         features, after = self.decoder.advance(x, cache, real, state.sources, state.mask)
         assert isinstance(after, KVCache)
-        return after.unfold(features), replace(state, cache=after)
+        return after.split_beams(features), replace(state, cache=after)
 
     def product(self, features: Tensor) -> Product:
-        """The readout, its product not yet made."""
+        """The logits as an uncomputed matrix product."""
         if self.config.readout_scale != 1.0:
             features = features * self.config.readout_scale
         weight = self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight
@@ -162,9 +164,9 @@ class Transformer(nn.Module):
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))
 
-    def ready(self, state: DecoderState, steps: int = 1) -> DecoderState:
-        """The state in the shape that it has in all the steps to come, so that they can be captured."""
-        cache = self.decoder.ready(state.cache, steps)
+    def preallocate(self, state: DecoderState, steps: int = 1) -> DecoderState:
+        """The state with a shape that does not change in the next ``steps`` steps, so that they can be captured."""
+        cache = self.decoder.preallocate(state.cache, steps)
         assert isinstance(cache, KVCache)
         return replace(state, cache=cache)
 

@@ -1,7 +1,6 @@
-"""Public checkpoints, in and out: one table of names for each type, read both ways."""
+"""Public checkpoints, read and written: one weight table for each type serves both directions."""
 
-from regard.pretrained.folder import is_public, read_model, read_settings
-from regard.pretrained.types import PUBLIC
-from regard.pretrained.write import write_model
+from regard.pretrained.folder import is_public, read_model, read_settings, write_model
+from regard.pretrained.types import CHECKPOINT_TYPES
 
-__all__ = ["PUBLIC", "is_public", "read_model", "read_settings", "write_model"]
+__all__ = ["CHECKPOINT_TYPES", "is_public", "read_model", "read_settings", "write_model"]

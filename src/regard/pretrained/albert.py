@@ -1,4 +1,4 @@
-"""ALBERT: names and settings of its public checkpoints (Lan et al. 2020): narrow embeddings, shared blocks."""
+"""Settings and weight table of ALBERT checkpoints (Lan et al. 2020): narrow embeddings, shared blocks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 from regard.models import BertConfig
+from regard.pretrained.checkpoint_type import ConfigReader, SettingTable
 from regard.pretrained.encoder import (
-    COUNTS,
     OLD_NORMS,
+    POSITION_BUFFERS,
     SETTINGS,
-    Encoder,
-    block,
-    embeddings,
-    read_settings,
+    EncoderType,
+    block_entries,
+    embedding_entries,
+    read_encoder_config,
     with_outputs,
-    write_settings,
+    write_encoder_config,
 )
-from regard.pretrained.names import Line, both, line
-from regard.pretrained.public import Given, Table
+from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
-ALBERT_SETTINGS: Table = {
+ALBERT_SETTINGS: SettingTable = {
     **SETTINGS,
     "vocab": ("vocab_size", 30000),
     "embed": ("embedding_size", 128),
@@ -39,57 +39,60 @@ BLOCK = {
     "feed.down": "ffn_output",
     "feed_norm": "full_layer_layer_norm",
 }
-SIGNS = {"masked": "predictions.", "pooled": "albert.pooler.", "next": "sop_classifier."}
+OUTPUT_PREFIXES = {"masked": "predictions.", "pooled": "albert.pooler.", "next": "sop_classifier."}
 
 
-def lines(config: BertConfig) -> list[Line]:
-    table = embeddings("albert.embeddings", ("tokens", "positions", "segments"))
-    table += both("albert.encoder.embedding_hidden_mapping_in", "embedding.project")
+def albert_weight_table(config: BertConfig) -> list[WeightEntry]:
+    table = embedding_entries("albert.embeddings", ("tokens", "positions", "segments"))
+    table += weight_and_bias("albert.encoder.embedding_hidden_mapping_in", "embedding.project")
     for number in range(config.groups * config.group_blocks):
         group, place = divmod(number, config.group_blocks)
-        table += block(f"albert.encoder.albert_layer_groups.{group}.albert_layers.{place}", number, BLOCK)
+        table += block_entries(f"albert.encoder.albert_layer_groups.{group}.albert_layers.{place}", number, BLOCK)
     if "pooled" in config.outputs:
-        table += both("albert.pooler", "pooled")
+        table += weight_and_bias("albert.pooler", "pooled")
     if "next" in config.outputs:
-        table += both("sop_classifier.classifier", "next")
+        table += weight_and_bias("sop_classifier.classifier", "next")
     if "masked" in config.outputs:
-        table += [*both("predictions.dense", "masked.dense"), *both("predictions.LayerNorm", "masked.norm")]
-        table += [line("predictions.bias", "masked.bias")]
-        table += [] if config.tied else both("predictions.decoder", "masked")
+        table += [
+            *weight_and_bias("predictions.dense", "masked.dense"),
+            *weight_and_bias("predictions.LayerNorm", "masked.norm"),
+        ]
+        table += [entry("predictions.bias", "masked.bias")]
+        table += [] if config.tied else weight_and_bias("predictions.decoder", "masked")
     return table
 
 
-def read(given: Given, names: frozenset[str]) -> BertConfig:
-    config = read_settings(given, ALBERT_SETTINGS)
-    groups = given.size("num_hidden_groups", 1)
+def read_albert_config(reader: ConfigReader, names: frozenset[str]) -> BertConfig:
+    config = read_encoder_config(reader, ALBERT_SETTINGS)
+    groups = reader.size("num_hidden_groups", 1)
     if config.layers % groups:
-        raise given.wrong("num_hidden_groups", f"a divisor of num_hidden_layers={config.layers}")
-    config = replace(config, groups=groups, group_blocks=given.size("inner_group_num", 1))
-    return with_outputs(config, names, SIGNS, "predictions.decoder.weight", given)
+        raise reader.invalid("num_hidden_groups", f"a divisor of num_hidden_layers={config.layers}")
+    config = replace(config, groups=groups, group_blocks=reader.size("inner_group_num", 1))
+    return with_outputs(config, names, OUTPUT_PREFIXES, "predictions.decoder.weight", reader)
 
 
-def write(config: BertConfig) -> dict[str, Any]:
+def write_albert_config(config: BertConfig) -> dict[str, Any]:
     name = "AlbertForMaskedLM" if "masked" in config.outputs else "AlbertModel"
     return {
         "model_type": "albert",
         "architectures": ["AlbertForPreTraining" if "next" in config.outputs else name],
-        **write_settings(config, ALBERT_SETTINGS),
+        **write_encoder_config(config, ALBERT_SETTINGS),
         "embedding_size": config.embed or config.width,
         "num_hidden_groups": config.groups or config.layers,
         "inner_group_num": config.group_blocks,
     }
 
 
-ALBERT = Encoder(
+ALBERT = EncoderType(
     BertConfig,
     ALBERT_SETTINGS,
-    read,
-    write,
-    lines,
+    read_albert_config,
+    write_albert_config,
+    albert_weight_table,
     prefix="albert.",
-    heads=("predictions.*", "sop_classifier.*", "classifier.*", "qa_outputs.*"),
-    ignored=COUNTS,
-    copies={"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight"},
-    renamed=OLD_NORMS,
+    head_patterns=("predictions.*", "sop_classifier.*", "classifier.*", "qa_outputs.*"),
+    ignored=POSITION_BUFFERS,
+    tied_copies={"predictions.decoder.weight": "albert.embeddings.word_embeddings.weight"},
+    old_endings=OLD_NORMS,
     readout="predictions",
 )

@@ -1,4 +1,4 @@
-"""BERT, and two that kept its blocks, DistilBERT and ELECTRA: names and settings of their public checkpoints."""
+"""Settings and weight tables of BERT, DistilBERT and ELECTRA checkpoints."""
 
 from __future__ import annotations
 
@@ -6,48 +6,50 @@ from dataclasses import replace
 from typing import Any
 
 from regard.models import BertConfig
+from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable
 from regard.pretrained.encoder import (
     BLOCK,
-    COUNTS,
     OLD_NORMS,
+    POSITION_BUFFERS,
     SETTINGS,
-    Encoder,
-    always_gelu,
-    block,
-    embeddings,
-    read_settings,
+    EncoderType,
+    block_entries,
+    embedding_entries,
+    read_encoder_config,
+    with_gelu_head,
     with_outputs,
-    write_settings,
+    write_encoder_config,
 )
-from regard.pretrained.names import Line, both, line
-from regard.pretrained.public import Given, Public, Table
+from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
 # -- BERT (Devlin et al. 2019) ----------------------------------------------------------------------------------------
 
-SIGNS = {"masked": "cls.predictions.", "pooled": "bert.pooler.", "next": "cls.seq_relationship."}
+OUTPUT_PREFIXES = {"masked": "cls.predictions.", "pooled": "bert.pooler.", "next": "cls.seq_relationship."}
 
 
-def lines(config: BertConfig) -> list[Line]:
-    table = embeddings("bert.embeddings", ("tokens", "positions", "segments"))
+def bert_weight_table(config: BertConfig) -> list[WeightEntry]:
+    table = embedding_entries("bert.embeddings", ("tokens", "positions", "segments"))
     for number in range(config.layers):
-        table += block(f"bert.encoder.layer.{number}", number, BLOCK)
+        table += block_entries(f"bert.encoder.layer.{number}", number, BLOCK)
     if "pooled" in config.outputs:
-        table += both("bert.pooler.dense", "pooled")
+        table += weight_and_bias("bert.pooler.dense", "pooled")
     if "next" in config.outputs:
-        table += both("cls.seq_relationship", "next")
+        table += weight_and_bias("cls.seq_relationship", "next")
     if "masked" in config.outputs:
-        table += both("cls.predictions.transform.dense", "masked.dense")
-        table += both("cls.predictions.transform.LayerNorm", "masked.norm")
-        table += [line("cls.predictions.bias", "masked.bias")]
-        table += [] if config.tied else both("cls.predictions.decoder", "masked")
+        table += weight_and_bias("cls.predictions.transform.dense", "masked.dense")
+        table += weight_and_bias("cls.predictions.transform.LayerNorm", "masked.norm")
+        table += [entry("cls.predictions.bias", "masked.bias")]
+        table += [] if config.tied else weight_and_bias("cls.predictions.decoder", "masked")
     return table
 
 
-def read(given: Given, names: frozenset[str]) -> BertConfig:
-    return with_outputs(read_settings(given, SETTINGS), names, SIGNS, "cls.predictions.decoder.weight", given)
+def read_bert_config(reader: ConfigReader, names: frozenset[str]) -> BertConfig:
+    return with_outputs(
+        read_encoder_config(reader, SETTINGS), names, OUTPUT_PREFIXES, "cls.predictions.decoder.weight", reader
+    )
 
 
-def write(config: BertConfig) -> dict[str, Any]:
+def write_bert_config(config: BertConfig) -> dict[str, Any]:
     match "masked" in config.outputs, "next" in config.outputs:
         case True, True:
             name = "BertForPreTraining"
@@ -57,26 +59,26 @@ def write(config: BertConfig) -> dict[str, Any]:
             name = "BertForNextSentencePrediction"
         case _:
             name = "BertModel"
-    return {"model_type": "bert", "architectures": [name], **write_settings(config, SETTINGS)}
+    return {"model_type": "bert", "architectures": [name], **write_encoder_config(config, SETTINGS)}
 
 
-BERT = Encoder(
+BERT = EncoderType(
     BertConfig,
     SETTINGS,
-    read,
-    write,
-    lines,
+    read_bert_config,
+    write_bert_config,
+    bert_weight_table,
     prefix="bert.",
-    heads=("cls.*", "classifier.*", "qa_outputs.*"),
-    ignored=COUNTS,
-    copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
-    renamed=OLD_NORMS,
+    head_patterns=("cls.*", "classifier.*", "qa_outputs.*"),
+    ignored=POSITION_BUFFERS,
+    tied_copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
+    old_endings=OLD_NORMS,
     readout="cls.predictions",
 )
 
-# -- DistilBERT (Sanh et al. 2019): no segments, no pooling, and words of its own -------------------------------------
+# -- DistilBERT (Sanh et al. 2019): no segments, no pooling, and other names ------------------------------------------
 
-DISTIL_SETTINGS: Table = {
+DISTILBERT_SETTINGS: SettingTable = {
     "vocab": ("vocab_size", 30522),
     "width": ("dim", 768),
     "heads": ("n_heads", 12),
@@ -87,7 +89,7 @@ DISTIL_SETTINGS: Table = {
     "dropout": ("dropout", 0.1),
     "attention_dropout": ("attention_dropout", 0.1),
 }
-DISTIL_BLOCK = {
+DISTILBERT_BLOCK = {
     "attention.qkv": "attention.q_lin attention.k_lin attention.v_lin",
     "attention.out": "attention.out_lin",
     "attention_norm": "sa_layer_norm",
@@ -97,93 +99,98 @@ DISTIL_BLOCK = {
 }
 
 
-def distil_lines(config: BertConfig) -> list[Line]:
-    table = embeddings("distilbert.embeddings", ("tokens", "positions"))
+def distilbert_weight_table(config: BertConfig) -> list[WeightEntry]:
+    table = embedding_entries("distilbert.embeddings", ("tokens", "positions"))
     for number in range(config.layers):
-        table += block(f"distilbert.transformer.layer.{number}", number, DISTIL_BLOCK)
+        table += block_entries(f"distilbert.transformer.layer.{number}", number, DISTILBERT_BLOCK)
     if "masked" in config.outputs:
-        table += [*both("vocab_transform", "masked.dense"), *both("vocab_layer_norm", "masked.norm")]
-        table += [line("vocab_projector.bias", "masked.bias")]
-        table += [] if config.tied else [line("vocab_projector.weight", "masked.weight")]
+        table += [
+            *weight_and_bias("vocab_transform", "masked.dense"),
+            *weight_and_bias("vocab_layer_norm", "masked.norm"),
+        ]
+        table += [entry("vocab_projector.bias", "masked.bias")]
+        table += [] if config.tied else [entry("vocab_projector.weight", "masked.weight")]
     return table
 
 
-def read_distil(given: Given, names: frozenset[str]) -> BertConfig:
-    signs = {"masked": "vocab_"}
-    return with_outputs(read_settings(given, DISTIL_SETTINGS), names, signs, "vocab_projector.weight", given)
+def read_distilbert_config(reader: ConfigReader, names: frozenset[str]) -> BertConfig:
+    prefixes = {"masked": "vocab_"}
+    return with_outputs(
+        read_encoder_config(reader, DISTILBERT_SETTINGS), names, prefixes, "vocab_projector.weight", reader
+    )
 
 
-def write_distil(config: BertConfig) -> dict[str, Any]:
+def write_distilbert_config(config: BertConfig) -> dict[str, Any]:
     name = "DistilBertForMaskedLM" if "masked" in config.outputs else "DistilBertModel"
-    settings = write_settings(config, DISTIL_SETTINGS)
-    # Whatever its positions were, they are saved as a table, and read from it.
+    settings = write_encoder_config(config, DISTILBERT_SETTINGS)
+    # Positions of every kind are saved as a table, which is then read.
     return {"model_type": "distilbert", "architectures": [name], "sinusoidal_pos_embds": False, **settings}
 
 
-DISTILBERT = Public(
+DISTILBERT = CheckpointType(
     BertConfig,
-    DISTIL_SETTINGS,
-    read_distil,
-    write_distil,
-    distil_lines,
+    DISTILBERT_SETTINGS,
+    read_distilbert_config,
+    write_distilbert_config,
+    distilbert_weight_table,
     prefix="distilbert.",
-    heads=("vocab_*", "pre_classifier.*", "classifier.*", "qa_outputs.*"),
-    ignored=COUNTS,
-    copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
-    renamed=OLD_NORMS,
+    head_patterns=("vocab_*", "pre_classifier.*", "classifier.*", "qa_outputs.*"),
+    ignored=POSITION_BUFFERS,
+    tied_copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    old_endings=OLD_NORMS,
 )
 
-# -- ELECTRA (Clark et al. 2020): the embeddings may be narrower; what it learns from is another output ---------------
+# -- ELECTRA (Clark et al. 2020): narrower embeddings, and an output that detects replaced tokens ---------------------
 
-ELECTRA_SETTINGS: Table = {
+ELECTRA_SETTINGS: SettingTable = {
     **SETTINGS,
     "width": ("hidden_size", 256),
     "heads": ("num_attention_heads", 4),
     "inner": ("intermediate_size", 1024),
 }
-ELECTRA_SIGNS = {"masked": "generator_", "replaced": "discriminator_"}
+ELECTRA_PREFIXES = {"masked": "generator_", "replaced": "discriminator_"}
 
 
-def electra_lines(config: BertConfig) -> list[Line]:
-    table = embeddings("electra.embeddings", ("tokens", "positions", "segments"))
-    table += both("electra.embeddings_project", "embedding.project") if config.embed else []
+def electra_weight_table(config: BertConfig) -> list[WeightEntry]:
+    table = embedding_entries("electra.embeddings", ("tokens", "positions", "segments"))
+    table += weight_and_bias("electra.embeddings_project", "embedding.project") if config.embed else []
     for number in range(config.layers):
-        table += block(f"electra.encoder.layer.{number}", number, BLOCK)
+        table += block_entries(f"electra.encoder.layer.{number}", number, BLOCK)
     if "masked" in config.outputs:
-        table += both("generator_predictions.dense", "masked.dense")
-        table += both("generator_predictions.LayerNorm", "masked.norm")
-        table += [line("generator_lm_head.bias", "masked.bias")]
-        table += [] if config.tied else [line("generator_lm_head.weight", "masked.weight")]
+        table += weight_and_bias("generator_predictions.dense", "masked.dense")
+        table += weight_and_bias("generator_predictions.LayerNorm", "masked.norm")
+        table += [entry("generator_lm_head.bias", "masked.bias")]
+        table += [] if config.tied else [entry("generator_lm_head.weight", "masked.weight")]
     if "replaced" in config.outputs:
-        table += both("discriminator_predictions.dense", "replaced.dense")
-        table += both("discriminator_predictions.dense_prediction", "replaced.out")
+        table += weight_and_bias("discriminator_predictions.dense", "replaced.dense")
+        table += weight_and_bias("discriminator_predictions.dense_prediction", "replaced.out")
     return table
 
 
-def read_electra(given: Given, names: frozenset[str]) -> BertConfig:
-    config = read_settings(given, ELECTRA_SETTINGS)
-    embed = given.size("embedding_size", 128)
+def read_electra_config(reader: ConfigReader, names: frozenset[str]) -> BertConfig:
+    config = read_encoder_config(reader, ELECTRA_SETTINGS)
+    embed = reader.size("embedding_size", 128)
     config = replace(config, embed=0 if embed == config.width else embed)
-    config = with_outputs(config, names, ELECTRA_SIGNS, "generator_lm_head.weight", given)
-    return always_gelu(config)
+    config = with_outputs(config, names, ELECTRA_PREFIXES, "generator_lm_head.weight", reader)
+    return with_gelu_head(config)
 
 
-def write_electra(config: BertConfig) -> dict[str, Any]:
+def write_electra_config(config: BertConfig) -> dict[str, Any]:
     name = "ElectraForMaskedLM" if "masked" in config.outputs else "ElectraModel"
     name = "ElectraForPreTraining" if "replaced" in config.outputs else name
-    settings = {**write_settings(config, ELECTRA_SETTINGS), "embedding_size": config.embed or config.width}
+    settings = {**write_encoder_config(config, ELECTRA_SETTINGS), "embedding_size": config.embed or config.width}
     return {"model_type": "electra", "architectures": [name], **settings}
 
 
-ELECTRA = Public(
+ELECTRA = CheckpointType(
     BertConfig,
     ELECTRA_SETTINGS,
-    read_electra,
-    write_electra,
-    electra_lines,
+    read_electra_config,
+    write_electra_config,
+    electra_weight_table,
     prefix="electra.",
-    heads=("generator_*", "discriminator_*", "classifier.*", "qa_outputs.*"),
-    ignored=COUNTS,
-    copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
-    renamed=OLD_NORMS,
+    head_patterns=("generator_*", "discriminator_*", "classifier.*", "qa_outputs.*"),
+    ignored=POSITION_BUFFERS,
+    tied_copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    old_endings=OLD_NORMS,
 )

@@ -1,8 +1,8 @@
-"""A Transformer as a directory that the `ctranslate2` engine opens: its weights, and the names of the tokens.
+"""Writes a Transformer as a directory that CTranslate2 opens: its weights, and the names of the tokens.
 
-The engine's own description of a Transformer has a place for each of our parts; nothing is renamed twice. Sinusoids are
-written out as a table, so that their order does not matter. What a search of ours never says (padding, begin) has a
-bias that keeps the engine from saying it.
+CTranslate2's own model specification has an attribute for each of our parts. Sinusoids are written as a table, so that
+their order does not matter. Tokens that our searches never produce (padding, begin) get a large negative bias, so that
+CTranslate2 does not produce them either.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import MultiHead
-from regard.config import written
+from regard.config import format_value
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.layers.positions import sinusoids
@@ -34,78 +34,79 @@ ACTIVATIONS = {
     "silu": "SWISH",
     "tanh": "Tanh",
 }
-HAS: dict[str, tuple[object, ...]] = {  # what the engine has of each setting of which it does not have everything
+SUPPORTED: dict[str, tuple[object, ...]] = {  # the values that CTranslate2 supports of some settings
     "positions": ("none", "sinusoidal", "sinusoidal-halves", "learned"),
     "score": ("scaled_dot", "dot"),
     "windows": ((),),
     "groups": (0,),
     "residual": (True,),
 }
-UNSAID = -1e4  # the bias of what is never said: small enough for a probability of zero, and a number in half precision
+FORBIDDEN_BIAS = -1e4  # the bias of forbidden tokens: their probability is zero, and half precision can hold it
 
 
 def write_ct2(model: Model, folder: Path, source: Tokenizer, target: Tokenizer) -> None:
-    """model.bin, config.json and the vocabularies, in a folder that is there."""
+    """Write model.bin, config.json and the vocabularies into an existing folder."""
     if not isinstance(model, Transformer):
-        raise UserError("--to ctranslate2: is for the translation Transformer, and this is another model.")
-    check(model.config)
-    spec = described(model, target.special_tokens.forbidden)
-    read, said = (
-        _names(source, model.config.source_vocab, "source"),
-        _names(target, model.config.target_vocab, "target"),
+        raise UserError("--to ctranslate2: only translation Transformers can be written, and this is another model.")
+    check_supported(model.config)
+    spec = build_spec(model, target.special_tokens.forbidden)
+    source_names, target_names = (
+        _token_names(source, model.config.source_vocab, "source"),
+        _token_names(target, model.config.target_vocab, "target"),
     )
-    spec.register_source_vocabulary(read)
-    spec.register_target_vocabulary(said)
-    _set_special_tokens(spec.config, source, target, (read, said))
+    spec.register_source_vocabulary(source_names)
+    spec.register_target_vocabulary(target_names)
+    _set_special_tokens(spec.config, source, target, (source_names, target_names))
     spec.config.layer_norm_epsilon = model.config.epsilon
     spec.validate()
     spec.optimize()  # matrices that are equal are stored once
     spec.save(str(folder))
 
 
-def check(config: TransformerConfig) -> None:
-    """Refuse by name what the engine does not have."""
-    for name, known in HAS.items():
+def check_supported(config: TransformerConfig) -> None:
+    """Raise a UserError that names a setting which CTranslate2 does not support."""
+    for name, known in SUPPORTED.items():
         if (value := getattr(config, name)) not in known:
-            words = ", ".join(written(one) or "none" for one in known)
-            raise UserError(f"model.{name}={written(value)}: ctranslate2 has only {words}; say --to transformers.")
+            words = ", ".join(format_value(one) or "none" for one in known)
+            raise UserError(
+                f"model.{name}={format_value(value)}: ctranslate2 has only {words}; give --to transformers."
+            )
     for shape in (config, config.decoder):
         if shape.heads * shape.head != shape.width:
             raise UserError(
-                f"model.head_width={shape.head}: in ctranslate2 the heads share the width out evenly; "
-                "say --to transformers."
+                f"model.head_width={shape.head}: ctranslate2 needs heads × head width = width; give --to transformers."
             )
 
 
-def described(model: Transformer, unsaid: tuple[int, ...]) -> Any:
-    """The engine's description of a model, every weight in its place."""
-    specs = _engine().specs
+def build_spec(model: Transformer, forbidden: tuple[int, ...]) -> Any:
+    """CTranslate2's specification of a model, with all weights."""
+    specs = _import_ctranslate2().specs
     config = model.config
-    encoder = specs.TransformerEncoderSpec(config.layers, config.heads, **_kind(config, specs))
-    decoder = specs.TransformerDecoderSpec(config.decoder.layers, config.decoder.heads, **_kind(config, specs))
-    _stack(encoder, model.encoder, config)
-    _stack(decoder, model.decoder, config)
-    _embedding(encoder, encoder.embeddings[0], model.source_embedding or model.embedding, config)
-    _embedding(decoder, decoder.embeddings, model.embedding, config)
+    encoder = specs.TransformerEncoderSpec(config.layers, config.heads, **_spec_options(config, specs))
+    decoder = specs.TransformerDecoderSpec(config.decoder.layers, config.decoder.heads, **_spec_options(config, specs))
+    _fill_stack(encoder, model.encoder, config)
+    _fill_stack(decoder, model.decoder, config)
+    _fill_embedding(encoder, encoder.embeddings[0], model.source_embedding or model.embedding, config)
+    _fill_embedding(decoder, decoder.embeddings, model.embedding, config)
     head = model.embedding.tokens.weight if model.readout_ is None else model.readout_.weight
     bias = head.new_zeros(len(head)) if model.readout_bias is None else model.readout_bias.detach().clone()
-    bias[list(unsaid)] = UNSAID
+    bias[list(forbidden)] = FORBIDDEN_BIAS
     decoder.projection.weight, decoder.projection.bias = _array(head), _array(bias)
     if config.readout_scale != 1.0:
         decoder.scale_outputs = config.readout_scale
     return specs.TransformerSpec(encoder, decoder)
 
 
-def _engine() -> Any:
+def _import_ctranslate2() -> Any:
     try:
         return import_module("ctranslate2")
     except ImportError as error:
         raise UserError(
-            "--to ctranslate2: takes the ctranslate2 package; install it: pip install 'regard[ctranslate2]'"
+            "--to ctranslate2: needs the ctranslate2 package; install it: pip install 'regard[ctranslate2]'"
         ) from error
 
 
-def _kind(config: TransformerConfig, specs: Any) -> dict[str, Any]:
+def _spec_options(config: TransformerConfig, specs: Any) -> dict[str, Any]:
     return {
         "pre_norm": config.norm_place == "pre",
         "no_final_norm": not config.last_norm,
@@ -115,53 +116,53 @@ def _kind(config: TransformerConfig, specs: Any) -> dict[str, Any]:
     }
 
 
-def _stack(spec: Any, stack: Stack, config: TransformerConfig) -> None:
+def _fill_stack(spec: Any, stack: Stack, config: TransformerConfig) -> None:
     for layer, block in zip(spec.layer, stack.layers):
-        _block(layer, block, config)
+        _fill_block(layer, block, config)
     if stack.norm is not None:
-        _norm(spec.layer_norm, stack.norm)
+        _fill_norm(spec.layer_norm, stack.norm)
 
 
-def _block(spec: Any, block: Block, config: TransformerConfig) -> None:
-    _attention(spec.self_attention, block.attention, config)
-    _norm(spec.self_attention.layer_norm, block.attention_norm)
+def _fill_block(spec: Any, block: Block, config: TransformerConfig) -> None:
+    _fill_attention(spec.self_attention, block.attention, config)
+    _fill_norm(spec.self_attention.layer_norm, block.attention_norm)
     if block.cross is not None and block.cross_norm is not None:
-        _attention(spec.attention, block.cross, config, apart=True)
-        _norm(spec.attention.layer_norm, block.cross_norm)
-    _feed(spec.ffn, block.feed)
-    _norm(spec.ffn.layer_norm, block.feed_norm)
+        _fill_attention(spec.attention, block.cross, config, cross=True)
+        _fill_norm(spec.attention.layer_norm, block.cross_norm)
+    _fill_feed_forward(spec.ffn, block.feed)
+    _fill_norm(spec.ffn.layer_norm, block.feed_norm)
 
 
-def _attention(spec: Any, attention: MultiHead, config: TransformerConfig, apart: bool = False) -> None:
-    """Queries, keys and values are one matrix; to a source the queries are apart from the other two."""
+def _fill_attention(spec: Any, attention: MultiHead, config: TransformerConfig, cross: bool = False) -> None:
+    """In self-attention queries, keys and values are one matrix; in cross-attention the queries have their own."""
     weight, bias = attention.qkv.weight, attention.qkv.bias
-    first = attention.inner if apart else len(weight)
-    for part, rows in zip(spec.linear, (slice(first), slice(first, None)) if apart else (slice(None),)):
+    first = attention.inner if cross else len(weight)
+    for part, rows in zip(spec.linear, (slice(first), slice(first, None)) if cross else (slice(None),)):
         part.weight = _array(weight[rows])
         if bias is not None:
             part.bias = _array(bias[rows])
-    _linear(spec.linear[-1], attention.out)
+    _fill_linear(spec.linear[-1], attention.out)
     if config.score == "dot":
         spec.queries_scale = 1.0
 
 
-def _feed(spec: Any, feed: FeedForward) -> None:
+def _fill_feed_forward(spec: Any, feed: FeedForward) -> None:
     if feed.gate is None:
-        _linear(spec.linear_0, feed.up)
+        _fill_linear(spec.linear_0, feed.up)
     else:
-        _linear(spec.linear_0, feed.gate)
-        _linear(spec.linear_0_noact, feed.up)
-    _linear(spec.linear_1, feed.down)
+        _fill_linear(spec.linear_0, feed.gate)
+        _fill_linear(spec.linear_0_noact, feed.up)
+    _fill_linear(spec.linear_1, feed.down)
 
 
-def _embedding(side: Any, spec: Any, embedding: TokenEmbedding, config: TransformerConfig) -> None:
+def _fill_embedding(side: Any, spec: Any, embedding: TokenEmbedding, config: TransformerConfig) -> None:
     spec.weight = _array(embedding.tokens.weight)
     side.scale_embeddings = sqrt(config.width) if config.scaled else 1.0
-    side.position_encodings.encodings = _array(_table(embedding, config))
+    side.position_encodings.encodings = _array(_position_table(embedding, config))
 
 
-def _table(embedding: TokenEmbedding, config: Shape) -> Tensor:
-    """What is added at every position, (context, width)."""
+def _position_table(embedding: TokenEmbedding, config: Shape) -> Tensor:
+    """The vectors that are added to the embeddings at each position, (context, width)."""
     match config.positions:
         case "learned":
             assert isinstance(embedding.positions, nn.Embedding)
@@ -172,13 +173,13 @@ def _table(embedding: TokenEmbedding, config: Shape) -> Tensor:
             return sinusoids(torch.arange(config.context), config.width, config.positions == "sinusoidal")
 
 
-def _linear(spec: Any, linear: nn.Linear) -> None:
+def _fill_linear(spec: Any, linear: nn.Linear) -> None:
     spec.weight = _array(linear.weight)
     if linear.bias is not None:
         spec.bias = _array(linear.bias)
 
 
-def _norm(spec: Any, norm: Any) -> None:
+def _fill_norm(spec: Any, norm: Any) -> None:
     spec.gamma = _array(norm.weight)
     if isinstance(norm, nn.LayerNorm):
         spec.beta = _array(norm.bias)
@@ -191,8 +192,8 @@ def _array(tensor: Tensor) -> Any:
 # -- vocabularies -----------------------------------------------------------------------------------------------------
 
 
-def _names(tokenizer: Tokenizer, size: int, side: str) -> list[str]:
-    """What its own files call each token, by id; rows of the model past the last have made-up names."""
+def _token_names(tokenizer: Tokenizer, size: int, side: str) -> list[str]:
+    """The name of each token in the tokenizer's files, by id; ids of the model past the last get generated names."""
     files = tokenizer.files()
     if "tokenizer.json" in files and "vocab.json" not in files:
         vocab = rust.Tokenizer.from_str(files["tokenizer.json"].decode()).get_vocab(with_added_tokens=True)
@@ -205,14 +206,14 @@ def _names(tokenizer: Tokenizer, size: int, side: str) -> list[str]:
 
 
 def _set_special_tokens(config: Any, source: Tokenizer, target: Tokenizer, names: tuple[list[str], list[str]]) -> None:
-    """Where a sentence begins and ends; a source is framed by the engine, as its tokenizer says."""
-    special_tokens, around = target.special_tokens, source.special_tokens
-    read, said = names
-    assert special_tokens.bos is not None, "a translator says sentences"
+    """Set the begin and end tokens, and whether CTranslate2 adds them to a source."""
+    special_tokens, prefix, suffix = target.special_tokens, source.special_tokens.prefix, source.special_tokens.suffix
+    source_names, target_names = names
+    assert special_tokens.bos is not None, "a target tokenizer has bos"
     assert special_tokens.eos is not None
-    config.decoder_start_token, config.eos_token = said[special_tokens.bos], said[special_tokens.eos]
-    config.bos_token = said[special_tokens.bos] if around.prefix is None else read[around.prefix]
-    config.unk_token = said[special_tokens.pad if special_tokens.unk is None else special_tokens.unk]
-    config.add_source_bos = around.prefix is not None
-    config.add_source_eos = around.suffix is not None
-    assert around.suffix is None or read[around.suffix] == config.eos_token, "both sides end alike"
+    config.decoder_start_token, config.eos_token = target_names[special_tokens.bos], target_names[special_tokens.eos]
+    config.bos_token = target_names[special_tokens.bos] if prefix is None else source_names[prefix]
+    config.unk_token = target_names[special_tokens.pad if special_tokens.unk is None else special_tokens.unk]
+    config.add_source_bos = prefix is not None
+    config.add_source_eos = suffix is not None
+    assert suffix is None or source_names[suffix] == config.eos_token, "source and target have the same eos"

@@ -1,4 +1,4 @@
-"""What the public types that read in both directions have in common: settings, blocks, and the readout's two biases."""
+"""What BERT, RoBERTa, ALBERT and similar types have in common: settings, blocks, and the readout's two biases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 from regard.models import BertConfig
 from regard.models.bert import OUTPUTS
-from regard.pretrained.names import Line, both
-from regard.pretrained.public import Given, Public, Table, their_settings
+from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable, their_settings
+from regard.pretrained.weight_table import WeightEntry, weight_and_bias
 
-SETTINGS: Table = {
+SETTINGS: SettingTable = {
     "vocab": ("vocab_size", 30522),
     "width": ("hidden_size", 768),
     "heads": ("num_attention_heads", 12),
@@ -26,7 +26,7 @@ SETTINGS: Table = {
     "dropout": ("hidden_dropout_prob", 0.1),
     "attention_dropout": ("attention_probs_dropout_prob", 0.1),
 }
-BLOCK = {  # our part of a block → theirs, as BERT has them
+BLOCK = {  # our part of a block → the names of BERT
     "attention.qkv": "attention.self.query attention.self.key attention.self.value",
     "attention.out": "attention.output.dense",
     "attention_norm": "attention.output.LayerNorm",
@@ -35,90 +35,95 @@ BLOCK = {  # our part of a block → theirs, as BERT has them
     "feed_norm": "output.LayerNorm",
 }
 OLD_NORMS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-COUNTS = ("*.embeddings.position_ids", "*.embeddings.token_type_ids")  # 0, 1, 2, … and zeros: nothing to read
-MASK, SPECIALS = "mask_token_id", "special_token_ids"  # ids that training needs to know; the network does not
+POSITION_BUFFERS = ("*.embeddings.position_ids", "*.embeddings.token_type_ids")  # the constants 0, 1, 2, … and zeros
+MASK_ID, SPECIAL_IDS = "mask_token_id", "special_token_ids"  # ids that training uses; the network does not
 
 
 @dataclass(frozen=True)
-class Encoder(Public):
-    """A type whose readout may have its bias under two names. Of the two, that of the product, ``decoder``, counts.
+class EncoderType(CheckpointType):
+    """A type whose readout may store its bias under two names: {readout}.bias and {readout}.decoder.bias.
 
-    A tied readout is saved with the other one alone, a readout of its own with both.
+    If both are there, the second is the one that the model uses. A file with a tied readout has only the first, a file
+    with an untied readout has both.
     """
 
-    readout: str = "readout"  # the part that holds both: {readout}.bias and {readout}.decoder.bias
+    readout: str = "readout"
 
-    def normal(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found = super().normal(tensors)
-        plain, counting = f"{self.readout}.bias", f"{self.readout}.decoder.bias"
-        bias = found.pop(counting, found.get(plain))
+    def normalized(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = super().normalized(tensors)
+        first, used = f"{self.readout}.bias", f"{self.readout}.decoder.bias"
+        bias = found.pop(used, found.get(first))
         if bias is not None:
-            found[plain] = bias
+            found[first] = bias
             if f"{self.readout}.decoder.weight" in found:
-                found[counting] = bias
+                found[used] = bias
         return found
 
 
-def read_settings(given: Given, table: Table) -> BertConfig:
-    """The settings that the table names; those that would make it another kind of model are refused."""
-    given.expect("is_decoder", False, False)
-    given.expect("add_cross_attention", False, False)
-    given.expect("position_embedding_type", "absolute", "absolute")
-    given.expect("pruned_heads", {}, {})
-    mask = -1 if given.get(MASK) is None else given.whole(MASK)
-    return BertConfig(**{"segments": 0} | given.those_of(table), outputs=(), mask=mask, specials=_specials(given))
+def read_encoder_config(reader: ConfigReader, table: SettingTable) -> BertConfig:
+    """The config with the settings of the table. Settings of another kind of model raise a UserError."""
+    reader.expect("is_decoder", False, False)
+    reader.expect("add_cross_attention", False, False)
+    reader.expect("position_embedding_type", "absolute", "absolute")
+    reader.expect("pruned_heads", {}, {})
+    mask = -1 if reader.get(MASK_ID) is None else reader.integer(MASK_ID)
+    return BertConfig(
+        **{"segments": 0} | reader.read_table(table), outputs=(), mask=mask, specials=_special_ids(reader)
+    )
 
 
-def _specials(given: Given) -> tuple[int, ...]:
-    ids = given.get(SPECIALS, [])
+def _special_ids(reader: ConfigReader) -> tuple[int, ...]:
+    ids = reader.get(SPECIAL_IDS, [])
     if not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
-        raise given.wrong(SPECIALS, "a list of whole numbers")
+        raise reader.invalid(SPECIAL_IDS, "a list of whole numbers")
     return tuple(ids)
 
 
-def write_settings(config: BertConfig, table: Table) -> dict[str, Any]:
-    """The settings that the table names, in their words, and what training needs to know."""
+def write_encoder_config(config: BertConfig, table: SettingTable) -> dict[str, Any]:
+    """The settings of the table under their names, and the ids that training uses."""
     written = their_settings(config, table)
     if "segments" in table:
         written[table["segments"][0]] = max(config.segments, 1)
     written["tie_word_embeddings"] = config.tied
-    written |= {MASK: config.mask} if config.mask >= 0 else {}
-    return written | ({SPECIALS: list(config.specials)} if config.specials else {})
+    written |= {MASK_ID: config.mask} if config.mask >= 0 else {}
+    return written | ({SPECIAL_IDS: list(config.specials)} if config.specials else {})
 
 
 def with_outputs(
-    config: BertConfig, names: frozenset[str], signs: Mapping[str, str], head: str, given: Given
+    config: BertConfig, names: frozenset[str], prefixes: Mapping[str, str], head: str, reader: ConfigReader
 ) -> BertConfig:
-    """The settings with the outputs that the tensors show.
+    """The config with the outputs whose tensors are in the file.
 
-    ``signs`` are how the names of each output begin: one tensor is enough, and the others are then missed. ``head`` is
-    the tensor of a readout that is not the embedding.
+    An output is present if the name of any tensor begins with its prefix in ``prefixes``. ``head`` is the tensor of a
+    readout that is not tied to the embedding.
     """
-    shown = {output for output, sign in signs.items() if any(name.startswith(sign) for name in names)}
+    shown = {output for output, prefix in prefixes.items() if any(name.startswith(prefix) for name in names)}
     shown |= {"pooled"} if "next" in shown else set()
-    tied = "masked" not in shown or (head not in names and given.truth("tie_word_embeddings", True))
+    tied = "masked" not in shown or (head not in names and reader.boolean("tie_word_embeddings", True))
     return replace(config, outputs=tuple(output for output in OUTPUTS if output in shown), tied=tied)
 
 
-def always_gelu(config: BertConfig) -> BertConfig:
-    """The settings of a type whose masked output has gelu, whatever the feed-forward layers have."""
-    plain = config.activation == "gelu" or "masked" not in config.outputs
-    return replace(config, head_activation="" if plain else "gelu")
+def with_gelu_head(config: BertConfig) -> BertConfig:
+    """The config of a type whose masked output always uses gelu, whatever the feed-forward layers use."""
+    same = config.activation == "gelu" or "masked" not in config.outputs
+    return replace(config, head_activation="" if same else "gelu")
 
 
-def block(theirs: str, number: int, parts: Mapping[str, str]) -> list[Line]:
-    """The lines of one block: where it is with them, its number here, what its parts are called."""
+def block_entries(theirs: str, number: int, parts: Mapping[str, str]) -> list[WeightEntry]:
+    """The entries of one block: the prefix of their names, its number in our model, our parts and their names."""
     return [
         one
         for ours, names in parts.items()
-        for one in both(" ".join(f"{theirs}.{name}" for name in names.split()), f"stack.blocks.{number}.{ours}")
+        for one in weight_and_bias(
+            " ".join(f"{theirs}.{name}" for name in names.split()), f"stack.blocks.{number}.{ours}"
+        )
     ]
 
 
-def embeddings(prefix: str, kinds: Sequence[str]) -> list[Line]:
-    """The lines of the tables of tokens, positions and segments, and of the norm of their sum."""
+def embedding_entries(prefix: str, kinds: Sequence[str]) -> list[WeightEntry]:
+    """The entries of the token, position and segment embeddings, and of the norm of their sum."""
     theirs = {"tokens": "word", "positions": "position", "segments": "token_type"}
     return [
-        *(Line((f"{prefix}.{theirs[kind]}_embeddings.weight",), f"embedding.{kind}.weight") for kind in kinds),
-        *both(f"{prefix}.LayerNorm", "embedding.norm"),
+        *(WeightEntry((f"{prefix}.{theirs[kind]}_embeddings.weight",), f"embedding.{kind}.weight") for kind in kinds),
+        *weight_and_bias(f"{prefix}.LayerNorm", "embedding.norm"),
     ]

@@ -1,4 +1,4 @@
-"""A directory of the `transformers` library: config.json, safetensors, tokenizer files; read and written."""
+"""Model directories of the `transformers` library, read and written: config.json and model.safetensors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.checkpoint import load_tensors, read_json
+from regard.checkpoint import load_tensors, read_json, save_tensors, write_json
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
-from regard.models import Model, ModelConfig
-from regard.pretrained.names import Line, to_ours, told
-from regard.pretrained.public import Given, Public
-from regard.pretrained.types import PUBLIC
+from regard.models import Model, ModelConfig, Transformer
+from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader
+from regard.pretrained.convert import to_public_form
+from regard.pretrained.types import CHECKPOINT_TYPES, find_type, unsupported_settings
+from regard.pretrained.weight_table import WeightEntry, shape_text, to_ours, to_theirs
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -30,43 +31,43 @@ def is_public(path: Path) -> bool:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """What config.json holds; its type must be one that is known here."""
+    """The content of config.json, whose model_type must be one of CHECKPOINT_TYPES."""
     settings = read_json(path / "config.json")
     if not isinstance(settings, dict):
         raise UserError(f"{path / 'config.json'}: should be an object of settings; restore the file.")
     kind = settings.get("model_type")
-    if kind not in PUBLIC:
+    if kind not in CHECKPOINT_TYPES:
         raise UserError(
-            f"{path / 'config.json'}: model_type={kind}: no such type is known.{nearest(str(kind), PUBLIC)}"
+            f"{path / 'config.json'}: model_type={kind}: no such type is known.{nearest(str(kind), CHECKPOINT_TYPES)}"
         )
     return settings
 
 
 def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = False) -> Model:
-    """The model of a public checkpoint with all of its weights: none missing, none left over, none of another shape."""
-    public = PUBLIC[settings["model_type"]].set_to(settings)
-    tensors = public.normal(read_weights(path, allow_pickle))
-    config = _read_config(public, Given(path / "config.json", settings), frozenset(tensors))
-    lines = public.lines(config)
-    ours = to_ours(lines, tensors, path)
+    """The model of a public checkpoint. Missing tensors, extra tensors and other shapes raise a UserError."""
+    checkpoint_type = CHECKPOINT_TYPES[settings["model_type"]].with_settings(settings)
+    tensors = checkpoint_type.normalized(read_weights(path, allow_pickle))
+    config = _read_config(checkpoint_type, ConfigReader(path / "config.json", settings), frozenset(tensors))
+    weight_table = checkpoint_type.weight_table(config)
+    ours = to_ours(weight_table, tensors, path)
     with SkipInit():
         model = config.build()
-    _check_shapes(model, ours, lines, path)
+    _check_shapes(model, ours, weight_table, path)
     model.load_state_dict(ours)
     return model
 
 
-def _read_config(public: Public, given: Given, names: frozenset[str]) -> ModelConfig:
+def _read_config(checkpoint_type: CheckpointType, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:
     try:
-        return public.read(given, names)
-    except UserError as error:  # of our settings, which do not know the file that they came from
-        if str(error).startswith(str(given.path)):
+        return checkpoint_type.read_config(reader, names)
+    except UserError as error:  # from our config, whose message does not name the file
+        if str(error).startswith(str(reader.path)):
             raise
-        raise UserError(f"{given.path}: {public.reworded(str(error))}; restore the file.") from error
+        raise UserError(f"{reader.path}: {checkpoint_type.in_file_names(str(error))}; restore the file.") from error
 
 
 def read_weights(path: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
-    """All tensors of a checkpoint, in float32: one safetensors file, or several and their index."""
+    """All tensors of a checkpoint, in float32: from one safetensors file, several with an index, or a pickle."""
     if (path / WEIGHTS).is_file():
         tensors = load_tensors(path / WEIGHTS)
     elif (path / INDEX).is_file():
@@ -92,14 +93,14 @@ def _sharded(path: Path) -> dict[str, Tensor]:
 
 
 def _pickled(path: Path, allowed: bool) -> dict[str, Tensor]:
-    """Weights of a pickle: only where the user says so, and then only tensors, never code."""
+    """Weights from a pickle: only if the user allows it, and then only tensors, never code."""
     if not allowed:
         raise UserError(
             f"{path}: pickled weights can run code when they are opened; use a checkpoint with {WEIGHTS}, "
-            "or say --allow-pickle (allow_pickle=True in Python) to read nothing but tensors from it."
+            "or add --allow-pickle (allow_pickle=True in Python) to read nothing but tensors from it."
         )
     try:
-        with warnings.catch_warnings(action="ignore"):  # what it says of odd files is said below
+        with warnings.catch_warnings(action="ignore"):  # the errors below cover them
             found = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
         raise UserError(f"{path}: damaged, or holds more than tensors; use a checkpoint with {WEIGHTS}.") from error
@@ -108,14 +109,38 @@ def _pickled(path: Path, allowed: bool) -> dict[str, Tensor]:
     return found
 
 
-def _check_shapes(model: Model, ours: Mapping[str, Tensor], lines: Sequence[Line], path: Path) -> None:
-    theirs = {line.ours: " + ".join(line.theirs) for line in lines}
+def _check_shapes(model: Model, ours: Mapping[str, Tensor], weight_table: Sequence[WeightEntry], path: Path) -> None:
+    theirs = {entry.ours: " + ".join(entry.theirs) for entry in weight_table}
     for name, tensor in model.state_dict().items():
-        assert name in ours, f"the table of names has no line for {name}"
+        assert name in ours, f"the weight table has no entry for {name}"
         if ours[name].shape != tensor.shape:
-            found, wanted = told(ours[name].shape), told(tensor.shape)
+            found, wanted = shape_text(ours[name].shape), shape_text(tensor.shape)
             raise UserError(
                 f"{path}: {theirs[name]} is {found}, but by config.json it should be {wanted}; "
                 "they do not belong together."
             )
     assert len(ours) == len(model.state_dict()), f"the model has no {set(ours) - set(model.state_dict())}"
+
+
+def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str | None = None) -> str:
+    """Write config.json and model.safetensors into an existing folder; return the checkpoint type.
+
+    ``kept`` are settings of the original checkpoint that do not change the network, such as special tokens; ``kind`` is
+    the type of the original checkpoint.
+    """
+    if isinstance(model, Transformer):
+        model = to_public_form(model)
+    fits = kind is not None and type(model.config) is CHECKPOINT_TYPES[kind].config
+    if kind is None or not fits or unsupported_settings(kind, model.config):
+        kind = find_type(model.config)  # keep the original type if it fits: XLM-RoBERTa also reads back as RoBERTa
+    checkpoint_type = CHECKPOINT_TYPES[kind]
+    write_json(folder / "config.json", {**kept, **checkpoint_type.write_config(model.config), "dtype": "float32"})
+    tensors = {
+        **to_theirs(checkpoint_type.weight_table(model.config), model.state_dict()),
+        **checkpoint_type.constants(model.config),
+    }
+    for name in kept.get("architectures") or ():
+        if name in checkpoint_type.class_constants:
+            tensors |= checkpoint_type.class_constants[name](model.config)
+    save_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
+    return kind

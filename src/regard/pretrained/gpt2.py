@@ -1,4 +1,4 @@
-"""GPT-2: names and settings of public checkpoints of type gpt2."""
+"""Settings and weight table of GPT-2 checkpoints (type gpt2)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from regard.models import GptConfig
-from regard.pretrained.names import Line, both, layered, line
-from regard.pretrained.public import Given, Public, Settings, Table, their_settings
+from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, Settings, SettingTable, their_settings
+from regard.pretrained.weight_table import WeightEntry, entry, for_all_layers, weight_and_bias
 
-COMMON: Table = {  # what the files of GPT and of GPT-2 call by the same names
+COMMON: SettingTable = {  # settings with the same names in files of GPT and of GPT-2
     "width": ("n_embd", 768),
     "heads": ("n_head", 12),
     "layers": ("n_layer", 12),
@@ -22,85 +22,85 @@ COMMON: Table = {  # what the files of GPT and of GPT-2 call by the same names
     "dropout": ("resid_pdrop", 0.1),
     "attention_dropout": ("attn_pdrop", 0.1),
 }
-SETTINGS: Table = {
+SETTINGS: SettingTable = {
     **COMMON,
     "vocab": ("vocab_size", 50257),
     "inner": ("n_inner", None),
     "activation": ("activation_function", "gelu_new"),
     "context": ("n_positions", 1024),
 }
-BY_LAYER = "scale_attn_by_inverse_layer_idx"
-INPUTS = re.compile(r"transformer\.h\.(\d+)\.attn\.c_attn\.\w+")
+SCALE_BY_LAYER = "scale_attn_by_inverse_layer_idx"
+QKV_NAME = re.compile(r"transformer\.h\.(\d+)\.attn\.c_attn\.\w+")
 BLOCK = [
-    *both("transformer.h.{}.ln_1", "stack.blocks.{}.attention_norm"),
-    *both("transformer.h.{}.attn.c_attn", "stack.blocks.{}.attention.qkv", turned=True),
-    *both("transformer.h.{}.attn.c_proj", "stack.blocks.{}.attention.out", turned=True),
-    *both("transformer.h.{}.ln_2", "stack.blocks.{}.feed_norm"),
-    *both("transformer.h.{}.mlp.c_fc", "stack.blocks.{}.feed.up", turned=True),
-    *both("transformer.h.{}.mlp.c_proj", "stack.blocks.{}.feed.down", turned=True),
+    *weight_and_bias("transformer.h.{}.ln_1", "stack.blocks.{}.attention_norm"),
+    *weight_and_bias("transformer.h.{}.attn.c_attn", "stack.blocks.{}.attention.qkv", transposed=True),
+    *weight_and_bias("transformer.h.{}.attn.c_proj", "stack.blocks.{}.attention.out", transposed=True),
+    *weight_and_bias("transformer.h.{}.ln_2", "stack.blocks.{}.feed_norm"),
+    *weight_and_bias("transformer.h.{}.mlp.c_fc", "stack.blocks.{}.feed.up", transposed=True),
+    *weight_and_bias("transformer.h.{}.mlp.c_proj", "stack.blocks.{}.feed.down", transposed=True),
 ]
 
 
-def lines(config: GptConfig) -> list[Line]:
+def gpt2_weight_table(config: GptConfig) -> list[WeightEntry]:
     return [
-        line("transformer.wte.weight", "embedding.tokens.weight"),
-        line("transformer.wpe.weight", "embedding.positions.weight"),
-        *layered(BLOCK, config.layers),
-        *both("transformer.ln_f", "stack.norm"),
-        *([] if config.tied else [line("lm_head.weight", "readout_.weight")]),
+        entry("transformer.wte.weight", "embedding.tokens.weight"),
+        entry("transformer.wpe.weight", "embedding.positions.weight"),
+        *for_all_layers(BLOCK, config.layers),
+        *weight_and_bias("transformer.ln_f", "stack.norm"),
+        *([] if config.tied else [entry("lm_head.weight", "readout_.weight")]),
     ]
 
 
-def read(given: Given, names: frozenset[str]) -> GptConfig:
-    given.expect("add_cross_attention", False, False)
-    given.truth(BY_LAYER, False)  # is in the weights by now
-    found = given.those_of(SETTINGS)
+def read_gpt2_config(reader: ConfigReader, names: frozenset[str]) -> GptConfig:
+    reader.expect("add_cross_attention", False, False)
+    reader.boolean(SCALE_BY_LAYER, False)  # `normalized` has already applied it to the weights
+    found = reader.read_table(SETTINGS)
     return GptConfig(
         **{"inner": 4 * found["width"]} | found,
-        score="scaled_dot" if given.truth("scale_attn_weights", True) else "dot",
-        tied="lm_head.weight" not in names and given.truth("tie_word_embeddings", True),
+        score="scaled_dot" if reader.boolean("scale_attn_weights", True) else "dot",
+        tied="lm_head.weight" not in names and reader.boolean("tie_word_embeddings", True),
     )
 
 
-def write(config: GptConfig) -> dict[str, Any]:
+def write_gpt2_config(config: GptConfig) -> dict[str, Any]:
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
         **their_settings(config, SETTINGS),
         "embd_pdrop": config.dropout,
         "scale_attn_weights": config.score == "scaled_dot",
-        BY_LAYER: False,
+        SCALE_BY_LAYER: False,
         "tie_word_embeddings": config.tied,
     }
 
 
 @dataclass(frozen=True)
-class ByLayer(Public):
-    """A type some of whose files divide the scores of layer n by n. Here its queries are, which is the same network."""
+class Gpt2Type(CheckpointType):
+    """GPT-2. Some files divide the scores of layer n by n; here its queries are divided, which is the same network."""
 
-    divides: bool = False
+    scales_by_layer: bool = False
 
-    def set_to(self, settings: Settings) -> Self:
-        return replace(super().set_to(settings), divides=settings.get(BY_LAYER) is True)
+    def with_settings(self, settings: Settings) -> Self:
+        return replace(super().with_settings(settings), scales_by_layer=settings.get(SCALE_BY_LAYER) is True)
 
-    def normal(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        found = super().normal(tensors)
-        for name in found if self.divides else ():
-            if (layer := INPUTS.fullmatch(name)) and found[name].ndim:
-                # Queries, keys and values stand side by side in the last dimension.
+    def normalized(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        found = super().normalized(tensors)
+        for name in found if self.scales_by_layer else ():
+            if (layer := QKV_NAME.fullmatch(name)) and found[name].ndim:
+                # Queries, keys and values are concatenated along the last dimension.
                 queries, others = found[name].tensor_split((found[name].shape[-1] // 3,), -1)
                 found[name] = torch.cat([queries / (int(layer[1]) + 1), others], -1)
         return found
 
 
-GPT2 = ByLayer(
+GPT2 = Gpt2Type(
     GptConfig,
     SETTINGS,
-    read,
-    write,
-    lines,
+    read_gpt2_config,
+    write_gpt2_config,
+    gpt2_weight_table,
     prefix="transformer.",
-    heads=("lm_head.*",),
+    head_patterns=("lm_head.*",),
     ignored=("*.attn.bias", "*.attn.masked_bias"),
-    copies={"lm_head.weight": "transformer.wte.weight"},
+    tied_copies={"lm_head.weight": "transformer.wte.weight"},
 )

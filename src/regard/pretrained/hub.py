@@ -1,24 +1,24 @@
-"""Checkpoints by name, `hf:NAME` or `hf:NAME@REVISION`, through `huggingface_hub`: an extra, and only when asked."""
+"""Checkpoints of the Hugging Face hub, `hf:NAME` or `hf:NAME@REVISION`, through the optional `huggingface_hub`."""
 
 from pathlib import Path
 
 from regard.errors import UserError
 
-SIGN = "hf:"
+HUB_PREFIX = "hf:"
 FILES = ["*.json", "*.safetensors", "*.model", "*.spm", "vocab.txt", "merges.txt", "*/vocab.txt", "*/merges.txt"]
 PICKLED = ["pytorch_model.bin", "*/pytorch_model.bin"]
 OTHERS = ["onnx/*", "openvino/*", "coreml/*", "*.msgpack"]  # the same weights for other engines
 
 
-def found(path: str | Path, download: bool = False, allow_pickle: bool = False) -> Path:
-    """The directory that a path names: the path itself, or for `hf:NAME` where that checkpoint lies on this machine.
+def resolve_hub_path(path: str | Path, download: bool = False, allow_pickle: bool = False) -> Path:
+    """The directory of a checkpoint: the path itself, or for `hf:NAME` the folder of its files on this machine.
 
-    Only with `download` is anything fetched: settings, safetensors and tokenizer files; pickled weights only where they
-    are allowed.
+    Files are downloaded only with `download`: settings, safetensors and tokenizer files, and pickled weights only with
+    `allow_pickle`.
     """
-    if not str(path).startswith(SIGN):
+    if not str(path).startswith(HUB_PREFIX):
         return Path(path)
-    name, _, revision = str(path).removeprefix(SIGN).partition("@")
+    name, _, revision = str(path).removeprefix(HUB_PREFIX).partition("@")
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -35,18 +35,18 @@ def found(path: str | Path, download: bool = False, allow_pickle: bool = False) 
             local_files_only=not download,
         )
     except HFValidationError:
-        raise UserError(f"{path}: no such name can be; give hf:OWNER/NAME, such as hf:openai-community/gpt2.") from None
+        raise UserError(f"{path}: not a valid name; give hf:OWNER/NAME, such as hf:openai-community/gpt2.") from None
     except LocalEntryNotFoundError as error:
         if download:
             raise UserError(f"{path}: cannot be reached, and is not on this machine; check the connection.") from error
         raise UserError(
-            f"{path}: is not on this machine; say --download (in Python: download=True) to fetch it."
+            f"{path}: is not on this machine; add --download (in Python: download=True) to fetch it."
         ) from error
-    except Exception as error:  # no such repository, no right to it, no network: its own words say it best
+    except Exception as error:  # no such repository, no permission, no network: the message explains it
         raise UserError(f"{path}: cannot be fetched ({_first_line(error)}).") from error
     if not any((Path(folder) / file).is_file() for file in ("config.json", "modules.json")):
-        cure = "it may hold no model" if download else "say --download to fetch the rest"
-        raise UserError(f"{path}: has no config.json on this machine; {cure}.")
+        advice = "the repository may have no model" if download else "add --download to fetch the rest"
+        raise UserError(f"{path}: has no config.json on this machine; {advice}.")
     return Path(folder)
 
 

@@ -1,7 +1,6 @@
-"""RoBERTa and XLM-RoBERTa: names and settings of their public checkpoints (Liu et al. 2019; Conneau et al. 2020).
+"""Settings and weight tables of RoBERTa and XLM-RoBERTa checkpoints (Liu et al. 2019; Conneau et al. 2020).
 
-BERT's encoder; but its texts start below the padding: the first rows of the table of positions, up to that of the id of
-padding, are never used by a token.
+The encoder is BERT's, but its positions start at pad_token_id + 1: no token uses the first rows of the position table.
 """
 
 from __future__ import annotations
@@ -11,81 +10,84 @@ from dataclasses import replace
 from typing import Any
 
 from regard.models import BertConfig
+from regard.pretrained.checkpoint_type import ConfigReader, SettingTable
 from regard.pretrained.encoder import (
     BLOCK,
-    COUNTS,
     OLD_NORMS,
+    POSITION_BUFFERS,
     SETTINGS,
-    Encoder,
-    always_gelu,
-    block,
-    embeddings,
-    read_settings,
+    EncoderType,
+    block_entries,
+    embedding_entries,
+    read_encoder_config,
+    with_gelu_head,
     with_outputs,
-    write_settings,
+    write_encoder_config,
 )
-from regard.pretrained.names import Line, both, line
-from regard.pretrained.public import Given, Table
+from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
-ROBERTA_SETTINGS: Table = {**SETTINGS, "vocab": ("vocab_size", 50265)}
-SIGNS = {"masked": "lm_head.", "pooled": "roberta.pooler."}
+ROBERTA_SETTINGS: SettingTable = {**SETTINGS, "vocab": ("vocab_size", 50265)}
+OUTPUT_PREFIXES = {"masked": "lm_head.", "pooled": "roberta.pooler."}
 
 
-def lines(config: BertConfig) -> list[Line]:
-    table = embeddings("roberta.embeddings", ("tokens", "positions", "segments"))
+def roberta_weight_table(config: BertConfig) -> list[WeightEntry]:
+    table = embedding_entries("roberta.embeddings", ("tokens", "positions", "segments"))
     for number in range(config.layers):
-        table += block(f"roberta.encoder.layer.{number}", number, BLOCK)
+        table += block_entries(f"roberta.encoder.layer.{number}", number, BLOCK)
     if "pooled" in config.outputs:
-        table += both("roberta.pooler.dense", "pooled")
+        table += weight_and_bias("roberta.pooler.dense", "pooled")
     if "masked" in config.outputs:
-        table += [*both("lm_head.dense", "masked.dense"), *both("lm_head.layer_norm", "masked.norm")]
-        table += [line("lm_head.bias", "masked.bias")]
-        table += [] if config.tied else both("lm_head.decoder", "masked")
+        table += [
+            *weight_and_bias("lm_head.dense", "masked.dense"),
+            *weight_and_bias("lm_head.layer_norm", "masked.norm"),
+        ]
+        table += [entry("lm_head.bias", "masked.bias")]
+        table += [] if config.tied else weight_and_bias("lm_head.decoder", "masked")
     return table
 
 
-def reader(settings: Table) -> Callable[[Given, frozenset[str]], BertConfig]:
-    """Reads the settings of one of the two types: what they leave out is not the same."""
+def _read_config_with(settings: SettingTable) -> Callable[[ConfigReader, frozenset[str]], BertConfig]:
+    """The `read_config` of one of the two types, whose defaults differ."""
 
-    def read(given: Given, names: frozenset[str]) -> BertConfig:
-        config = read_settings(given, settings)
-        first = given.whole("pad_token_id", 1) + 1
+    def read_config(reader: ConfigReader, names: frozenset[str]) -> BertConfig:
+        config = read_encoder_config(reader, settings)
+        first = reader.integer("pad_token_id", 1) + 1
         if config.context <= first:
-            raise given.wrong("max_position_embeddings", f"more than {first}, as pad_token_id={first - 1}")
+            raise reader.invalid("max_position_embeddings", f"more than {first}, as pad_token_id={first - 1}")
         config = replace(config, first_position=first, context=config.context - first)
-        return always_gelu(with_outputs(config, names, SIGNS, "lm_head.decoder.weight", given))
+        return with_gelu_head(with_outputs(config, names, OUTPUT_PREFIXES, "lm_head.decoder.weight", reader))
 
-    return read
+    return read_config
 
 
-def writer(kind: str, name: str) -> Callable[[BertConfig], dict[str, Any]]:
-    """Writes the settings of one of the two types: its name in config.json, and that of its classes."""
+def _write_config_as(kind: str, name: str) -> Callable[[BertConfig], dict[str, Any]]:
+    """The `write_config` of one of the two types: its model_type, and the name of its classes."""
 
-    def write(config: BertConfig) -> dict[str, Any]:
+    def write_config(config: BertConfig) -> dict[str, Any]:
         first = max(config.first_position, 1)
         return {
             "model_type": kind,
             "architectures": [name + ("ForMaskedLM" if "masked" in config.outputs else "Model")],
-            **write_settings(config, ROBERTA_SETTINGS),
+            **write_encoder_config(config, ROBERTA_SETTINGS),
             "max_position_embeddings": config.context + first,
             "pad_token_id": first - 1,
         }
 
-    return write
+    return write_config
 
 
-def _encoder(kind: str, name: str, settings: Table) -> Encoder:
-    return Encoder(
+def _encoder(kind: str, name: str, settings: SettingTable) -> EncoderType:
+    return EncoderType(
         BertConfig,
         settings,
-        reader(settings),
-        writer(kind, name),
-        lines,
+        _read_config_with(settings),
+        _write_config_as(kind, name),
+        roberta_weight_table,
         prefix="roberta.",
-        heads=("lm_head.*", "classifier.*", "qa_outputs.*"),
-        ignored=COUNTS,
-        copies={"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"},
-        renamed=OLD_NORMS,
+        head_patterns=("lm_head.*", "classifier.*", "qa_outputs.*"),
+        ignored=POSITION_BUFFERS,
+        tied_copies={"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"},
+        old_endings=OLD_NORMS,
         readout="lm_head",
     )
 

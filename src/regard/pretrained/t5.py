@@ -1,4 +1,4 @@
-"""T5, as first published and as its later, gated versions: public checkpoints of type t5."""
+"""Settings and weight table of T5 checkpoints (type t5): the first version and the later gated ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from regard.errors import UserError
 from regard.models import TransformerConfig
-from regard.pretrained.names import Line, layered, line
-from regard.pretrained.public import Given, Public, Table, their_settings
+from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable, their_settings
+from regard.pretrained.weight_table import WeightEntry, entry, for_all_layers
 
-SETTINGS: Table = {  # of several that are one of theirs, the last is the one that is written
+SETTINGS: SettingTable = {  # of several of ours with one name of theirs, the last is written
     "source_vocab": ("vocab_size", 32128),
     "target_vocab": ("vocab_size", 32128),
     "width": ("d_model", 512),
@@ -34,64 +34,64 @@ FEEDS = {  # their feed_forward_proj → our activation, gated or not
 }
 
 
-def _attention(theirs: str, ours: str) -> list[Line]:
+def _attention_entries(theirs: str, ours: str) -> list[WeightEntry]:
     return [
-        line(" ".join(f"{theirs}.{part}.weight" for part in "qkv"), f"{ours}.qkv.weight"),
-        line(f"{theirs}.o.weight", f"{ours}.out.weight"),
+        entry(" ".join(f"{theirs}.{part}.weight" for part in "qkv"), f"{ours}.qkv.weight"),
+        entry(f"{theirs}.o.weight", f"{ours}.out.weight"),
     ]
 
 
-def _feed(theirs: str, gated: bool) -> list[Line]:
+def _feed_entries(theirs: str, gated: bool) -> list[WeightEntry]:
     if not gated:
-        ups = [line(f"{theirs}.DenseReluDense.wi.weight", "blocks.{}.feed.up.weight")]
+        ups = [entry(f"{theirs}.DenseReluDense.wi.weight", "blocks.{}.feed.up.weight")]
     else:
         ups = [
-            line(f"{theirs}.DenseReluDense.wi_0.weight", "blocks.{}.feed.gate.weight"),
-            line(f"{theirs}.DenseReluDense.wi_1.weight", "blocks.{}.feed.up.weight"),
+            entry(f"{theirs}.DenseReluDense.wi_0.weight", "blocks.{}.feed.gate.weight"),
+            entry(f"{theirs}.DenseReluDense.wi_1.weight", "blocks.{}.feed.up.weight"),
         ]
-    down = line(f"{theirs}.DenseReluDense.wo.weight", "blocks.{}.feed.down.weight")
-    return [*ups, down, line(f"{theirs}.layer_norm.weight", "blocks.{}.feed_norm.weight")]
+    down = entry(f"{theirs}.DenseReluDense.wo.weight", "blocks.{}.feed.down.weight")
+    return [*ups, down, entry(f"{theirs}.layer_norm.weight", "blocks.{}.feed_norm.weight")]
 
 
-def _stack(name: str, layers: int, gated: bool, reads_source: bool) -> list[Line]:
+def _stack_entries(name: str, layers: int, gated: bool, reads_source: bool) -> list[WeightEntry]:
     block = [
-        *_attention("block.{}.layer.0.SelfAttention", "blocks.{}.attention"),
-        line("block.{}.layer.0.layer_norm.weight", "blocks.{}.attention_norm.weight"),
-        *_feed("block.{}.layer.2" if reads_source else "block.{}.layer.1", gated),
+        *_attention_entries("block.{}.layer.0.SelfAttention", "blocks.{}.attention"),
+        entry("block.{}.layer.0.layer_norm.weight", "blocks.{}.attention_norm.weight"),
+        *_feed_entries("block.{}.layer.2" if reads_source else "block.{}.layer.1", gated),
     ]
     if reads_source:
-        block += _attention("block.{}.layer.1.EncDecAttention", "blocks.{}.cross")
-        block += [line("block.{}.layer.1.layer_norm.weight", "blocks.{}.cross_norm.weight")]
-    lines = [
-        *layered(block, layers),
-        line("block.0.layer.0.SelfAttention.relative_attention_bias.weight", "bias.table.weight"),
-        line("final_layer_norm.weight", "norm.weight"),
+        block += _attention_entries("block.{}.layer.1.EncDecAttention", "blocks.{}.cross")
+        block += [entry("block.{}.layer.1.layer_norm.weight", "blocks.{}.cross_norm.weight")]
+    t5_weight_table = [
+        *for_all_layers(block, layers),
+        entry("block.0.layer.0.SelfAttention.relative_attention_bias.weight", "bias.table.weight"),
+        entry("final_layer_norm.weight", "norm.weight"),
     ]
-    return [one.under(f"{name}.", f"{name}.") for one in lines]
+    return [one.with_prefixes(f"{name}.", f"{name}.") for one in t5_weight_table]
 
 
-def lines(config: TransformerConfig) -> list[Line]:
-    own_head = [line("lm_head.weight", "readout_.weight")] if config.shared == "sides" else []
+def t5_weight_table(config: TransformerConfig) -> list[WeightEntry]:
+    own_head = [entry("lm_head.weight", "readout_.weight")] if config.shared == "sides" else []
     return [
-        line("shared.weight", "embedding.tokens.weight"),
-        *_stack("encoder", config.layers, config.gated, reads_source=False),
-        *_stack("decoder", config.decoder_layers or config.layers, config.gated, reads_source=True),
+        entry("shared.weight", "embedding.tokens.weight"),
+        *_stack_entries("encoder", config.layers, config.gated, reads_source=False),
+        *_stack_entries("decoder", config.decoder_layers or config.layers, config.gated, reads_source=True),
         *own_head,
     ]
 
 
-def read(given: Given, names: frozenset[str]) -> TransformerConfig:
-    proj = given.get("feed_forward_proj", "relu")
+def read_t5_config(reader: ConfigReader, names: frozenset[str]) -> TransformerConfig:
+    proj = reader.get("feed_forward_proj", "relu")
     if proj not in FEEDS:
-        raise UserError(f"{given.path}: feed_forward_proj={proj}: is not supported, only {', '.join(FEEDS)} are.")
+        raise UserError(f"{reader.path}: feed_forward_proj={proj}: is not supported, only {', '.join(FEEDS)} are.")
     sides = {name.partition(".")[0] for name in names}
     if "encoder" in sides and "decoder" not in sides:
-        raise UserError(f"{given.path}: is of an encoder alone (T5EncoderModel), which is not read; give a whole T5.")
+        raise UserError(f"{reader.path}: has only an encoder (T5EncoderModel), which cannot be read; give a whole T5.")
     activation, gated = FEEDS[proj]
-    found = given.those_of(SETTINGS)
+    found = reader.read_table(SETTINGS)
     if found.get("decoder_layers") == found["layers"]:
         del found["decoder_layers"]
-    tied = given.truth("tie_word_embeddings", True)
+    tied = reader.boolean("tie_word_embeddings", True)
     return TransformerConfig(
         **found,
         activation=activation,
@@ -103,11 +103,11 @@ def read(given: Given, names: frozenset[str]) -> TransformerConfig:
         positions="t5",
         shared="sides" if "lm_head.weight" in names else "all",
         scaled=False,
-        readout_scale=found["width"] ** -0.5 if given.truth("scale_decoder_outputs", tied) else 1.0,
+        readout_scale=found["width"] ** -0.5 if reader.boolean("scale_decoder_outputs", tied) else 1.0,
     )
 
 
-def write(config: TransformerConfig) -> dict[str, Any]:
+def write_t5_config(config: TransformerConfig) -> dict[str, Any]:
     scaled = config.readout_scale != 1.0
     proj = next((name for name, feed in FEEDS.items() if feed == (config.activation, config.gated)), "relu")
     return {
@@ -123,13 +123,13 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     }
 
 
-T5 = Public(
+T5 = CheckpointType(
     TransformerConfig,
     SETTINGS,
-    read,
-    write,
-    lines,
+    read_t5_config,
+    write_t5_config,
+    t5_weight_table,
     ignored=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
-    copies={"lm_head.weight": "shared.weight"},
-    always={"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
+    tied_copies={"lm_head.weight": "shared.weight"},
+    always_tied={"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"},
 )

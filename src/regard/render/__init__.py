@@ -1,6 +1,6 @@
-"""Looking: recorded weights drawn in the terminal, as SVG, as one HTML file; the report of a run."""
+"""Pictures of recorded attention weights (terminal, SVG, HTML), and HTML reports."""
 
-from regard.render.parts import Frame, Layer
 from regard.render.view import AttentionView
+from regard.render.view_data import Frame, Layer
 
 __all__ = ["AttentionView", "Frame", "Layer"]

@@ -1,22 +1,22 @@
-"""Files that are whole or absent, and the style and script that travel inside every page."""
+"""Writing files atomically, and the style sheets and the script that pages contain."""
 
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from regard.checkpoint import replacing
+from regard.checkpoint import atomic_write
 
 
 def write(path: str | Path, content: str | bytes) -> Path:
-    """Puts a file in its place in one move, and makes the folders on the way to it."""
+    """Writes a file atomically, and creates its parent folders."""
     path = Path(path)
-    with replacing(path) as aside:
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with atomic_write(path) as temporary:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
 @cache
 def asset(name: str) -> str:
-    """A style sheet or script kept beside this file, to be put inside a page."""
+    """The text of a style sheet or script of this package, for use inside a page."""
     return files("regard.render").joinpath(name).read_text(encoding="utf-8")

@@ -1,58 +1,59 @@
-"""Attention as lines: who looks on the left, what at on the right, the weight is the line's strength."""
+"""Attention as lines in SVG: queries on the left, keys on the right; a line's opacity is the weight."""
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 from rich.cells import cell_len
 
-from regard.render.labels import clip, escape, number, visible
-from regard.render.parts import Floats, Matrix, ceiling_of, reading
-from regard.render.svg import LETTER, LONGEST, MARGIN, SMALL, frame, heading
+from regard.render.formatting import escape, format_number, truncate, visible
+from regard.render.svg import LETTER, LONGEST, MARGIN, SMALL, heading, svg_element
+from regard.render.view_data import Floats, Matrix, caption, scale_max
 
-PITCH = 24  # pixels from one piece to the next
-SPAN = 300  # between the two columns
-FAINTEST = 0.04  # of the ceiling: what is weaker is not drawn
-MOST = 4000  # lines, the strongest of all
-COLOURS = 8  # hues of heads; the ninth has the first again
+PITCH = 24  # pixels from one token to the next
+SPAN = 300  # pixels between the two columns
+FAINTEST = 0.04  # lines below this part of the colour scale are not drawn
+MAX_LINES = 4000  # if there are more, the strongest are drawn
+COLOURS = 8  # head 8 has the colour of head 0 again
 
 
 def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> str:
-    """The lines of every head, each in its colour; where none are given, those of the matrix."""
-    rows = [clip(visible(piece), LONGEST) for piece in matrix.rows]
-    columns = [clip(visible(piece), LONGEST) for piece in matrix.columns]
-    tables = dict(heads) or {0: matrix.weights}
+    """The lines of each head (number → weights (Tq, Tk)) in its own colour; without heads, those of the matrix."""
+    rows = [truncate(visible(piece), LONGEST) for piece in matrix.rows]
+    columns = [truncate(visible(piece), LONGEST) for piece in matrix.columns]
+    weights = dict(heads) or {0: matrix.weights}
     top = MARGIN + (24 if matrix.title else 0) + 44 + (22 if heads else 0)
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
     right = left + SPAN
-    said = matrix.label.replace("mean of ", "") if heads else matrix.label
-    said += f" · {reading(matrix.part, 'the left', 'the right')}"
-    named = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(said) * SMALL)
-    wide = right + 10 + max(map(cell_len, columns), default=0) * LETTER
-    width = round(max(wide, named, MARGIN + len(heads) * 46)) + MARGIN
-    body = [*heading(matrix.title, said), *_legend(list(heads), top - 30), *_lines(matrix, tables, (left, right, top))]
+    label = matrix.label.replace("mean of ", "") if heads else matrix.label
+    label += f" · {caption(matrix.part, 'the left', 'the right')}"
+    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(label) * SMALL)
+    lines_width = right + 10 + max(map(cell_len, columns), default=0) * LETTER
+    width = round(max(lines_width, text_width, MARGIN + len(heads) * 46)) + MARGIN
+    body = [*heading(matrix.title, label), *_legend(list(heads), top - 30)]
+    body += _lines(matrix, weights, (left, right, top))
     for pieces, x, kind in ((rows, left - 9, "piece end"), (columns, right + 9, "piece")):
         for at, piece in enumerate(pieces):
             body.append(f'<text class="{kind}" x="{x}" y="{top + (at + 0.5) * PITCH + 4:g}">{escape(piece)}</text>\n')
     height = top + PITCH * max(len(rows), len(columns)) + MARGIN
-    return frame(width, height, matrix.title or said, "".join(body))
+    return svg_element(width, height, matrix.title or label, "".join(body))
 
 
-def _lines(matrix: Matrix, tables: Mapping[int, Floats], place: tuple[int, int, int]) -> Iterator[str]:
-    """From the weakest to the strongest, so that what matters lies on top."""
+def _lines(matrix: Matrix, heads: Mapping[int, Floats], place: tuple[int, int, int]) -> Iterator[str]:
+    """The lines from the weakest to the strongest: later elements of an SVG are drawn on top."""
     left, right, top = place
-    weights = np.nan_to_num(np.stack([np.asarray(table) for table in tables.values()]), posinf=0.0, neginf=0.0)
-    shares = (weights / ceiling_of(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)
-    beside = min(9.0, 2.4 * len(tables)) * (len(tables) > 1)  # the lines of several heads run side by side
-    order = np.argsort(shares, axis=None)[-MOST:]
-    for head, i, j in zip(*np.unravel_index(order, shares.shape)):
-        if (share := shares[head, i, j]) < FAINTEST:
+    weights = np.nan_to_num(np.stack([np.asarray(table) for table in heads.values()]), posinf=0.0, neginf=0.0)
+    intensities = (weights / scale_max(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)
+    spread = min(9.0, 2.4 * len(heads)) * (len(heads) > 1)  # the lines of several heads run side by side
+    order = np.argsort(intensities, axis=None)[-MAX_LINES:]
+    for head, i, j in zip(*np.unravel_index(order, intensities.shape)):
+        if (intensity := intensities[head, i, j]) < FAINTEST:
             continue
-        y = top + PITCH / 2 + (beside * (head / max(1, len(tables) - 1) - 0.5))
-        x = f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}"
+        y = top + PITCH / 2 + (spread * (head / max(1, len(heads) - 1) - 0.5))
+        path = f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}"
         pair = f"{escape(visible(matrix.rows[i]))} ← {escape(visible(matrix.columns[j]))}"
-        whose = f"head {list(tables)[head]}, " if len(tables) > 1 else ""
-        told = f"<title>{whose}{pair}: {number(weights[head, i, j])}</title>"
-        yield f'<path class="line s{head % COLOURS}" d="{x}" stroke-opacity="{share:.3g}">{told}</path>\n'
+        prefix = f"head {list(heads)[head]}, " if len(heads) > 1 else ""
+        tooltip = f"<title>{prefix}{pair}: {format_number(weights[head, i, j])}</title>"
+        yield f'<path class="line s{head % COLOURS}" d="{path}" stroke-opacity="{intensity:.3g}">{tooltip}</path>\n'
 
 
 def _legend(heads: list[int], y: float) -> Iterator[str]:

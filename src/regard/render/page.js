@@ -1,20 +1,20 @@
 "use strict";
-// The page's behaviour. All text goes in through textContent, so no piece can become markup.
+// The page's behaviour. All text is set through textContent, so that no token can become markup.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const { parts, frames } = data;
-  const MEAN = -1; // in the place of a layer: all of them
+  const MEAN = -1; // the value of at.layer for the mean over all layers
   const COLOURS = 8, FAINTEST = 0.04, MOST_LINES = 4000;
   const at = { part: 0, layer: 0, heads: new Set(), lines: false, step: 0, row: 0, column: 0, near: null };
-  let rows = [], columns = [], shown = { tables: [], hues: [], weights: [], ceiling: 1 };
+  let rows = [], columns = [], shown = { tables: [], hues: [], weights: [], vmax: 1 };
   const $ = (id) => document.getElementById(id);
-  const told = (value) => { // as labels.number: 0.00000506 is 5.06e-06
+  const formatNumber = (value) => { // the same format as format_number in formatting.py: 0.00000506 is 5.06e-06
     if (value === null) return "not finite";
     const small = value !== 0 && Math.abs(value) < 1e-4;
     return small ? value.toExponential().replace(/-(\d)$/, "-0$1") : String(value);
   };
-  const share = (value, ceiling) => Math.min(1, Math.max(0, (value || 0) / ceiling));
-  const apart = (piece) => `\u2068${piece}\u2069`; // right-to-left pieces must not reorder the numbers beside them
+  const share = (value, vmax) => Math.min(1, Math.max(0, (value || 0) / vmax));
+  const apart = (piece) => `\u2068${piece}\u2069`; // isolates right-to-left tokens, which would reorder the numbers beside them
   const strongest = (weights) => weights.reduce((best, w, j) => (w > (weights[best] || 0) ? j : best), -1);
 
   function make(tag, properties = {}, ...children) {
@@ -27,7 +27,7 @@
     return element;
   }
 
-  // ---- the exact number, shown beside whatever is pointed at or focused
+  // ---- a tooltip with the exact number of the element under the pointer or the focus
   function tip(element) {
     const box = $("tip");
     box.hidden = !element;
@@ -44,11 +44,11 @@
   document.addEventListener("focusin", (event) => tip(event.target.closest("[data-tip]")));
   document.addEventListener("focusout", () => tip(null));
 
-  // ---- what is chosen: a part, a layer of it or all, heads of the layer
+  // ---- the selection: a part, one of its layers or all, and heads of the layer
   const part = () => parts[at.part];
   const stepped = () => frames.length > 0 && part().steps;
 
-  function tables(layer) { // one for each head; long texts have theirs packed, two bytes a weight
+  function tables(layer) { // the weights of each head; for long texts they are stored in base 64, two bytes per weight
     if (typeof layer.weights === "string") {
       const bytes = atob(layer.weights), down = part().rows.length, across = part().columns.length;
       const weight = (k) => Number(((bytes.charCodeAt(2 * k) + 256 * bytes.charCodeAt(2 * k + 1)) / 65535).toPrecision(4));
@@ -64,7 +64,7 @@
     return rows.map((_, i) => columns.map((_, j) => Number(each(i, j).toPrecision(6))));
   }
 
-  function ceilingOf(some) { // the least of 1, 0.5, 0.2, 0.1 … that covers what matters: see parts.py
+  function scaleMax(some) { // the end of the colour scale: the same as scale_max in view_data.py
     const all = some.flat(), seen = all.map((row) => row.filter((w) => w > 0).length), most = Math.max(0, ...seen);
     let peak = 0;
     all.forEach((row, i) => { if (2 * seen[i] >= most) for (const w of row) if (w > peak) peak = w; });
@@ -83,12 +83,12 @@
     const heads = [...at.heads].sort((a, b) => a - b);
     const picked = at.layer === MEAN || !heads.length ? all : heads.map((h) => all[h]);
     const weights = mean(picked);
-    const apart = at.layer !== MEAN && picked.length > 1; // heads are drawn each in its colour
+    const apart = at.layer !== MEAN && picked.length > 1; // several heads, each in its own colour
     const drawn = apart ? picked : [weights];
     const hues = apart ? (heads.length ? heads : all.map((_, h) => h)) : [heads.length === 1 ? heads[0] : 0];
-    shown = { tables: drawn, hues, weights, ceiling: ceilingOf([weights]), bound: ceilingOf(drawn) };
+    shown = { tables: drawn, hues, weights, vmax: scaleMax([weights]), bound: scaleMax(drawn) };
     $("label").textContent = labelOf(chosen, heads);
-    $("reading").textContent = part().reading[at.lines ? 1 : 0];
+    $("caption").textContent = part().captions[at.lines ? 1 : 0];
     controls(chosen[0]);
     draw();
   }
@@ -112,7 +112,7 @@
     return made;
   }
 
-  function fill(id, buttons) { // new buttons in the place of the old; the focus stays where it was
+  function fill(id, buttons) { // replaces the buttons and keeps the focus
     const focused = [...$(id).children].indexOf(document.activeElement);
     $(id).replaceChildren(...buttons);
     if (focused >= 0 && $(id).children[focused]) $(id).children[focused].focus();
@@ -129,7 +129,7 @@
     for (const view of document.querySelectorAll("[data-view]")) press(view, (view.dataset.view === "lines") === at.lines);
     $("heads").hidden = at.layer === MEAN || layer.heads.length < 2;
     const chips = layer.heads.map((number, h) => button(String(number), at.heads.has(h), (event) => pick(h, event.shiftKey),
-      { "--hue": `var(--h${h % COLOURS})`, title: "Shift adds or takes away" }));
+      { "--hue": `var(--h${h % COLOURS})`, title: "Shift+click adds or removes a head" }));
     const every = button("all", !at.heads.size, () => pick(null, false));
     fill("heads", [make("span", {}, "Heads"), every, ...chips]);
   }
@@ -168,16 +168,16 @@
     table.hidden = at.lines;
     $("lines").toggleAttribute("hidden", !at.lines);
     drawMatrix();
-    const bound = at.lines ? shown.bound : shown.ceiling, drawn = at.lines ? shown.tables : [shown.weights];
+    const bound = at.lines ? shown.bound : shown.vmax, drawn = at.lines ? shown.tables : [shown.weights];
     const more = drawn.some((table) => table.some((row) => row.some((w) => w > bound)));
-    $("ceiling").textContent = `${bound}${more ? " and more" : ""}`;
+    $("vmax").textContent = `${bound}${more ? " and more" : ""}`;
     for (const id of ["stepper", "steps"]) if ($(id)) $(id).hidden = !stepped();
     document.querySelector("main").className = frames.length ? `wide${stepped() ? "" : " still"}` : "lone";
     if (stepped()) show(at.step);
     else drawLines();
   }
 
-  // ---- the lines: who looks on the left, what at on the right
+  // ---- the lines: queries on the left, keys on the right
   function drawLines() {
     if (!at.lines) return;
     const drawing = (tag, properties, ...children) => {
@@ -188,7 +188,7 @@
     };
     const count = Math.max(rows.length, columns.length), pitch = count > 60 ? 17 : 24;
     const widest = (names) => Math.min(200, 16 + 8 * Math.max(1, ...names.map((name) => [...name].length)));
-    const room = stepped() ? $("stage").clientWidth - 8 : 800; // where lines end is where the names begin
+    const room = stepped() ? $("stage").clientWidth - 8 : 800; // the tokens stand at both ends of the lines
     const left = widest(rows), right = left + Math.max(180, Math.min(460, room - left - widest(columns)));
     const several = shown.tables.length, y = (i) => 8 + (i + 0.5) * pitch;
     const beside = (h) => (several > 1 ? (h / (several - 1) - 0.5) * Math.min(9, 2.4 * several) : 0); // heads side by side
@@ -197,13 +197,13 @@
       const strength = share(w, shown.bound);
       if (strength >= FAINTEST) found.push({ strength, w, h, i, j });
     })));
-    found.sort((a, b) => a.strength - b.strength); // what matters lies on top
+    found.sort((a, b) => a.strength - b.strength); // the strongest lines are drawn last, on top
     const focus = at.near || (stepped() ? { side: "row", index: at.step } : null);
     const lit = ({ i, j }) => !focus || (focus.side === "row" ? i : j) === focus.index;
     const lines = found.slice(-MOST_LINES).map((one) => drawing("line", {
       x1: left, x2: right, y1: y(one.i) + beside(one.h), y2: y(one.j) + beside(one.h), stroke: `var(--h${shown.hues[one.h] % COLOURS})`,
       "stroke-opacity": (one.strength * (lit(one) ? 1 : at.near ? 0.04 : 0.22)).toFixed(3),
-      "data-tip": `${apart(rows[one.i])} ← ${apart(columns[one.j])}  ${told(one.w)}`,
+      "data-tip": `${apart(rows[one.i])} ← ${apart(columns[one.j])}  ${formatNumber(one.w)}`,
     }));
     const names = (pieces, side, x, kind) => pieces.map((name, index) => drawing("text", {
       x, y: y(index) + 4, class: `${kind}${focus && focus.side === side && focus.index === index ? " now" : ""}`,
@@ -231,7 +231,7 @@
 
   function drawMatrix() {
     if (at.lines) return;
-    const { weights, ceiling } = shown;
+    const { weights, vmax } = shown;
     const tall = columns.some((name) => [...name].length > 2);
     const head = make("tr", { role: "row" }, make("td", { role: "presentation", style: "all:unset" }));
     for (const name of columns) {
@@ -241,9 +241,9 @@
     rows.forEach((row, i) => {
       const line = make("tr", { role: "row" }, make("th", { scope: "row", dir: "auto" }, row));
       columns.forEach((column, j) => {
-        const text = `${apart(row)} ← ${apart(column)}  ${told(weights[i][j])}`;
+        const text = `${apart(row)} ← ${apart(column)}  ${formatNumber(weights[i][j])}`;
         const properties = { role: "gridcell", tabindex: -1, "aria-label": text, "data-tip": text };
-        line.append(make("td", { ...properties, "--share": share(weights[i][j], ceiling) }));
+        line.append(make("td", { ...properties, "--share": share(weights[i][j], vmax) }));
       });
       body.append(line);
     });
@@ -253,7 +253,7 @@
     enter(at.row, at.column);
   }
 
-  function enter(row, column) { // the one cell that Tab reaches
+  function enter(row, column) { // makes one cell the target of Tab
     if (!rows.length || !columns.length) return;
     if (at.lines) { [at.row, at.column] = [row, column]; return; }
     cell(at.row, at.column).tabIndex = -1;
@@ -270,22 +270,22 @@
   // ---- one decoding step
   function strip(id, vector) {
     const most = Math.max(...vector.map((v) => Math.abs(v || 0)), 1e-9);
-    const low = told(Math.min(...vector)), high = told(Math.max(...vector));
+    const low = formatNumber(Math.min(...vector)), high = formatNumber(Math.max(...vector));
     const line = make("div", { class: "strip", role: "img", "aria-label": `${vector.length} numbers from ${low} to ${high}` });
     vector.forEach((value, i) => {
       const tone = value < 0 ? "var(--warm)" : "var(--ink)";
-      line.append(make("i", { "data-tip": `[${i}]  ${told(value)}`, "--tone": tone, "--share": share(Math.abs(value), most) }));
+      line.append(make("i", { "data-tip": `[${i}]  ${formatNumber(value)}`, "--tone": tone, "--share": share(Math.abs(value), most) }));
     });
     const ends = [`${vector.length} wide`, `${low} … ${high}`].map((text) => make("span", {}, text));
     $(id).replaceChildren(line, make("p", { class: "range" }, ...ends));
   }
 
-  function bars(weights, ceiling) {
+  function bars(weights, vmax) {
     const hot = strongest(weights);
     $("bars").replaceChildren(...columns.map((name, j) => {
-      const shown = weights[j] >= 0.05 * ceiling ? weights[j].toFixed(2).replace(/^0/, "") : "";
-      const room = make("span", { class: "room" }, shown, make("i", { "--share": share(weights[j], ceiling) }));
-      const text = `${apart(name)}  ${told(weights[j])}`;
+      const shown = weights[j] >= 0.05 * vmax ? weights[j].toFixed(2).replace(/^0/, "") : "";
+      const room = make("span", { class: "room" }, shown, make("i", { "--share": share(weights[j], vmax) }));
+      const text = `${apart(name)}  ${formatNumber(weights[j])}`;
       return make("li", { class: j === hot ? "hot" : "", "data-tip": text, "aria-label": text },
         room, make("span", { class: "name", dir: "auto" }, name));
     }));
@@ -296,16 +296,16 @@
   function ranking(frame) {
     const best = frame.top.reduce((top, entry, i) => ((entry[1] ?? -Infinity) > (frame.top[top][1] ?? -Infinity) ? i : top), 0);
     $("top").tBodies[0].replaceChildren(...frame.top.map(([piece, logit, chance], i) => {
-      const mark = i === best ? "argmax" : piece === frame.token ? "written" : ""; // they differ where it is told what to say
+      const mark = i === best ? "argmax" : piece === frame.token ? "generated" : ""; // they differ where it is formatNumber what to say
       return make("tr", { class: i === best ? "best" : "" },
-        make("td", { dir: "auto" }, piece), make("td", {}, told(logit)), make("td", {}, told(chance)),
+        make("td", { dir: "auto" }, piece), make("td", {}, formatNumber(logit)), make("td", {}, formatNumber(chance)),
         make("td", {}, make("div", { class: "gauge", "--share": share(chance, 1) })), make("td", {}, mark));
     }));
   }
 
   function show(step) {
     at.step = Math.max(0, Math.min(frames.length - 1, step));
-    const frame = frames[at.step], { weights, ceiling } = shown;
+    const frame = frames[at.step], { weights, vmax } = shown;
     $("count").textContent = `Step ${at.step + 1} of ${frames.length}`;
     $("output").replaceChildren(...frames.slice(0, at.step + 1).map((f, i) =>
       make("li", { dir: "auto", ...(i === at.step ? { "aria-current": "step" } : {}) }, f.token)));
@@ -314,18 +314,18 @@
     strip("state", frame.state);
     $("read").hidden = frame.context === null;
     if (frame.context) strip("context", frame.context);
-    const hot = bars(weights[at.step], ceiling);
+    const hot = bars(weights[at.step], vmax);
     enter(at.step, at.column);
     ranking(frame);
-    $("after").textContent = part().name === "cross" ? "the next piece" : `what follows ${apart(rows[at.step])}`;
+    $("after").textContent = part().name === "cross" ? "the next token" : `the token after ${apart(rows[at.step])}`;
     for (const button of document.querySelectorAll("[data-go]")) {
       const back = ["first", "back"].includes(button.dataset.go);
-      // not disabled: a button that has the focus must not lose it at the last step
+      // not "disabled", which would take the focus away from the button at the last step
       button.setAttribute("aria-disabled", at.step === (back ? 0 : frames.length - 1));
     }
-    const looks = hot < 0 ? "" : ` Looks most at ${columns[hot]}, ${weights[at.step][hot]}.`;
+    const looks = hot < 0 ? "" : ` Attends most to ${columns[hot]}, ${weights[at.step][hot]}.`;
     const sure = frame.top.find(([piece]) => piece === frame.token);
-    $("said").textContent = `Step ${at.step + 1} of ${frames.length}.${looks} Writes ${frame.token}` +
+    $("status").textContent = `Step ${at.step + 1} of ${frames.length}.${looks} Generates ${frame.token}` +
       `${sure ? `, probability ${sure[2]}` : ""}. Output so far: ${frames.slice(0, at.step + 1).map((f) => f.token).join("")}`;
   }
 
@@ -357,7 +357,7 @@
   table.addEventListener("mousedown", (event) => {
     const row = event.target.closest("tbody tr");
     if (!row || !stepped()) return;
-    event.preventDefault(); // a click picks the step and leaves the arrow keys to the steps
+    event.preventDefault(); // a click selects the step; the arrow keys still move between steps
     show(row.sectionRowIndex);
   });
   const goes = { first: "Home", back: "ArrowLeft", next: "ArrowRight", last: "End" };
@@ -370,6 +370,6 @@
   }
 
   const count = part().layers.length;
-  at.layer = count < 2 ? 0 : part().name !== "cross" ? MEAN : count > 2 ? count - 2 : 1; // the one that aligns best
+  at.layer = count < 2 ? 0 : part().name !== "cross" ? MEAN : count > 2 ? count - 2 : 1; // the layer that aligns best: see alignment_layer
   choose();
 })();

@@ -1,4 +1,4 @@
-"""One HTML file that tells how a run or a ladder went: words, tables, curves, alignments."""
+"""Reports as one HTML file: sections of text, tables, curves, heatmaps and attention matrices."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,26 +6,38 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from regard.render.curve import Line, curve_svg
-from regard.render.heat import Heat, heat_svg
-from regard.render.labels import escape
+from regard.render.formatting import escape
+from regard.render.heatmap import Heatmap, heatmap_svg
 from regard.render.page import document
 from regard.render.svg import matrix_svg
 from regard.render.view import AttentionView
 
-__all__ = ["Curve", "Gallery", "Heat", "Heats", "Line", "Pre", "Table", "Text", "curve_svg", "report"]
+__all__ = [
+    "Curve",
+    "Gallery",
+    "Heatmap",
+    "Heatmaps",
+    "Line",
+    "LineGallery",
+    "Pre",
+    "Table",
+    "Text",
+    "curve_svg",
+    "report_html",
+]
 
-LARGE = 720  # pixels that a picture may be wide and still be read in half a page
+LARGE = 720  # pixels; wider pictures take the whole width of the page
 Cell = str | int | float | None
-# 12, -3.5, 1,234, 2e-4, and what may follow: a spread, a unit
-_FIGURE = re.compile(
+# 12, -3.5, 1,234, 2e-4, with an optional spread or unit
+_NUMBER = re.compile(
     r"^\s*([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)\s*(?:±.*|%|[a-zµ]{1,2}|[a-z]{1,6}/s)?\s*$", re.IGNORECASE
 )
-_VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # whose numbers stand below those of the next row
+_VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # columns of numbers separated by spaces
 
 
 @dataclass(frozen=True)
 class Text:
-    """Plain paragraphs, parted by blank lines."""
+    """Plain paragraphs, separated by blank lines."""
 
     text: str
     title: str = ""
@@ -37,7 +49,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Pre:
-    """Text whose spaces and line ends count: commands, configurations."""
+    """Preformatted text: commands, configurations."""
 
     text: str
     title: str = ""
@@ -48,7 +60,7 @@ class Pre:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells; a column of figures stands to the right, its best value may be marked."""
+    """A table. Columns of numbers are aligned to the right, and their best value can be marked."""
 
     title: str
     columns: Sequence[str]
@@ -65,25 +77,26 @@ class Table:
                 raise ValueError(f'table "{self.title}": best names "{name}", which is no column')
 
     def html(self) -> str:
-        figures = [_is_figures([row[at] for row in self.rows]) for at in range(len(self.columns))]
-        winners = [self._winners(at) for at in range(len(self.columns))]
-        kinds = [' class="figure"' if figure else "" for figure in figures]
+        numeric = [_is_numeric([row[at] for row in self.rows]) for at in range(len(self.columns))]
+        best_rows = [self._best_rows(at) for at in range(len(self.columns))]
+        kinds = [' class="figure"' if is_numeric else "" for is_numeric in numeric]
         head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for name, kind in zip(self.columns, kinds))
         lines = []
         for i, row in enumerate(self.rows):
-            told = list(map(_told, row))
-            looks = [
-                "figure" if figure else "vector" * bool(_VECTOR.match(cell)) for figure, cell in zip(figures, told)
+            cells = list(map(_format_cell, row))
+            styles = [
+                "figure" if is_numeric else "vector" * bool(_VECTOR.match(cell))
+                for is_numeric, cell in zip(numeric, cells)
             ]
-            names = [f"{look} {'best' * (i in won)}".strip() for look, won in zip(looks, winners)]
-            lines.append("".join(f'<td class="{name}">{escape(cell)}</td>' for cell, name in zip(told, names)))
+            classes = [f"{style} {'best' * (i in best)}".strip() for style, best in zip(styles, best_rows)]
+            lines.append("".join(f'<td class="{name}">{escape(cell)}</td>' for cell, name in zip(cells, classes)))
         body = "".join(f"<tr>{line}</tr>\n" for line in lines)
         note = f'<p class="quiet">{escape(self.note)}</p>' if self.note else ""
         table = f'<table class="report"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>'
         return _card(self.title, f'<div class="scroll">{table}</div>{note}')
 
-    def _winners(self, at: int) -> set[int]:
-        """The rows that hold the best value of a column; ties all win."""
+    def _best_rows(self, at: int) -> set[int]:
+        """The rows that hold the best value of a column: several, if they are equal."""
         values = {i: value for i, row in enumerate(self.rows) if (value := _value(row[at])) is not None}
         if self.columns[at] not in self.best or not values:
             return set()
@@ -93,7 +106,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Curve:
-    """Lines over one pair of axes."""
+    """A line chart."""
 
     title: str
     x_label: str
@@ -108,39 +121,54 @@ class Curve:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Alignments side by side, each under its title."""
+    """Attention matrices side by side, each under its title."""
 
     title: str
     views: Sequence[AttentionView]
 
     def html(self) -> str:
         matrices = [view.matrix() for view in self.views]
-        scale = max((matrix.ceiling for matrix in matrices), default=None)  # one for all: a shade is a shade
+        vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
         pictures = "".join(
-            _figure(matrix.title, matrix_svg(replace(matrix, title="", scale=scale))) for matrix in matrices
+            _figure(matrix.title, matrix_svg(replace(matrix, title="", vmax=vmax))) for matrix in matrices
         )
         return _card(self.title, f'<div class="gallery">{pictures}</div>')
 
 
 @dataclass(frozen=True)
-class Heats:
-    """Tables of numbers as colours, side by side, each under its title."""
+class LineGallery:
+    """Attention drawn as lines, several views side by side, each under its title."""
 
     title: str
-    heats: Sequence[Heat]
+    views: Sequence[AttentionView]
+
+    def html(self) -> str:
+        pictures = "".join(
+            f"<figure><figcaption>{escape(view.title)}</figcaption>\n{replace(view, title='').lines()}</figure>\n"
+            for view in self.views
+        )
+        return _card(self.title, f'<div class="gallery">{pictures}</div>')
+
+
+@dataclass(frozen=True)
+class Heatmaps:
+    """Heatmaps side by side, each under its title."""
+
+    title: str
+    heatmaps: Sequence[Heatmap]
     note: str = ""
 
     def html(self) -> str:
-        pictures = "".join(_figure(heat.title, heat_svg(heat)) for heat in self.heats)
+        pictures = "".join(_figure(heatmap.title, heatmap_svg(heatmap)) for heatmap in self.heatmaps)
         note = f'<p class="quiet">{escape(self.note)}</p>' if self.note else ""
         return _card(self.title, f'<div class="gallery">{pictures}</div>{note}')
 
 
-Section = Text | Pre | Table | Curve | Gallery | Heats
+Section = Text | Pre | Table | Curve | Gallery | LineGallery | Heatmaps
 
 
-def report(title: str, sections: Sequence[Section]) -> str:
-    """The sections in order, one file, no network."""
+def report_html(title: str, sections: Sequence[Section]) -> str:
+    """The sections in order, as one HTML file that loads nothing from the network."""
     body = "\n".join(section.html() for section in sections)
     return document(title, f'<main class="text">\n<header><h1>{escape(title)}</h1></header>\n{body}\n</main>')
 
@@ -151,26 +179,27 @@ def _card(title: str, body: str) -> str:
 
 
 def _figure(title: str, svg: str) -> str:
-    """One picture of a gallery: two stand side by side, unless one would be too small to read."""
+    """One picture of a gallery. Two pictures share a row, unless they are too wide to be read at half the width."""
     large = ' class="large"' * (float(svg.partition('width="')[2].partition('"')[0]) > LARGE)
-    told = escape(title)  # the page cuts it after two lines
-    return f'<figure{large}><figcaption dir="auto" title="{told}">{told}</figcaption>\n{svg}</figure>\n'
+    caption = escape(title)  # the page shows two lines of it; the title attribute has all
+    return f'<figure{large}><figcaption dir="auto" title="{caption}">{caption}</figcaption>\n{svg}</figure>\n'
 
 
 def _value(cell: Cell) -> float | None:
-    """The number a cell begins with, if it is a figure and a number at all."""
+    """The number that a cell begins with; None if the cell is no number."""
     if not isinstance(cell, str):
         return None if cell is None or cell != cell else float(cell)
-    found = _FIGURE.match(cell)
+    found = _NUMBER.match(cell)
     return float(found[1].replace(",", "").replace("−", "-")) if found else None
 
 
-def _is_figures(cells: Sequence[Cell]) -> bool:
-    told = [cell for cell in cells if cell is not None and cell not in ("", "-", "–")]
-    return bool(told) and all(not isinstance(cell, str) or _value(cell) is not None for cell in told)
+def _is_numeric(cells: Sequence[Cell]) -> bool:
+    """True if all cells are numbers, apart from empty ones."""
+    filled = [cell for cell in cells if cell is not None and cell not in ("", "-", "–")]
+    return bool(filled) and all(not isinstance(cell, str) or _value(cell) is not None for cell in filled)
 
 
-def _told(cell: Cell) -> str:
+def _format_cell(cell: Cell) -> str:
     if cell is None:
         return "–"
     if isinstance(cell, float):

@@ -1,4 +1,4 @@
-"""A matrix in the terminal: shades that read without colour, a shape that fits the width."""
+"""An attention matrix in the terminal: block characters as shades, fitted to the width of the terminal."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,19 +8,19 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from regard.render.labels import clip, clusters, short, visible
-from regard.render.parts import Matrix, reading
+from regard.render.formatting import graphemes, shorten_special, truncate, visible
+from regard.render.view_data import Matrix, caption
 
-SHADES = "·░▒▓█"  # and a blank, for what is exactly nothing: mostly what may not be looked at
-EDGES = (0.05, 0.25, 0.5, 0.75)  # parts of the ceiling at which the next shade begins
-INK = "blue"
-TALLEST = 12  # letters in an upright heading
-WIDEST = 16  # cells of a row's label
+SHADES = "·░▒▓█"  # a weight of exactly 0 is blank; mostly it is masked
+EDGES = (0.05, 0.25, 0.5, 0.75)  # parts of the colour scale at which the next shade begins
+COLOUR = "blue"
+TALLEST = 12  # letters in a vertical heading
+WIDEST = 16  # terminal cells of a row's label
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixText:
-    """A rich renderable: the matrix as a grid where it fits, else one line per row with its strongest column."""
+    """A rich renderable: the matrix as a grid if it fits, otherwise one line per row with its strongest column."""
 
     matrix: Matrix
 
@@ -28,98 +28,95 @@ class MatrixText:
         matrix, width = self.matrix, options.max_width
         yield Text.assemble((matrix.title, "bold"), ("  " if matrix.title else ""), (matrix.label, "dim"))
         if not matrix.weights.size:
-            yield Text(f"nothing to look at: {len(matrix.rows)} rows, {len(matrix.columns)} columns", "dim")
+            yield Text(f"the matrix is empty: {len(matrix.rows)} rows, {len(matrix.columns)} columns", "dim")
             return
         lines = list(_grid(matrix, width) or _lines(matrix, width))
-        for line in [*lines, Text(reading(matrix.part), "dim"), _key(matrix)]:
+        for line in [*lines, Text(caption(matrix.part), "dim"), _key(matrix)]:
             line.no_wrap, line.overflow = True, "crop"
             yield line
 
 
 def _grid(matrix: Matrix, width: int) -> list[Text]:
-    """Headings and shaded cells, or nothing where the columns do not fit the width."""
-    names = [short(visible(piece)) for piece in matrix.columns]
+    """Headings and shaded cells; an empty list if the columns do not fit the width."""
+    names = [shorten_special(visible(piece)) for piece in matrix.columns]
     labels = _row_labels(matrix)
     room = width - cell_len(labels[0]) - 1
     heading, cell = _headings(names, room)
     if not cell:
         return []
-    gap = cell > 2  # wide cells stand apart, narrow ones touch
+    gap = cell > 2  # wide cells have a space between them
     lines = [Text(" " * (width - room) + line, "bold") for line in heading]
     tails = _tails(matrix, names)
     tail_fits = max(map(cell_len, tails)) + 2 <= room - cell * len(names)
     for label, shades, tail in zip(labels, _shades(matrix), tails):
-        cells = "".join(_cell(shade, cell - gap) + " " * gap for shade in shades)
-        lines.append(Text.assemble((label, "bold"), " ", _inked(cells), (f"  {tail}" if tail_fits else "", "dim")))
+        cells = "".join(_fill_cell(shade, cell - gap) + " " * gap for shade in shades)
+        lines.append(Text.assemble((label, "bold"), " ", _coloured(cells), (f"  {tail}" if tail_fits else "", "dim")))
     return lines
 
 
 def _headings(names: list[str], room: int) -> tuple[list[str], int]:
-    """The lines above the cells and the width of a cell (0: no way to fit); lying where possible, else upright."""
+    """The heading lines and the width of a cell (0: does not fit). Names are horizontal if they fit, else vertical."""
     longest = max(map(cell_len, names))
-    lying = longest + 1 if max(len(clusters(name)) for name in names) > 1 else max(2, longest)
-    if lying <= 12 and lying * len(names) <= room:
-        return ["".join(name + " " * (lying - cell_len(name)) for name in names)], lying
-    columns = [_cut(clusters(name)) for name in names]
+    wide = longest + 1 if max(len(graphemes(name)) for name in names) > 1 else max(2, longest)
+    if wide <= 12 and wide * len(names) <= room:
+        return ["".join(name + " " * (wide - cell_len(name)) for name in names)], wide
+    letters = [graphemes(name) for name in names]
+    columns = [column if len(column) <= TALLEST else [*column[: TALLEST - 1], "…"] for column in letters]
     narrowest = max(cell_len(cluster) for column in columns for cluster in column)
     cell = 2 if 2 * len(names) <= room else narrowest
     if cell * len(names) > room:
         return [], 0
     height = max(map(len, columns))
-    upright = [[""] * (height - len(column)) + column for column in columns]  # letters stand on the cells
-    return ["".join(c[i] + " " * (cell - cell_len(c[i])) for c in upright) for i in range(height)], cell
-
-
-def _cut(column: list[str]) -> list[str]:
-    return column if len(column) <= TALLEST else [*column[: TALLEST - 1], "…"]
+    vertical = [[""] * (height - len(column)) + column for column in columns]  # aligned at the bottom
+    return ["".join(c[i] + " " * (cell - cell_len(c[i])) for c in vertical) for i in range(height)], cell
 
 
 def _lines(matrix: Matrix, width: int) -> Iterator[Text]:
-    """Too many columns for a grid: the strongest one in words, the whole row pooled into a strip."""
-    tails = _tails(matrix, [clip(visible(piece), width // 4) for piece in matrix.columns])
+    """For too many columns: each row's strongest column by name, and the row pooled into a strip of shades."""
+    tails = _tails(matrix, [truncate(visible(piece), width // 4) for piece in matrix.columns])
     labels, longest = _row_labels(matrix), max(map(cell_len, tails))
     room = width - cell_len(labels[0]) - longest - 5
     parts = np.array_split(np.nan_to_num(matrix.weights), max(1, min(room, len(matrix.columns))), axis=1)
-    pooled = np.stack([part.max(axis=1) for part in parts], axis=1)  # the peak survives, whatever the scale
-    strips = _shades(replace(matrix, weights=pooled, scale=matrix.ceiling))
+    pooled = np.stack([part.max(axis=1) for part in parts], axis=1)  # maximum: no peak is lost
+    strips = _shades(replace(matrix, weights=pooled, vmax=matrix.scale_max))
     for label, tail, strip in zip(labels, tails, strips):
         line = Text.assemble((label, "bold"), " ← ", tail)
         if room >= 10:
-            line.append(" " * (longest - cell_len(tail) + 2)).append_text(_inked(strip))
+            line.append(" " * (longest - cell_len(tail) + 2)).append_text(_coloured(strip))
         yield line
 
 
 def _row_labels(matrix: Matrix) -> list[str]:
-    labels = [clip(visible(piece), WIDEST) for piece in matrix.rows]
+    labels = [truncate(visible(piece), WIDEST) for piece in matrix.rows]
     longest = max(map(cell_len, labels))
     return [" " * (longest - cell_len(label)) + label for label in labels]
 
 
 def _tails(matrix: Matrix, names: list[str]) -> list[str]:
-    """Each row's strongest column and its weight, in figures."""
+    """The name and the weight of each row's strongest column."""
     best = np.nan_to_num(matrix.weights, nan=-1.0).argmax(axis=1)
     strongest = [(names[at], row[at]) for at, row in zip(best, matrix.weights)]
     return [f"{name} ({weight:.2f})" if weight > 0 else "–" for name, weight in strongest]
 
 
 def _shades(matrix: Matrix) -> list[str]:
-    levels = np.where(matrix.weights == 0, -1, np.digitize(matrix.shares, EDGES))
+    levels = np.where(matrix.weights == 0, -1, np.digitize(matrix.intensities, EDGES))
     return ["".join(SHADES[level] if level >= 0 else " " for level in row) for row in levels.tolist()]
 
 
-def _cell(shade: str, width: int) -> str:
+def _fill_cell(shade: str, width: int) -> str:
     return shade.ljust(width) if shade == SHADES[0] else shade * width
 
 
-def _inked(cells: str) -> Text:
-    text = Text(cells, INK)
+def _coloured(cells: str) -> Text:
+    text = Text(cells, COLOUR)
     text.highlight_regex("[· ]+", "dim")
     return text
 
 
 def _key(matrix: Matrix) -> Text:
-    more = np.nan_to_num(matrix.weights).max() > matrix.ceiling  # of rows that have little to choose from
-    last = f"≥{EDGES[-1] * matrix.ceiling:.2g}" if more else f"≤{matrix.ceiling:.3g}"
-    bounds = [*(f"<{edge * matrix.ceiling:.2g}" for edge in EDGES), last]
+    more = np.nan_to_num(matrix.weights).max() > matrix.scale_max  # rows that `scale_max` does not count
+    last = f"≥{EDGES[-1] * matrix.scale_max:.2g}" if more else f"≤{matrix.scale_max:.3g}"
+    bounds = [*(f"<{edge * matrix.scale_max:.2g}" for edge in EDGES), last]
     blank = "blank 0  " * bool((matrix.weights == 0).any())
     return Text(blank + "  ".join(f"{shade} {bound}" for shade, bound in zip(SHADES, bounds)), "dim")

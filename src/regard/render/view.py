@@ -1,4 +1,4 @@
-"""Attention, ready to be looked at: in the terminal, a notebook, a paper or a browser."""
+"""AttentionView: recorded attention weights that can be shown in a terminal, a notebook, a paper or a browser."""
 
 import io
 import zipfile
@@ -14,25 +14,25 @@ from rich.text import Text
 from regard.errors import UserError, nearest
 from regard.render.files import write
 from regard.render.lines import lines_svg
-from regard.render.page import page
-from regard.render.parts import Frame, Layer, Matrix, aligning_layer
+from regard.render.page import page_html
 from regard.render.svg import matrix_svg
 from regard.render.terminal import MatrixText
+from regard.render.view_data import Frame, Layer, Matrix, alignment_layer
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionView:
-    """Queries looking at keys, layer by layer and head by head; optionally the decoding steps that did the looking.
+    """The attention weights of all layers and heads for one text, and optionally the decoding steps.
 
-    A model may look in several ways: its layers are then of several parts (encoder, decoder, cross), each with rows and
-    columns of its own.
+    An encoder-decoder model has several kinds of attention: its layers then belong to several parts (encoder, decoder,
+    cross), each with its own rows and columns.
     """
 
     title: str
-    rows: Sequence[str]  # queries: who looks (`parts.reading`)
-    columns: Sequence[str]  # keys: what at
+    rows: Sequence[str]  # tokens of the queries
+    columns: Sequence[str]  # tokens of the keys
     layers: Sequence[Layer]
-    frames: Sequence[Frame] | None = None  # one for each row
+    frames: Sequence[Frame] | None = None  # the decoding steps, one for each row
 
     def __post_init__(self) -> None:
         layers = [
@@ -44,7 +44,7 @@ class AttentionView:
             for layer in self.layers
         ]
         object.__setattr__(self, "layers", layers)
-        taken = {"rows", "columns"}  # names of their own in the .npz
+        taken = {"rows", "columns"}  # the .npz file uses these names for the axes
         shapes: dict[str, tuple[int, ...]] = {}
         for layer in layers:
             rows, columns = _axes(layer)
@@ -58,14 +58,14 @@ class AttentionView:
             if layer.name in taken:
                 raise ValueError(f'layer "{layer.name}": the name is taken')
             if shapes.setdefault(layer.part, layer.weights.shape[1:]) != layer.weights.shape[1:]:
-                raise ValueError(f'layer "{layer.name}": is of another shape than the rest of part "{layer.part}"')
+                raise ValueError(f'layer "{layer.name}": shape differs from the other layers of part "{layer.part}"')
             taken.add(layer.name)
         if self.frames is not None and len(self.frames) != len(self.rows):
             raise ValueError(f"frames: {len(self.frames)} of them do not fit {len(self.rows)} rows")
 
     @property
     def parts(self) -> dict[str, list[Layer]]:
-        """The layers of each part, the one to be shown first in front: where a target looks at its source."""
+        """The layers of each part. Cross-attention comes first, since it is shown first."""
         found: dict[str, list[Layer]] = {}
         for layer in self.layers:
             found.setdefault(layer.part, []).append(layer)
@@ -81,70 +81,69 @@ class AttentionView:
             chosen = [_layer(layer, chosen)]
         if head is not None:
             if len(chosen) > 1:
-                raise UserError(f"head={head}: of which layer? Say layer=0 to {len(chosen) - 1} too.")
+                raise UserError(f"head={head}: choose a layer too, 0 to {len(chosen) - 1}.")
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
-        steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # a source is read, and takes no steps
-        frames = self.frames if steps else None
-        return AttentionView(self.title, rows, columns, chosen, frames)
+        has_steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # an encoder has no decoding steps
+        return AttentionView(self.title, rows, columns, chosen, self.frames if has_steps else None)
 
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
-        """One matrix to draw: the head asked for, or the mean of all heads, of the layer or of every layer of its part.
+        """One matrix to draw: one head, the mean over the heads of a layer, or the mean over all layers of a part.
 
-        Where a target looks at its source and no layer is asked for, it is the one that aligns best.
+        For cross-attention without a layer, it is the layer that aligns best (`alignment_layer`).
         """
         if not self.layers:
-            nothing = np.zeros((len(self.rows), len(self.columns)), dtype=np.float32)
-            return Matrix(self.title, "no attention", self.rows, self.columns, nothing)
+            zeros = np.zeros((len(self.rows), len(self.columns)), dtype=np.float32)
+            return Matrix(self.title, "no attention", self.rows, self.columns, zeros)
         part, chosen = next(iter(self.only(part, layer, head).parts.items()))
-        chosen = [chosen[aligning_layer(len(chosen))]] if part == "cross" else chosen
+        chosen = [chosen[alignment_layer(len(chosen))]] if part == "cross" else chosen
         rows, columns = _axes(chosen[0])
         if len(chosen) > 1:
             label = f"{part} · mean of {len(chosen)} layers, all heads".removeprefix(" · ")
             weights = np.mean([one.weights.mean(axis=0) for one in chosen], axis=0)
             return Matrix(self.title, label, rows, columns, weights, part)
-        label, heads = chosen[0].label, chosen[0].numbers
+        label, heads = chosen[0].label, chosen[0].head_numbers
         if len(heads) > 1:
             label = f"{label} · mean of {len(heads)} heads"
-        elif chosen[0].kept is not None:
+        elif chosen[0].kept_heads is not None:
             label = f"{label} · head {heads[0]}"
         return Matrix(self.title, label, rows, columns, chosen[0].weights.mean(axis=0), part)
 
     def text(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> RenderableType:
-        """For a terminal: print it with rich; it fits itself to the width it is given."""
+        """A rich renderable for the terminal, which adapts to its width."""
         if not self.layers:
-            return Text.assemble((self.title, "bold"), ("\nno attention in this model: there are no weights", "dim"))
+            return Text.assemble((self.title, "bold"), ("\nthis model has no attention weights", "dim"))
         return MatrixText(self.matrix(layer, head, part))
 
     def svg(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> str:
-        """For a paper or a README: one picture, the exact numbers in its cells' titles."""
+        """One matrix as an SVG picture, with the exact numbers in the cells' tooltips."""
         return matrix_svg(self.matrix(layer, head, part))
 
     def lines(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> str:
-        """The same as SVG in lines: who looks stands on the left, what at on the right; each head has its colour.
+        """The same as lines in SVG: queries on the left, keys on the right, one colour per head.
 
-        Of several layers the mean of their heads is drawn.
+        For several layers, the mean over layers and heads is drawn.
         """
         matrix = self.matrix(layer, head, part)
         part, layers = next(iter(self.only(part, layer, head).parts.items()), ("", []))
-        layers = [layers[aligning_layer(len(layers))]] if part == "cross" else layers
+        layers = [layers[alignment_layer(len(layers))]] if part == "cross" else layers
         single = len(layers) == 1 and layers[0].heads > 1
-        heads = dict(zip(layers[0].numbers, layers[0].weights)) if single else {}
+        heads = dict(zip(layers[0].head_numbers, layers[0].weights)) if single else {}
         return lines_svg(matrix, heads)
 
     def html(self) -> str:
-        """For a browser: one file with every layer and head, and the decoding steps where there are any."""
-        return page(self.matrix(), self.parts, self.frames)
+        """An interactive page: one HTML file with all layers and heads, and the decoding steps if there are any."""
+        return page_html(self.matrix(), self.parts, self.frames)
 
     def __repr__(self) -> str:
         parts = [
             f"{part or 'attention'}: {len(layers)} × {layers[0].heads} heads" for part, layers in self.parts.items()
         ]
-        told = f"{len(self.rows)} rows, {len(self.columns)} columns; {', '.join(parts) or 'no attention'}"
-        return f"<AttentionView {self.title!r}: {told}>"
+        size = f"{len(self.rows)} rows, {len(self.columns)} columns"
+        return f"<AttentionView {self.title!r}: {size}; {', '.join(parts) or 'no attention'}>"
 
     def save(self, path: str | Path) -> Path:
-        """Writes .html, .svg or .npz, as the suffix says; the file is whole or absent."""
+        """Writes an .html, .svg or .npz file, chosen by the suffix. The file is written atomically."""
         suffix = Path(path).suffix.lower()
         if suffix == ".html":
             return write(path, self.html())
@@ -166,7 +165,10 @@ class AttentionView:
         return parts[which]
 
     def _npz(self) -> bytes:
-        """The weights by layer name, all axes as text. Zipped here: any name may occur, the bytes are stable."""
+        """The weights by layer name, and the tokens of all axes.
+
+        Written with `zipfile`, not `np.savez`: any layer name is allowed, and equal views give equal bytes.
+        """
         arrays: dict[str, NDArray[np.generic]] = {layer.name: layer.weights for layer in self.layers}
         axes = {"rows": self.rows, "columns": self.columns}
         for part, (layer, *_) in self.parts.items():
@@ -187,7 +189,7 @@ def _axes(layer: Layer) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _layer(which: str | int, layers: Sequence[Layer]) -> Layer:
-    """The one of that name, or of that number among the layers of its part."""
+    """The layer with that name, or with that number in its part."""
     if isinstance(which, str):
         named = {layer.name: layer for layer in layers}
         if which not in named:
@@ -195,6 +197,6 @@ def _layer(which: str | int, layers: Sequence[Layer]) -> Layer:
         return named[which]
     numbered = {at if layer.number is None else layer.number: layer for at, layer in enumerate(layers)}
     if which not in numbered:
-        there = f"layers {min(numbered)} to {max(numbered)}" if len(numbered) > 1 else "one layer, 0"
-        raise UserError(f"layer={which}: there are {there}.".replace("are one", "is one"))
+        several = f"there are layers {min(numbered)} to {max(numbered)}"
+        raise UserError(f"layer={which}: {several if len(numbered) > 1 else 'there is one layer, 0'}.")
     return numbered[which]

@@ -1,6 +1,8 @@
 """What a recipe would cost here, found by running its longest batch once and a few ordinary ones."""
 
+import resource
 import statistics
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from regard.config import Kinds
 from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
+from regard.data.text_files import Report, TextExamples
 from regard.recipes import KINDS, Recipe
 from regard.training.loop import train
 from regard.training.memory import within_memory
@@ -37,6 +40,9 @@ class Estimate:
     peak_bytes: int  # together with gradients; on a GPU as measured
     seconds_per_step: float
     seconds: float  # of all steps, without evaluations
+    host_bytes: int  # the most memory that this process took, files that it reads included
+    text_bytes: int = 0  # of a running text that stays on the disk
+    token_bytes: int = 0  # of its token file
 
 
 @dataclass(frozen=True)
@@ -50,9 +56,14 @@ class Chosen:
         return self.batches.batch(self.numbers[step % len(self.numbers)])
 
 
-def estimate(recipe: Recipe, init: WarmStart | None = None, kinds: Kinds = KINDS) -> Estimate:
-    """Prepare everything, make a few updates, keep nothing; `init` is what the run would start from."""
-    prepared = prepare(recipe, given=init, kinds=kinds)
+def estimate(
+    recipe: Recipe, init: WarmStart | None = None, kinds: Kinds = KINDS, report: Report | None = None
+) -> Estimate:
+    """Prepare everything, make a few updates, keep nothing; `init` is what the run would start from.
+
+    Of a text on the disk that has no token file yet, only a sample is encoded.
+    """
+    prepared = prepare(recipe, given=init, kinds=kinds, report=report, whole=False)
     with within_memory(recipe.plan, prepared.device):
         return _measured(prepared)
 
@@ -73,10 +84,13 @@ def _measured(prepared: Prepared) -> Estimate:
     peak = weights * 2 + state + kept.bytes  # gradients are as large as the weights
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
+    train_text, token_bytes = prepared.corpus.train, 0
+    if isinstance(train_text, TextExamples) and isinstance(prepared.batches, Windows):
+        token_bytes = round(prepared.batches.nbytes / prepared.encoded)
     return Estimate(
         parameters=sum(weight.numel() for weight in loss_module.model.parameters()),
         shapes=prepared.batches.shapes,
-        epoch=len(prepared.batches),
+        epoch=round(len(prepared.batches) / prepared.encoded),
         examples=len(prepared.corpus.train) - prepared.batches.dropped,
         dropped=prepared.batches.dropped,
         device=str(prepared.device),
@@ -86,6 +100,9 @@ def _measured(prepared: Prepared) -> Estimate:
         peak_bytes=peak,
         seconds_per_step=per_step,
         seconds=min(per_step * plan.steps, 60 * plan.minutes if plan.minutes else float("inf")),
+        host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        text_bytes=len(train_text.text) if isinstance(train_text, TextExamples) else 0,
+        token_bytes=token_bytes,
     )
 
 

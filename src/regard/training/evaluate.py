@@ -11,7 +11,7 @@ import torch
 from regard.alignment import merge
 from regard.data.batches import Batch, Corruption, Row, collate
 from regard.data.example import Pair, Unit
-from regard.data.streams import RunningText, encode_again, in_order, joined, window_of
+from regard.data.streams import RunningText, encode_running, in_order, window_of
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
@@ -107,7 +107,7 @@ def _batches(
     """Every target once: windows of a running text one after the other, else examples of one length together."""
     if (field := running_text(model)) is not None:
         assert model.recipe is not None
-        text = encode_again(field.tokenizer, joined(examples))
+        text, _ = encode_running(field.tokenizer, examples)
         yield from in_order(text, window_of(model.recipe.data, model.longest), batch_tokens)
         return
     rows = encoded(model, examples)

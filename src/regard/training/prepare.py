@@ -1,6 +1,6 @@
 """From a recipe to everything that training needs: corpus, fields, batches, the model with its sizes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,20 @@ from torch import nn
 
 from regard.config import Kinds
 from regard.data.batches import Batches
+from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import Field, TextField, encode, fit_fields
 from regard.data.shapes import LENGTHS
-from regard.data.spelling import SPACE
-from regard.data.streams import RunningText, Windows, encode_text, joined, window_of
+from regard.data.streams import (
+    Running,
+    RunningText,
+    Windows,
+    encode_running,
+    encode_sample,
+    tokenizer_sample,
+    window_of,
+)
+from regard.data.text_files import Report, TextExamples
 from regard.data.tokenizers import Tokenizer
 from regard.device import choose_device
 from regard.errors import UserError
@@ -39,6 +48,7 @@ class Prepared:
     batches: Batches | Windows  # of the training examples
     device: torch.device
     kinds: Kinds
+    encoded: float = 1.0  # how much of the training text the batches have: less than all only for an estimate
 
     def build(self) -> LossModule:
         """The model and its objective, on the device, with the initial weights that follow from the seed."""
@@ -58,33 +68,61 @@ class Prepared:
 
 
 def prepare(
-    recipe: Recipe, folder: Path | None = None, given: WarmStart | None = None, kinds: Kinds = KINDS
+    recipe: Recipe,
+    folder: Path | None = None,
+    given: WarmStart | None = None,
+    kinds: Kinds = KINDS,
+    report: Report | None = None,
+    whole: bool = True,
 ) -> Prepared:
-    """Load the corpus; fit the fields, read those of a saved step, or take the tokenizers of a warm start."""
+    """Load the corpus; fit the fields, read those of a saved step, or take the tokenizers of a warm start.
+
+    `report` is called while a large text is encoded. Without `whole`, only a sample of a large text is encoded.
+    """
     device = choose_device(recipe.plan.device)
     if given:
         recipe = replace(recipe, model=given.config)
     task = find_task(recipe, kinds)
-    corpus: Corpus = recipe.data.load()
+    corpus: Corpus = recipe.data.load(report) if isinstance(recipe.data, Running) else recipe.data.load()
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
     if given:
         fields, config = given.fields_for(task), recipe.model
     else:
-        fields = read_fields(folder, task) if folder else fit_fields(task.fields, corpus.train, recipe.data)
+        sample = _sample(recipe, corpus, report)
+        fields = read_fields(folder, task) if folder else fit_fields(task.fields, sample, recipe.data)
         config = sized(recipe.model, fields, padded=folder is not None)
-    batches = _batches(recipe, task, corpus, config, fields)
-    return Prepared(recipe, task, config, fields, corpus, batches, device, kinds)
-
-
-def _batches(
-    recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fields: Mapping[str, Field]
-) -> Batches | Windows:
-    """The batches of the training examples."""
-    plan, text = recipe.plan, fields.get("text")
+    batches: Batches | Windows
+    text, encoded = fields.get("text"), 1.0
     if isinstance(text, RunningText):
-        ids = encode_text(text.tokenizer, joined(corpus.train))
-        return Windows(ids, window_of(recipe.data, config.longest), plan.batch_tokens, plan.seed)
+        batches, encoded = _windows(recipe, corpus, config, text, report, whole)
+    else:
+        batches = _batches(recipe, task, corpus, config, fields)
+    return Prepared(recipe, task, config, fields, corpus, batches, device, kinds, encoded)
+
+
+def _sample(recipe: Recipe, corpus: Corpus, report: Report | None) -> Iterable[Any]:
+    """The examples that fields are fitted to: all, or some of a large text."""
+    if isinstance(corpus.train, TextExamples):
+        return tokenizer_sample(recipe.data, corpus.train, report)
+    return corpus.train
+
+
+def _windows(
+    recipe: Recipe, corpus: Corpus, config: ModelConfig, text: RunningText, report: Report | None, whole: bool
+) -> tuple[Windows, float]:
+    """The windows of the training text, and how much of it they are made from."""
+    plan, window = recipe.plan, window_of(recipe.data, config.longest)
+    if not whole and (sample := encode_sample(text.tokenizer, corpus.train)):
+        ids, part = sample
+        return Windows(ids, window, plan.batch_tokens, plan.seed), part
+    ids, key = encode_running(text.tokenizer, corpus.train, report)
+    return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), 1.0
+
+
+def _batches(recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fields: Mapping[str, Field]) -> Batches:
+    """The batches of the training examples."""
+    plan = recipe.plan
     columns = encode(fields, corpus.train)
     corruption = recipe.objective.corruption(fields)
     return Batches(columns, task, plan.batch_tokens, plan.seed, limit=_limit(config), corruption=corruption)

@@ -16,6 +16,7 @@ import torch
 
 from regard.checkpoint import append_line, read_pointer, resolve, set_pointer
 from regard.config import Kinds
+from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
@@ -52,6 +53,7 @@ class Run:
     `init`, what `warm_start_from` another run or a public checkpoint is, gives this one its first weights, and the
     model's settings and tokenizers that go with them. Iterating again goes on. Of several `ranks` all iterate, and the
     first alone evaluates and writes. `kinds` has tables of a user's own (`regard.recipes.KINDS` has ours).
+    `report` is called while a large text is encoded.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Run:
         init: WarmStart | None = None,
         ranks: Ranks = ALONE,
         kinds: Kinds | None = None,
+        report: Report | None = None,
     ) -> None:
         self.kinds = kinds = with_kinds(kinds)
         check_folder(out, existing)
@@ -77,7 +80,7 @@ class Run:
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._folder = Path(os.path.abspath(out))  # `out`, wherever one stands later
 
-        self.prepared = prepare(_placed(recipe, ranks), before, init, kinds)
+        self.prepared = prepare(_placed(recipe, ranks), before, init, kinds, report)
         self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the given one's, to be resumed
         check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
         with within_memory(recipe.plan, self.prepared.device):

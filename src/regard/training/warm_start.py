@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 from torch import Tensor
 
 from regard.checkpoint import resolve
-from regard.config import Kinds, override, written
+from regard.config import Kinds, format_value, override
 from regard.data.example import Tokens
 from regard.data.fields import Field, TextField, read_tokenizer
 from regard.data.tokenizers import Tokenizer
@@ -74,7 +74,7 @@ def warm_started(
     models = {**kinds["model"], GIVEN: given.config}
     recipe = override(recipe, [f"model={GIVEN}", *changes], {**kinds, "model": models})
     for name in (field.name for field in fields(given.config) if "dropout" not in field.name):
-        was, now = (written(getattr(config, name)) for config in (given.config, recipe.model))
+        was, now = (format_value(getattr(config, name)) for config in (given.config, recipe.model))
         if was != now:
             raise UserError(f"model.{name}={now}: the model in {path} has {was}; leave it out.")
     return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given._replace(config=recipe.model)
@@ -128,7 +128,7 @@ def _with_tokens(data: Any, stated: Mapping[str, str], given: WarmStart, path: s
     for name, was in true.items():
         now = getattr(data, name)
         if f"data.{name}" in stated and now != was:
-            why = f"it is {written(was)} for the tokenizers of {path}, which come with its weights"
-            raise UserError(f"data.{name}={written(now)}: {why}; leave it out.")
+            why = f"it is {format_value(was)} for the tokenizers of {path}, which come with its weights"
+            raise UserError(f"data.{name}={format_value(now)}: {why}; leave it out.")
     ours = get_args(Tokens)  # a public tokenizer may be of a kind that no setting names
     return replace(data, **{name: was for name, was in true.items() if "tokens" not in name or was in ours})

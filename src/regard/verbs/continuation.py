@@ -1,8 +1,7 @@
-"""A prompt while a language model goes on with it, and the one loop in which it does.
+"""A prompt while a language model continues it, and the loop that generates the tokens.
 
-Prompts of several lengths are padded on the left, read at once, and then gone on with a token at a time; nothing is
-computed twice. All rows of a batch may say equally many tokens, so none has to wait for another, and what a row says
-follows from its own prompt alone.
+Prompts of several lengths are padded on the left and read at once; then each step generates one token per row. All rows
+of a batch have the same limit, so no row waits for another. The tokens of a row depend on its own prompt only.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ import torch
 from torch import Tensor
 
 from regard.decode import PAD, greedy, stream
-from regard.decode.sample import Noted
+from regard.decode.sample import WithLogps
 from regard.errors import UserError
 from regard.models import reads_whole
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import rounded
 from regard.verbs.generation_options import GenerationOptions
 from regard.verbs.loaded import Loaded
@@ -27,17 +26,17 @@ from regard.verbs.loaded import Loaded
 
 @dataclass(eq=False)
 class Continuation:
-    """One prompt, and what has been said after it so far."""
+    """One prompt, and the tokens generated after it so far."""
 
-    index: int  # which prompt it is, from 0: its draws depend on it
-    prompt: str  # what was read of it
-    read: list[int]  # its tokens, the begin included where the model wants one
-    said: list[int] = field(default_factory=list)
-    logps: list[float] = field(default_factory=list)  # of each token said, and of the end
-    ended: str = ""  # why: "end" (the model said so), "limit" or "context"
+    index: int  # the number of the prompt, from 0: its random draws depend on it
+    prompt: str  # the text that was read
+    read: list[int]  # its tokens, with the begin token where the model has one
+    generated: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)  # of each generated token, and of the end
+    ended: str = ""  # why: "end" (the end token was generated), "limit" or "context"
 
     def append(self, tokens: Sequence[int], logps: Sequence[float], end: int | None, limit: int) -> None:
-        """Some tokens more, up to the end or the limit."""
+        """Append tokens, up to the end token or the limit."""
         for token, logp in zip(tokens, logps):
             if self.ended:
                 return
@@ -45,18 +44,18 @@ class Continuation:
             if token == end:
                 self.ended = "end"
                 return
-            self.said.append(token)
-            if len(self.said) == limit:
+            self.generated.append(token)
+            if len(self.generated) == limit:
                 self.ended = "limit"
 
     def text(self, turn: int, longest: int | None) -> list[int]:
-        """What is read at the beginning of a turn: the prompt, or, on sliding, the last half of a context."""
-        whole = self.read + self.said
+        """The tokens read at the start of a turn: the prompt, or, in later turns, the last half of a context."""
+        whole = self.read + self.generated
         return whole if turn == 0 or longest is None else whole[-max(1, longest // 2) :]
 
 
 def continuations(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Continuation]:
-    """The prompts, numbered from `first`, as the model reads them; one that it cannot read is refused by its number."""
+    """The prompts, numbered from `first`; a prompt that the model cannot read is refused by its number."""
     model.expect("generate", not reads_whole(model.module.config))
     tokenizer = model.target_tokenizer
     begin, found = tokenizer.special_tokens.bos, []
@@ -74,15 +73,15 @@ def continuations(model: Loaded, prompts: Sequence[str], first: int = 0) -> list
 def batches(
     model: Loaded, going: Sequence[Continuation], options: GenerationOptions, turn: int, budget: int
 ) -> Iterator[tuple[list[Continuation], int]]:
-    """Prompts to be gone on with together, and how many tokens each may say before it meets its limit or the context.
+    """Batches of prompts, and the number of tokens that each row may generate before its limit or the context.
 
-    Transformer-XL knows no padding: there only prompts of one length share a batch.
+    Where a model takes no padding (Transformer-XL), only prompts of equal length share a batch.
     """
     exact = not model.module.config.takes_padding
 
     def shape(one: Continuation) -> tuple[int, int]:
-        length, left = len(one.text(turn, model.longest)), options.limit - len(one.said)
-        room = left if model.longest is None else model.longest - length + 1  # the last token said is not read
+        length, left = len(one.text(turn, model.longest)), options.limit - len(one.generated)
+        room = left if model.longest is None else model.longest - length + 1  # the last generated token is not read
         return (length if exact else rounded(length)), min(left, room)
 
     for (length, limit), same in groupby(sorted(going, key=shape), key=shape):
@@ -92,14 +91,14 @@ def batches(
 
 @torch.no_grad()
 def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tensor, Any]:
-    """Reads texts up to their last tokens: those, (R,), and the state before them, with room for what is to be said."""
+    """Reads texts up to their last tokens; returns the last tokens (R,) and a state with room for `limit` more."""
     width = max(map(len, texts))
     rows = [[PAD] * (width - len(text)) + text for text in texts]
     tokens = torch.tensor(rows, device=model.device)  # (R, P)
     lengths = torch.tensor([len(text) for text in texts], device=model.device)
     real = torch.arange(width, device=model.device) >= width - lengths[:, None]
-    module: Any = model.module  # any language model: `start`, `advance` and `step` are the same for all
-    with silenced(module), model.autocast():
+    module: Any = model.module
+    with pause_recording(module), model.autocast():
         state = module.start(rows=len(texts), capacity=width + limit - 1)
         if width > 1:
             padding = (real[:, :-1],) if min(map(len, texts)) < width else ()
@@ -112,17 +111,17 @@ def steps(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """One turn of a batch: at each step a token of every row and its log-probability, both (R,).
 
-    Between the steps the caller is left alone: gradients, precision and tapes are as they were.
+    Between the steps, gradients, precision and tapes are as the caller set them.
     """
     end = model.target_tokenizer.special_tokens.eos
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     choose = options.sampler([one.index for one in batch], turn, model.device) if options.temperature else greedy
-    pick = Noted(choose, torch.tensor(model.forbidden, dtype=torch.long, device=model.device))
+    pick = WithLogps(choose, torch.tensor(model.forbidden, dtype=torch.long, device=model.device))
     stop = -1 if end is None else end  # no token is -1
-    said = stream(model.decoder, state, prompt, pick, limit, stop)
+    generated = stream(model.decoder, state, prompt, pick, limit, stop)
     while True:
-        with silenced(model.module), model.autocast():
-            tokens = next(said, None)
+        with pause_recording(model.module), model.autocast():
+            tokens = next(generated, None)
         if tokens is None:
             return
         yield tokens, pick.logps[-1]

@@ -1,4 +1,4 @@
-"""Embed: texts as vectors, made of the last states of any model."""
+"""Embed: texts as vectors, computed from the states of the last layer of any model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.models.facts import ReadsSource
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import Pooling, pooling_of
@@ -24,7 +24,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """The vectors of texts, in their order: one of each, or one of each token."""
+    """The vectors of texts, in their order: one per text, or one per token."""
 
     vectors: Vectors  # (N, width); of tokens: (all of them, width)
     lengths: NDArray[np.int64]  # (N,) how many vectors each text has
@@ -37,16 +37,16 @@ def embed(
     normalise: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Embedded:
-    """The vector of each text: the mean of its states (the special tokens around it count), the first of them, or all.
+    """The vector of each text: the mean of its states (special tokens included), the first state, or all states.
 
-    What is not said follows the settings of a `sentence-transformers` directory where the model came from one; else it
-    is the mean, as it is. Of a translator these are the states of the source.
+    Arguments that are None follow the settings of a `sentence-transformers` directory where the model came from one;
+    otherwise the vector is the mean, not normalised. For a translator these are the states of the source.
     """
     return gathered(model, texts, chosen(model, pool, normalise), batch_tokens)
 
 
 def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None) -> Pooling:
-    """What the caller says, and where nothing is said what the model's directory says."""
+    """The caller's choice; where it is None, the setting of the model's directory."""
     found = pooling_of(model.path)
     pooling = replace(
         found,
@@ -79,7 +79,7 @@ def gathered(
 
 
 def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> list[list[int]]:
-    """The tokens of texts with the special tokens around them, none past the limit."""
+    """The tokens of texts with the special tokens around them, each within the limit."""
     stripped = [pooling.prefix + text.strip() for text in texts]
     tokens = model.tokenizer.encode_batch([text.lower() for text in stripped] if pooling.lower else stripped)
     if not reads_whole(model.module.config):
@@ -94,7 +94,7 @@ def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> 
 
 
 def _cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> list[int]:
-    """As many tokens as there is room for; `long` says which, or that it is an error."""
+    """At most `most` tokens; `model.long` decides whether the rest is cut or refused."""
     if most is None or len(tokens) <= most:
         return tokens
     if model.long == "error":
@@ -106,17 +106,17 @@ def _cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> lis
 
 
 def _states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
-    """The last states of what a model reads; of nothing at all, none."""
+    """The states (B, T, width) of the last layer, of the source where the model reads one."""
     if tokens.shape[1] == 0:
         return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)
-    with silenced(model.module), model.autocast():
+    with pause_recording(model.module), model.autocast():
         if model.module.config.reads_source:
             return cast(ReadsSource, model.module).encode(tokens, real)
         return model.states(tokens, real)
 
 
 def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:
-    """The vectors of each text of a batch. A text without tokens has the mean of nothing: zeros."""
+    """The vectors of each text of a batch. The vector of a text without tokens is zeros."""
     if pooling.normalise and pooling.pool == "tokens":
         states = F.normalize(states, dim=-1)
     if pooling.pool == "tokens":

@@ -1,6 +1,6 @@
-"""A trained model as another tool reads it: a directory of the `transformers` library, or of the `ctranslate2` engine.
+"""Export: writes a model as a directory of the `transformers` library or of the `ctranslate2` engine.
 
-The directory is written under another name beside its place and then renamed, so that it is whole or not there.
+The directory is written under a temporary name and then renamed, so that it is complete or absent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokenizers import processors
 
 from regard.average import average as averaged
 from regard.checkpoint import read_json, resolve, write_json
-from regard.data.public import with_prefix
+from regard.data.public_tokenizers import files_with_prefix
 from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import KINDS, Tokenizer
 from regard.errors import UserError, nearest
@@ -30,24 +30,24 @@ from regard.verbs.loaded import Loaded, load
 
 TOOLS = ("transformers", "ctranslate2")
 WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
-SPEECH = "generation_config.json"
-SPOKEN = (  # settings of generation that older checkpoints keep in config.json
+GENERATION = "generation_config.json"
+GENERATION_SETTINGS = (  # settings of generation that older checkpoints keep in config.json
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     *("bad_words_ids", "num_beams", "max_length", "min_length", "length_penalty", "early_stopping"),
     *("no_repeat_ngram_size", "do_sample", "temperature", "top_k", "top_p"),
 )
-STALE = ("dtype", "torch_dtype", "transformers_version", "auto_map", "_name_or_path")  # true of the old files alone
+STALE = ("dtype", "torch_dtype", "transformers_version", "auto_map", "_name_or_path")  # about the files read
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and where."""
+    """The files that were written."""
 
     path: Path
     to: str
-    kind: str  # the type of a public checkpoint (marian, gpt2 …); of the engine's models, transformer
+    kind: str  # the type of a public checkpoint (marian, gpt2 …); for ctranslate2, transformer
     step: int  # of the run; 0 for a public checkpoint
-    averaged: int  # so many steps of the run went into it
+    averaged: int  # the number of steps whose weights were averaged; 0: none
     files: tuple[str, ...]
 
 
@@ -58,9 +58,9 @@ def export(
     average: int = 0,
     overwrite: bool = False,
 ) -> Exported:
-    """Write a model, or the one in a directory, where another tool will find it.
+    """Write a model, or the model in a directory, in the format of another tool.
 
-    With `average` the weights are the mean of so many of the newest steps of its run.
+    With `average=n` the weights are the mean of the newest n steps of its run.
     """
     if to not in TOOLS:
         raise UserError(f"--to {to}: no such tool.{nearest(to, TOOLS)}")
@@ -87,7 +87,7 @@ def _average(model: Loaded, count: int) -> Loaded:
 
 @contextmanager
 def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
-    """A folder to write in, which takes the name `path` when all went well, and is gone if not."""
+    """A temporary folder to write in; it is renamed to `path` on success and removed on failure."""
     if os.path.lexists(path):
         if not overwrite:
             raise UserError(f"{path}: is there already; give another name, or say --overwrite.")
@@ -119,7 +119,7 @@ def _to_ctranslate2(model: Loaded, folder: Path) -> str:
             f"{model.path}: --to ctranslate2 is for translators, and this is {model.kind}; say --to transformers."
         )
     write_ct2(model.module, folder, model.tokenizer, model.target_tokenizer)
-    _put_tokenizers(model, folder)
+    _write_tokenizers(model, folder)
     return "transformer"
 
 
@@ -127,22 +127,22 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
     settings = _settings(model)
     kind = write_model(model.module, folder, settings, _came_as(model))
     if model.module.config.causal:
-        _put_speech(model, folder, settings)
-    _put_tokenizers(model, folder)
+        _write_generation(model, folder, settings)
+    _write_tokenizers(model, folder)
     return kind
 
 
 def _came_as(model: Loaded) -> str | None:
-    """The type of the public checkpoint that a model is, or that its training started from; its tokenizer knows."""
+    """The type of the public checkpoint that a model is, or that its training started from; None: neither."""
     if model.public is not None:
         return str(model.public["model_type"])
     if not model.fields or model.target_tokenizer.kind in KINDS:
         return None
-    return str(json.loads(model.target_tokenizer.stored())["config"]["model_type"])
+    return str(json.loads(model.target_tokenizer.serialize())["config"]["model_type"])
 
 
 def _settings(model: Loaded) -> dict[str, Any]:
-    """What config.json says beside the network's own settings: those it came with, or its special tokens."""
+    """The settings of config.json that are not of the network: those it was read with, or its special tokens."""
     if model.public is not None:
         return {name: value for name, value in model.public.items() if name not in STALE}
     special_tokens = model.target_tokenizer.special_tokens
@@ -156,37 +156,37 @@ def _ids(special_tokens: SpecialTokens, first: int | None, last: int | None) -> 
     return {"pad_token_id": special_tokens.pad, "bos_token_id": first, "eos_token_id": last}
 
 
-def _put_speech(model: Loaded, folder: Path, settings: Mapping[str, Any]) -> None:
-    """How the model is to generate: as it came, or as its special tokens say."""
-    there = model.path / SPEECH
+def _write_generation(model: Loaded, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings of generation: those it was read with, or its special tokens."""
+    there = model.path / GENERATION
     if model.public is not None and there.is_file():
-        write_json(folder / SPEECH, read_json(there))
+        write_json(folder / GENERATION, read_json(there))
         return
-    speech = {name: settings[name] for name in SPOKEN if name in settings}
+    found = {name: settings[name] for name in GENERATION_SETTINGS if name in settings}
     if model.public is None:
-        speech |= {"suppress_tokens": list(model.forbidden), "max_length": model.longest or 512}
-    write_json(folder / SPEECH, speech)
+        found |= {"suppress_tokens": list(model.forbidden), "max_length": model.longest or 512}
+    write_json(folder / GENERATION, found)
 
 
-def _put_tokenizers(model: Loaded, folder: Path) -> None:
-    """The files of the tokenizer; where what is said has another one, that one's in target/."""
+def _write_tokenizers(model: Loaded, folder: Path) -> None:
+    """Write the files of the tokenizer; those of another target tokenizer go to target/."""
     if not model.fields:
         return
-    read, said = (_handed(one, model) for one in (model.tokenizer, model.target_tokenizer))
-    for place, files in ((folder, read), (folder / "target", said if said != read else {})):
+    source, target = (_tokenizer_files(one, model) for one in (model.tokenizer, model.target_tokenizer))
+    for place, files in ((folder, source), (folder / "target", target if target != source else {})):
         for name, data in files.items():
             place.mkdir(exist_ok=True)
             (place / name).write_bytes(data)
 
 
-def _handed(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:
-    """A tokenizer's files. One of ours is told what the model takes, and what stands around a text that it reads."""
+def _tokenizer_files(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:
+    """The files of a tokenizer. Ours get the inputs of the model and the special tokens around a text."""
     files = tokenizer.files()
     config: Facts = model.module.config
     left_to_right = not reads_whole(config)
     if tokenizer.kind not in KINDS:
         trained = left_to_right and model.public is None
-        return with_prefix(tokenizer, *model.opening) if trained and model.opening else files
+        return files_with_prefix(tokenizer, *model.opening) if trained and model.opening else files
     inner = rust.Tokenizer.from_str(files["tokenizer.json"].decode())
     before, after = (
         [] if mark is None else [mark] for mark in (tokenizer.special_tokens.prefix, tokenizer.special_tokens.suffix)

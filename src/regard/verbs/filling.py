@@ -1,4 +1,4 @@
-"""Fill: what a model that reads both ways would put where a text says [MASK] (Devlin et al. 2019, section 3.1)."""
+"""Fill: the likeliest tokens at each [MASK] of a text (Devlin et al. 2019, section 3.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
@@ -19,19 +19,19 @@ from regard.verbs.record_forced import record_forced
 
 @dataclass(frozen=True)
 class Guess:
-    """A token that may stand at a mask."""
+    """A candidate for a mask."""
 
-    text: str  # as it is read
-    piece: str  # as the vocabulary has it: ## goes on with a word, ▁ is a space
+    text: str  # decoded
+    piece: str  # as in the vocabulary: ## continues a word, ▁ is a space
     token: int
     probability: float
 
 
 @dataclass(frozen=True)
 class Filled:
-    """A text with the likeliest token at every mask, each chosen by itself; and for every mask the best guesses.
+    """A text with the likeliest token at every mask, each chosen independently, and the candidates for every mask.
 
-    A blank text has no masks, and stays blank.
+    A blank text has no masks and stays blank.
     """
 
     text: str
@@ -53,7 +53,7 @@ def fill(
     pairs = {row: (list[int](), tokens[row]) for row in there}
     record_forced(model, list(pairs.values()), batch_tokens)
     answers = {row: Filled("", []) for row in range(len(texts))}
-    with silenced(model.module):
+    with pause_recording(model.module):
         for group in grouped([len(tokens[row]) for row in there], batch_tokens):
             rows = [there[at] for at in group]
             batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
@@ -66,14 +66,14 @@ def fill(
 
 
 def mask_of(model: Loaded) -> str:
-    """How a mask is written in a text for this model."""
+    """The text of the mask token of this model."""
     if model.tokenizer.special_tokens.mask is None:
         raise UserError(f"{model.path}: its tokenizer has no mask, so there is nothing to fill in.")
     return model.tokenizer.pieces([model.tokenizer.special_tokens.mask])[0]
 
 
 def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], first: int) -> int:
-    """The id of the mask, which every text but a blank one must have."""
+    """The id of the mask token; refuses a text without one, unless it is blank."""
     name, mask = mask_of(model), model.tokenizer.special_tokens.mask
     assert mask is not None
     for number, (text, ids) in enumerate(zip(texts, tokens), first):
@@ -87,7 +87,7 @@ def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], firs
 
 
 def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
-    """The best guesses at places with these states, (N, width). Of all other places no logits are made."""
+    """The candidates at positions with these states (N, width); logits are computed for these positions only."""
     module: Any = model.module
     with model.autocast():
         logits = F.linear(*module.product(states)).float()  # (N, V)
@@ -100,13 +100,13 @@ def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
 
 
 def _guess(tokenizer: Tokenizer, token: int, chance: float) -> Guess:
-    """A token as text and as a piece; one that says nothing, such as a mark, by its name."""
+    """A token as text and as a piece; a special token, whose text is empty, by its piece."""
     (piece,) = tokenizer.pieces([token])
     return Guess(tokenizer.decode([token]).strip() or piece, piece, token, chance)
 
 
 def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list[Guess]]) -> str:
-    """The text as it was written, with the likeliest token at each mask; one that was cut, as its tokens spell it."""
+    """The given text with the likeliest token at each mask; a text that was cut is decoded from its tokens."""
     mask = tokenizer.special_tokens.mask
     assert mask is not None
     before, *rest = text.strip().split(tokenizer.pieces([mask])[0])
@@ -114,6 +114,6 @@ def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list
         best = iter(guesses)
         return tokenizer.decode([next(best)[0].token if token == mask else token for token in ids])
     for (guess, *_), after in zip(guesses, rest):
-        goes_on = guess.piece.startswith("##")  # of a word piece: no space before it
-        before = (before.rstrip() if goes_on else before) + guess.text + after
+        inside = guess.piece.startswith("##")  # inside a word: no space before it
+        before = (before.rstrip() if inside else before) + guess.text + after
     return before

@@ -16,7 +16,7 @@ from regard.data.fields import TextField
 from regard.errors import UserError
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
-from regard.recording import record, silenced
+from regard.recording import pause_recording, record
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import aligning, path_of
 
@@ -117,7 +117,7 @@ def _force(model: Loaded, pairs: Sequence[IdPair], name: str | None) -> Iterator
     """One batch. The read of that name is recorded on a tape of our own; one of the caller's is not written to."""
     batch = batch_of(model, pairs).to(model.device)
     path = () if name is None else (path_of(name),)
-    with silenced(model.module), record(model.module, path) as tape, model.autocast():
+    with pause_recording(model.module), record(model.module, path) as tape, model.autocast():
         logps = _logps(cast(CausalModel, model.module), batch)
     looked = None if name is None else _mean(tape[name])
     first = 0 if model.source_tokenizer is None else model.source_tokenizer.special_tokens.prefix is not None

@@ -1,4 +1,4 @@
-"""Generate: how a language model goes on with a prompt."""
+"""Generate: the continuation of a prompt by a language model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from regard.data.spelling import UNKNOWN
+from regard.data.detokenize import UNKNOWN
 from regard.decode import beam as beam_search
 from regard.errors import UserError
-from regard.recording import active_tape, silenced
+from regard.recording import active_tape, pause_recording
 from regard.verbs.continuation import Continuation, batches, continuations, prefill, steps
 from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list
 from regard.verbs.generation_options import LIMIT, GenerationOptions
@@ -22,13 +22,13 @@ PENALTY = 1.0  # a beam compares answers by the mean log-probability of their to
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """What a model said after a prompt."""
+    """What a model generated after a prompt."""
 
-    prompt: str  # as it was given, or what was read of it where it was too long
-    text: str  # what follows it, space and all: prompt + text is the whole
-    tokens: list[int]  # of what follows, without the end
-    logps: Floats  # (T,) of each token, or (T + 1,) where the end was said
-    ended: str  # why it goes no further: "end", "limit" or "context"
+    prompt: str  # as given, or the part that was read if it was too long
+    text: str  # the continuation: prompt + text is the whole text
+    tokens: list[int]  # of the continuation, without the end
+    logps: Floats  # (T,) of each token, or (T + 1,) with the end
+    ended: str  # why generation stopped: "end", "limit" or "context"
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def generate(
     found = dict(generate_unordered(model, prompts, options))
     answers = [found[index] for index in range(len(prompts))]
     if active_tape(model.module) is not None:
-        told = [(list[int](), model.target_tokenizer.encode(one.prompt) + one.tokens) for one in answers]
-        record_forced(model, told, BATCH_TOKENS)
+        pairs = [(list[int](), model.target_tokenizer.encode(one.prompt) + one.tokens) for one in answers]
+        record_forced(model, pairs, BATCH_TOKENS)
     return answers
 
 
@@ -124,9 +124,9 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
             one.append(tokens.tolist(), logps.tolist(), end, options.limit)
             if step == limit:
                 _settle(model, one)
-            whole = decode(one.read + one.said)
+            whole = decode(one.read + one.generated)
             ready = whole if one.ended else whole.rstrip(UNKNOWN)  # the bytes at the end may be half a character
-            yield Piece(ready[shown:], None if one.ended == "end" else one.said[-1], one.logps[-1], one.ended)
+            yield Piece(ready[shown:], None if one.ended == "end" else one.generated[-1], one.logps[-1], one.ended)
             shown = max(shown, len(ready))
             if one.ended:
                 return
@@ -134,39 +134,39 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
 
 
 def _decode(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
-    """A turn of a batch to its end; what was said leaves the device once."""
-    said = list(steps(model, batch, options, turn, limit))
-    tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*said))  # (R, T)
+    """A whole turn of a batch; the tokens are copied from the device once, at the end."""
+    taken = list(steps(model, batch, options, turn, limit))
+    tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*taken))  # (R, T)
     for one, row, chances in zip(batch, tokens, logps):
         one.append(row, chances, model.target_tokenizer.special_tokens.eos, options.limit)
 
 
 @torch.no_grad()
 def _search(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
-    """A turn of a batch by beam search: the best sentence of each row, judged by one more pass."""
+    """A turn of a batch by beam search: the best continuation of each row, scored by one more pass."""
     end = model.target_tokenizer.special_tokens.eos
-    stop = -1 if end is None else end  # no token is -1: all go on to the limit
+    stop = -1 if end is None else end  # no token is -1: all rows run to the limit
     texts = [one.text(turn, model.longest) for one in batch]
     prompt, state = prefill(model, texts, limit)
-    with silenced(model.module), model.autocast():
+    with pause_recording(model.module), model.autocast():
         best = beam_search(
             model.decoder, state, prompt, options.beam, limit, stop, PENALTY, nbest=1, forbid=model.forbidden
         )
     for one, text, row, length in zip(batch, texts, best.tokens[:, 0].tolist(), best.lengths[:, 0].tolist()):
         whole = torch.tensor([text + row[:length]], device=model.device)
-        with silenced(model.module):
+        with pause_recording(model.module):
             logits = model.logits(whole[:, :-1])[0, len(text) - 1 :].float()
         logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(text) :, None])[:, 0]
         one.append(row[:length], logps.tolist(), end, options.limit)
 
 
 def _settle(model: Loaded, one: Continuation) -> None:
-    """At the end of a turn: whoever has more to say has met the end of the context."""
+    """At the end of a turn, a row that has not ended has filled the context."""
     if not one.ended and model.long != "window":
         one.ended = "context"
 
 
 def _result(model: Loaded, one: Continuation) -> Generated:
     decode = model.target_tokenizer.decode
-    text = decode(one.read + one.said)[len(decode(one.read)) :]
-    return Generated(one.prompt, text, one.said, np.array(one.logps, dtype=np.float32), one.ended)
+    text = decode(one.read + one.generated)[len(decode(one.read)) :]
+    return Generated(one.prompt, text, one.generated, np.array(one.logps, dtype=np.float32), one.ended)

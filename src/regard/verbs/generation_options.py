@@ -1,4 +1,4 @@
-"""How a language model goes on with a prompt: greedily, at random, or by beam search."""
+"""Options of generation: greedy, sampling, or beam search."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from regard.decode import Sampler, check_size
 from regard.device import check_seed
 from regard.errors import UserError
 
-LIMIT = 128  # tokens of an answer, where nobody says
+LIMIT = 128  # tokens of a continuation, by default
 
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """Greedy where the temperature is 0, drawn where it is more, searched for where the beam is wider than one."""
+    """Greedy decoding if the temperature is 0, sampling if it is above 0, beam search if the beam is above 1."""
 
     temperature: float = 0.0
-    top_k: int | None = None  # draw from the k likeliest tokens only
-    top_p: float | None = None  # draw from the fewest likeliest tokens that hold so much of the probability
+    top_k: int | None = None  # sample from the k likeliest tokens only
+    top_p: float | None = None  # sample from the fewest likeliest tokens whose probabilities sum to p
     seed: int = 0
-    limit: int = LIMIT  # the most tokens of an answer
+    limit: int = LIMIT  # the most tokens of a continuation
     beam: int = 1
 
     def __post_init__(self) -> None:
         if not (isfinite(self.temperature) and self.temperature >= 0):
             raise UserError(f"temperature={self.temperature}: give 0 (greedy), or a number above it.")
-        Sampler(self.temperature or 1.0, self.top_k, self.top_p)  # refuses what no draw can use
+        Sampler(self.temperature or 1.0, self.top_k, self.top_p)  # refuses values that cannot be used
         for name in ("top_k", "top_p"):
             if self.temperature == 0 and (value := getattr(self, name)) is not None:
                 cure = "give a temperature too, such as 1"
@@ -41,7 +41,7 @@ class GenerationOptions:
             raise UserError(f"beam={self.beam} with temperature={self.temperature}: a beam draws nothing; give one.")
 
     def sampler(self, prompts: Sequence[int], turn: int, device: torch.device) -> Sampler:
-        """That of prompts: the draws of each follow from the seed, its number and the turn, not from its company."""
+        """The sampler of these prompts: the draws of a prompt depend on the seed, its number and the turn only."""
         states = (np.random.SeedSequence((self.seed, index, turn)).generate_state(1, np.uint64) for index in prompts)
         generators = [torch.Generator(device).manual_seed(int(state[0]) >> 1) for state in states]
         return Sampler(self.temperature, self.top_k, self.top_p, generators)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from regard.data.fields import LabelField
-from regard.recording import silenced
+from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
@@ -14,7 +14,7 @@ from regard.verbs.record_forced import record_forced
 
 @dataclass(frozen=True)
 class Classified:
-    """The likeliest label of a text, and how likely each is, the likeliest first."""
+    """The likeliest label of a text, and the probability of every label, the likeliest first."""
 
     label: str
     probability: float
@@ -31,7 +31,7 @@ def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKE
     pairs = [(list[int](), tokens) for tokens in model.read(texts)]
     record_forced(model, pairs, batch_tokens)
     answers: dict[int, Classified] = {}
-    with silenced(model.module), model.autocast():
+    with pause_recording(model.module), model.autocast():
         for rows in grouped([len(tokens) for _, tokens in pairs], batch_tokens):
             batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
             probabilities = model.module(batch).float().softmax(dim=-1)  # (B, C)

@@ -17,7 +17,7 @@ from regard.config import Kinds, from_json
 from regard.data.batches import Row
 from regard.data.fields import Field, TextField
 from regard.data.flat import Values
-from regard.data.public import read_tokenizers as public_tokenizers
+from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
 from regard.decode import CapturedDecoder, OneDnnDecoder, onednn_usable
@@ -25,10 +25,9 @@ from regard.device import autocast, choose_device
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
 from regard.metrics import Metric
-from regard.models import Model
-from regard.models.facts import reads_whole
+from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
-from regard.pretrained.hub import found as found_at
+from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.stored import load_weights, read_fields, stored_recipe
 from regard.tasks import Task, task_of
@@ -193,15 +192,14 @@ class Loaded:
 
     def fitted(self, tokens: list[int], place: str) -> list[int]:
         """Tokens that leave room for the special tokens around them, as `long` says."""
-        special_tokens, config = self.tokenizer.special_tokens, self.module.config
-        around = len(special_tokens.wrap_input([]))
-        if not reads_whole(config):
-            around = int(special_tokens.bos is not None)
+        special_tokens = self.tokenizer.special_tokens
+        whole = reads_whole(self.module.config)
+        around = len(special_tokens.wrap_input([])) if whole else int(special_tokens.bos is not None)
         most = None if self.longest is None else self.longest - around
         if most is None or len(tokens) <= most:
             return tokens
         if self.long == "error":
-            why = f" (a context of {self.longest}, and {around} kept for special_tokens)" if around else ""
+            why = f" (a context of {self.longest}, and {around} kept for special tokens)" if around else ""
             raise UserError(
                 f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; "
                 "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)"
@@ -260,7 +258,7 @@ def load(
     for name, value, known in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in known:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
-    place, path = choose_device(device), transformer_in(found_at(path, download, allow_pickle))
+    place, path = choose_device(device), transformer_in(resolve_hub_path(path, download, allow_pickle))
     found = _public(path, allow_pickle) if is_public(path) else _trained(path, with_kinds(kinds))
     module = found.module.to(place, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     return replace(found, module=module, device=place, precision=precision, long=long)
@@ -274,10 +272,10 @@ def _trained(path: Path, kinds: Kinds) -> Loaded:
             f"{path}: a step outside its run, which holds the recipe; name the run, or a step in its steps/."
         )
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
+    recipe = stored_recipe(run, kinds)
     with SkipInit():
         module = from_json(read_json(folder / "model.json"), kinds, "model").build()
     load_weights(module, folder / "weights.safetensors")
-    recipe = stored_recipe(run, kinds)
     fields = read_fields(folder, find_task(recipe, kinds))
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
 

@@ -1,4 +1,4 @@
-"""Look: the attention of one text as a picture, with the decoding steps that did the looking."""
+"""Look: the attention weights over one text as a picture, with the steps of decoding."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,28 +9,28 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from regard.decode.state import NEVER, HiddenState
+from regard.decode.state import NEG_INF, HiddenState
 from regard.errors import UserError, nearest
 from regard.models.facts import ReadsText
 from regard.objectives.objective import CausalModel
-from regard.recording import Axes, Tape, attentions, record, silenced
-from regard.render.parts import Floats, Frame, Layer
+from regard.recording import Axes, Tape, attentions, pause_recording, record
 from regard.render.view import AttentionView
+from regard.render.view_data import Floats, Frame, Layer
 from regard.verbs.forced import batch_of, fit_target
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import axes, parts, path_of
 from regard.verbs.search import translate
 
-TOP = 5  # how many of the likeliest pieces a step shows
+TOP = 5  # the likeliest tokens that a step shows
 
 
 def view(
     tape: Tape, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None, title: str = "", item: int = 0
 ) -> AttentionView:
-    """One item of the batch that a tape recorded, ready to be looked at or saved.
+    """A picture of one item of the batch that a tape recorded.
 
-    `rows` and `columns` name the queries and the keys. By default they are what the verb that ran wrote on the tape
-    about this item, for each part of the model its own, or else numbers.
+    `rows` and `columns` name the queries and the keys. By default they are the captions that the verb wrote on the tape
+    for each part of the model, or numbers.
     """
     if not len(tape):
         raise UserError("the tape is empty; run a model that has attention inside `with record(model) as tape`.")
@@ -52,7 +52,7 @@ def view(
 
 
 def _numbered(reads: dict[str, Tensor]) -> dict[str, Axes]:
-    """Axes of reads that nobody has named; those of one shape are taken for one part of the model."""
+    """Numbered axes, for a tape without captions; attentions of one shape count as one part of the model."""
     shapes = {name: (read.shape[-2], read.shape[-1]) for name, read in reads.items()}
     alike = Counter(shapes.values())
 
@@ -74,13 +74,13 @@ def look(
     part: str | None = None,
     layer: int | None = None,
 ) -> AttentionView:
-    """Where a model looks while it reads, says or translates a text.
+    """The attention weights of a model while it reads, predicts or translates a text.
 
-    A row is the piece that looks; where a target looks at its source, the piece that is being said. A translator says
-    its own best target, or the one given, and shows every step; so does a language model, which reads the text after
-    its begin mark, where it has one, and looks at its own past. A model that reads both ways looks at all of the text,
-    a classifier several times at once. `part` (encoder, decoder or cross) and `layer` (from 0; of cross, where nothing
-    is said of parts) limit what is recorded. Nothing goes to a tape of the caller's: the answer holds all.
+    A row is the token that attends; of cross, the token that is predicted. A translator predicts its own best target,
+    or the one given, and shows every step. A language model predicts the tokens of the text itself and attends to those
+    before. A model that reads both ways attends to all of the text, a classifier in several rows. `part` (encoder,
+    decoder or cross) and `layer` (from 0; by default of cross, if there is such a part) limit what is recorded. A tape
+    of the caller records nothing.
     """
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
@@ -89,22 +89,21 @@ def look(
     paths = _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:
-        pair = (tokens, [0]) if model.source_tokenizer else ([], tokens)  # 0: any label
-        seen = _reading(model, pair, text, paths)
+        seen = _reading(model, ([], tokens), text, paths)
     elif model.source_tokenizer is None:
-        seen = _saying(model, ([], tokens), text, paths)
+        seen = _predicting(model, ([], tokens), text, paths)
     elif target is None:
-        with silenced(model.module):
+        with pause_recording(model.module):
             (best, *_) = translate(model, [text], beam=beam, align=False)
-        seen = _saying(model, (tokens, best.tokens), f"{text} → {best.text}", paths)
+        seen = _predicting(model, (tokens, best.tokens), f"{text} → {best.text}", paths)
     else:
-        said = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
-        seen = _saying(model, (tokens, said), f"{text} → {target}", paths)
+        forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
+        seen = _predicting(model, (tokens, forced), f"{text} → {target}", paths)
     return seen.only(part, layer) if seen.layers else seen
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
-    """The modules to record for what is asked. Where layers share a module, all of its part are."""
+    """The paths of the modules to record. Where layers share a module, all modules of the part are recorded."""
     found = parts(model.module)
     there = list(dict.fromkeys(found.values()))
     if part is not None and part not in there:
@@ -113,7 +112,7 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
     if part is None and layer is not None:
         part = "cross" if "cross" in there else next(iter(there), None)
     paths = [path for path, each in found.items() if part in (None, each)]
-    shared = any(attentions(model.module)[path].turns > 1 for path in paths)
+    shared = any(attentions(model.module)[path].shared_by > 1 for path in paths)
     if layer is not None and paths and not shared and not 0 <= layer < len(paths):
         raise UserError(f"layer={layer}: {part} has layers 0 to {len(paths) - 1}.")
     return paths
@@ -121,8 +120,8 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
 
 @torch.no_grad()
 def _reading(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> AttentionView:
-    """A text that is read whole, at once."""
-    with silenced(model.module), record(model.module, paths) as tape, model.autocast():
+    """The attention of a model that reads a text in both directions."""
+    with pause_recording(model.module), record(model.module, paths) as tape, model.autocast():
         batch = batch_of(model, [pair]).to(model.device)
         if model.module.config.one_per_text:
             model.module(batch)
@@ -132,22 +131,22 @@ def _reading(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> A
 
 
 @torch.no_grad()
-def _saying(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> AttentionView:
-    """The model is made to say the target of a pair: a Transformer at once, others token by token."""
-    module, told = cast(CausalModel, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
-    if len(told) < 2:
+def _predicting(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> AttentionView:
+    """Teacher forcing over one pair: all tokens at once if the model is parallel, else token by token."""
+    module, ids = cast(CausalModel, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
+    if len(ids) < 2:
         raise UserError(f"{title!r}: one token, and the model knows no begin to say it after; give a longer text.")
     source = torch.tensor([model.source_tokenizer.wrap_input(pair[0]) if model.source_tokenizer else []])
-    tokens = torch.tensor([told[:-1]], device=model.device)
-    stride = len(told) if model.module.config.parallel else 1
-    says, frames = iter(told[1:]), list[Frame]()
+    tokens = torch.tensor([ids[:-1]], device=model.device)
+    stride = len(ids) if model.module.config.parallel else 1
+    targets, frames = iter(ids[1:]), list[Frame]()
     with (
-        silenced(model.module),
+        pause_recording(model.module),
         record(model.module, paths) as tape,
-        _listening(model.module) as contexts,
+        _contexts(model.module) as contexts,
         model.autocast(),
     ):
-        state = module.start(source.to(model.device), capacity=len(told) - 1)
+        state = module.start(source.to(model.device), capacity=len(ids) - 1)
         for some in tokens.split(stride, dim=1):
             contexts.clear()
             features, state = module.advance(some, state)
@@ -155,16 +154,16 @@ def _saying(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> At
             carried = state.hidden[0, -1] if isinstance(state, HiddenState) else features[0]  # (T, W)
             for at, (scores, carry) in enumerate(zip(logits, carried.float().cpu())):
                 context = contexts[-1][at] if contexts else None
-                (piece,) = model.target_tokenizer.pieces([said := next(says)])
-                frames.append(Frame(piece, _top(model, scores, said), carry.numpy(), context))
+                (piece,) = model.target_tokenizer.pieces([token := next(targets)])
+                frames.append(Frame(piece, _top(model, scores, token), carry.numpy(), context))
     seen = _seen(model, tape, pair, title)
     if {layer.part for layer in seen.layers} == {"encoder"}:
-        return seen  # a source is read, not said: it takes no steps
+        return seen  # reading a source takes no steps
     return replace(seen, frames=frames)
 
 
 def _seen(model: Loaded, tape: Tape, pair: IdPair, title: str) -> AttentionView:
-    """What a tape of one pair holds, under its captions."""
+    """The picture of a tape of one pair, with its captions."""
     known, part_of = axes(model, pair), parts(model.module)
     if not len(tape):
         here = known.get("cross") or next(iter(known.values()))
@@ -173,27 +172,27 @@ def _seen(model: Loaded, tape: Tape, pair: IdPair, title: str) -> AttentionView:
     return view(tape, title=title)
 
 
-def _top(model: Loaded, logits: Tensor, said: int) -> list[tuple[str, float, float]]:
-    """The likeliest next pieces of those that may be said, and the one that is: piece, logit, probability."""
+def _top(model: Loaded, logits: Tensor, target: int) -> list[tuple[str, float, float]]:
+    """The likeliest tokens that may be generated, and the target: piece, logit, probability."""
     spelt = logits[: model.target_tokenizer.size]  # a vocabulary may be padded to a round number
-    offered = spelt.index_fill(0, torch.tensor(model.forbidden, dtype=torch.long, device=spelt.device), NEVER)
+    offered = spelt.index_fill(0, torch.tensor(model.forbidden, dtype=torch.long, device=spelt.device), NEG_INF)
     best = offered.topk(min(TOP, len(spelt) - len(model.forbidden))).indices.tolist()
-    tokens = best if said in best else [*best, said]
+    tokens = best if target in best else [*best, target]
     return list(zip(model.target_tokenizer.pieces(tokens), spelt[tokens].tolist(), logits.softmax(0)[tokens].tolist()))
 
 
 @contextmanager
-def _listening(module: nn.Module) -> Iterator[list[Floats]]:
-    """What the attention modules read while the block runs: (Tq, width) each, heads side by side."""
-    heard: list[Floats] = []
+def _contexts(module: nn.Module) -> Iterator[list[Floats]]:
+    """The outputs of the attention modules while the block runs: (Tq, width) each, heads concatenated."""
+    outputs: list[Floats] = []
 
     def append(_module: nn.Module, _inputs: object, context: Tensor) -> None:
         read = context[0].transpose(0, 1).flatten(1) if context.dim() == 4 else context[0]  # (H, Tq, D) → (Tq, H·D)
-        heard.append(read.float().cpu().numpy())
+        outputs.append(read.float().cpu().numpy())
 
     hooks = [attention.register_forward_hook(append) for attention in attentions(module).values()]
     try:
-        yield heard
+        yield outputs
     finally:
         for hook in hooks:
             hook.remove()

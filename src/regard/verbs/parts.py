@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.models import Facts
 from regard.recording import Axes, attentions
-from regard.render.parts import aligning_layer
+from regard.render.view_data import alignment_layer
 from regard.verbs.loaded import IdPair, Loaded
 
 PARTS = ("encoder", "decoder", "cross")
@@ -44,7 +44,7 @@ def path_of(name: str) -> str:
 
 def source_reads(module: Any) -> list[str]:
     """The names on a tape of all attentions to the source, from the lowest layer up."""
-    turns = {path: attention.turns for path, attention in attentions(module).items()}
+    turns = {path: attention.shared_by for path, attention in attentions(module).items()}
     paths = [path for path, part in parts(module).items() if part == "cross"]
     return [name for path in paths for name in _turns(path, turns[path])]
 
@@ -56,11 +56,11 @@ def _turns(path: str, turns: int) -> list[str]:
 def aligning(model: Loaded, layer: int | None = None) -> str | None:
     """The name of the attention that alignments are taken from; None: the model has no attention to a source.
 
-    By default it is the one that aligns best (`aligning_layer`).
+    By default it is the one that aligns best (`alignment_layer`).
     """
     names = source_reads(model.module)
     if layer is None:
-        return names[aligning_layer(len(names))] if names else None
+        return names[alignment_layer(len(names))] if names else None
     if not 0 <= layer < len(names):
         there = f"layers 0 to {len(names) - 1} look at the source" if names else "no layer looks at a source"
         raise UserError(f"layer={layer}: in {model.path} {there}.")

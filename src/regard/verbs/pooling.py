@@ -1,7 +1,7 @@
-"""How the vectors of a text's places become one vector, as a directory of `sentence-transformers` has it.
+"""Pooling: how the states of a text become one vector, as a directory of `sentence-transformers` defines it.
 
-Such a directory is a public checkpoint and a list of what comes after it, `modules.json`: a pooling, and perhaps a
-division by the length of the vector (Reimers & Gurevych 2019, section 3).
+Such a directory is a public checkpoint and a list of the modules after it, `modules.json`: a pooling, and perhaps a
+normalisation (Reimers & Gurevych 2019, section 3).
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ LIMITS = tuple(
 
 @dataclass(frozen=True)
 class Pooling:
-    """What to make of the states of a text: their mean, the first of them, or all; of length one or as they are."""
+    """How states become vectors: their mean, the first state, or all states; normalised or not."""
 
     pool: str = "mean"
     normalise: bool = False
-    longest: int | None = None  # the most tokens of a text, marks included, if fewer than the model reads
-    lower: bool = False  # texts are lower-cased before they are cut into tokens
-    prefix: str = ""  # what is put before every text
+    longest: int | None = None  # the most tokens of a text, special tokens included, if fewer than the model reads
+    lower: bool = False  # texts are lower-cased before tokenisation
+    prefix: str = ""  # added before every text
 
     def __post_init__(self) -> None:
         if self.pool not in POOLS:
@@ -44,7 +44,7 @@ def transformer_in(path: Path) -> Path:
 
 
 def pooling_of(path: Path) -> Pooling:
-    """What the directory of a model says; a plain mean where it says nothing."""
+    """The pooling that the directory of a model defines; by default a plain mean."""
     for home in (path, path.parent):
         if (home / "modules.json").is_file():
             modules = _modules(home)
@@ -54,11 +54,11 @@ def pooling_of(path: Path) -> Pooling:
 
 
 def _modules(home: Path) -> dict[str, str]:
-    """What is done to a text, in order: the kind of each module and where its settings are."""
-    check_is_list = read_json(home / "modules.json")
-    if not isinstance(check_is_list, list) or not all(isinstance(one, dict) and "type" in one for one in check_is_list):
+    """The modules, in order: the kind of each, and the path of its settings."""
+    listed = read_json(home / "modules.json")
+    if not isinstance(listed, list) or not all(isinstance(one, dict) and "type" in one for one in listed):
         raise UserError(f"{home / 'modules.json'}: should be a list of modules; restore the file.")
-    found = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in check_is_list}
+    found = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in listed}
     for kind in found:
         if kind not in ("Transformer", "Pooling", "Normalize"):
             raise UserError(
@@ -72,8 +72,8 @@ def _modules(home: Path) -> dict[str, str]:
 def _read(home: Path, modules: Mapping[str, str]) -> Pooling:
     place = home / modules["Transformer"]
     limits = next((_object(place / name) for name in LIMITS if (place / name).is_file()), {})
-    longest, asked = limits.get("max_seq_length"), home / "config_sentence_transformers.json"
-    settings = _object(asked) if asked.is_file() else {}
+    longest, path = limits.get("max_seq_length"), home / "config_sentence_transformers.json"
+    settings = _object(path) if path.is_file() else {}
     pooling = home / modules["Pooling"] / "config.json"
     prefix = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
     if prefix and not _object(pooling).get("include_prompt", True):
@@ -88,7 +88,7 @@ def _read(home: Path, modules: Mapping[str, str]) -> Pooling:
 
 
 def _mode(path: Path) -> str:
-    """The one way of pooling that a file sets; those that we lack are refused by name."""
+    """The pooling mode that a file sets; a mode that is not supported is refused by name."""
     settings = _object(path)
     named = settings.get("pooling_mode")
     modes = [named] if isinstance(named, str) else named or []

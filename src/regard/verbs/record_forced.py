@@ -1,4 +1,4 @@
-"""What a verb leaves on the tape of whoever records the model: one pass over what was given and answered."""
+"""The pass that a verb records on the caller's tape: one pass over the inputs and the outputs."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,15 @@ from regard.verbs.parts import axes, kept, parts, path_of
 
 @torch.no_grad()
 def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> None:
-    """One batch of all pairs in their order, each with its captions, where the caller records the model.
+    """Record one batch of all pairs in their order, with captions, if the caller records the model.
 
-    A verb does its own work in batches of its own order, unseen by that tape; so item i of the tape is pair i. A tape
-    holds one batch: what would not fit in one is refused, and so is a second pass.
+    The verb's own batches, in another order, are not recorded, so item i of the tape is pair i. A tape holds one batch:
+    pairs that do not fit in one are refused, and so is a second pass.
     """
-    taps = [module.tap for module in attentions(model.module).values() if module.tap is not None]
-    if not taps or not pairs:
+    recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
+    if not recorders or not pairs:
         return
-    tape, rows = taps[0].tape, taps[0].rows
+    tape, rows = recorders[0].tape, recorders[0].rows
     if len(tape):
         raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
     encoded = [row_of(model, pair) for pair in pairs]

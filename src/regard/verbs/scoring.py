@@ -1,4 +1,4 @@
-"""Score and align: what a model makes of sentences that are given."""
+"""Score and align: log-probabilities and alignments of given sentences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Text = str | tuple[str, str]  # a line for a language model, source and target f
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """How likely a model finds a text: natural logarithms, the end of the sentence included."""
+    """The log-probability of a text (natural logarithm), the end of the sentence included."""
 
     pieces: list[str]  # of the target, the end included
     logps: Floats  # (T + 1,) of each piece
@@ -26,7 +26,7 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """Which source unit stands behind which target unit of a given pair."""
+    """Which source unit each target unit of a pair is aligned to."""
 
     source: list[str]  # the units: words, or the pieces that the model sees
     target: list[str]
@@ -41,7 +41,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     record_forced(model, pairs, batch_tokens)
     answers = []
     for (_, target), logps in zip(pairs, token_logps(model, pairs, batch_tokens)):
-        total = sum(map(float, logps), 0.0)  # in double precision, as whoever adds up what is shown
+        total = sum(map(float, logps), 0.0)  # in double precision
         pieces = model.target_tokenizer.pieces(model.target_tokenizer.special_tokens.wrap_target(target)[1:])
         answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces))))
     return answers
@@ -55,11 +55,11 @@ def align(
     batch_tokens: int = BATCH_TOKENS,
     layer: int | None = None,
 ) -> list[Aligned]:
-    """The alignment of given pairs, read off the attention while the model is made to say each target.
+    """The alignment of given pairs, taken from the attention weights of teacher forcing.
 
     `unit` is what is linked: "word" (pieces are merged), "piece", or "auto": pieces where the model reads characters,
-    else words. `method` is how links are read off weights: "argmax" or "mutual". Of several layers that look at the
-    source, the one that aligns best is read (`aligning_layer`), or that whose number is given; of heads, the mean.
+    else words. `method` is how links follow from weights: "argmax" or "mutual". The weights are the mean over the heads
+    of one layer: `layer`, or by default the layer that aligns best (`alignment_layer`).
     """
     model.expect("align", model.module.config.reads_source)
     encoded = _encoded(model, pairs)
@@ -69,7 +69,7 @@ def align(
 
 
 def aligned(model: Loaded, pair: IdPair, weights: Floats | None, unit: str = "auto", method: str = "argmax") -> Aligned:
-    """The links that the weights of a pair's pieces speak for, (T, Ts); a look at the end, row T + 1, is left out."""
+    """The links that follow from the weights (T, Ts) of a pair's pieces; row T + 1, of the end, is left out."""
     if unit not in UNITS:
         raise UserError(f'unit="{unit}": no such unit.{nearest(unit, UNITS)}')
     if weights is None:
@@ -87,17 +87,16 @@ def aligned(model: Loaded, pair: IdPair, weights: Floats | None, unit: str = "au
 
 
 def _encoded(model: Loaded, texts: Sequence[Text]) -> list[IdPair]:
-    """The ids of both sides; every text must have as many sides as the model."""
+    """The ids of source and target; a model without a source reads lines, and its sources are empty."""
     check_is_list(texts)
-    speaks = model.source_tokenizer is None
+    lines = model.source_tokenizer is None
     for number, text in enumerate(texts, 1):
-        if isinstance(text, str) != speaks:
-            wanted = "a line of text" if speaks else "a pair (source, target)"
+        if isinstance(text, str) != lines:
+            wanted = "a line of text" if lines else "a pair (source, target)"
             raise UserError(f"text {number}: this model scores {wanted}, found {text!r:.60}.")
-    if speaks:
+    if lines:
         return [([], line) for line in model.read([text for text in texts if isinstance(text, str)])]
     sources, targets = zip(*texts) if texts else ((), ())
-    said = model.target_tokenizer.encode_batch([text.strip() for text in targets])
-    return list(
-        zip(model.read(sources), (fit_target(model, tokens, f"text {number}") for number, tokens in enumerate(said, 1)))
-    )
+    read = model.read(sources)
+    encoded = model.target_tokenizer.encode_batch([text.strip() for text in targets])
+    return list(zip(read, [fit_target(model, ids, f"text {number}") for number, ids in enumerate(encoded, 1)]))

@@ -1,4 +1,4 @@
-"""`regard explain attention`: six steps by hand, in a textbook's numbers and in a real head; then the whole block."""
+"""`regard explain attention`: attention in six steps, in a textbook example and in a real head, and the whole block."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,41 +9,54 @@ from rich.console import RenderableType
 
 from regard.cli import options
 from regard.cli.tables import grid
-from regard.cli.topics.shared import Findings, Out, Rows, Run, Seed, Steps, Text, follow, paragraphs, tell
+from regard.cli.topics.common import (
+    Out,
+    Run,
+    Seed,
+    Steps,
+    TableCells,
+    Text,
+    TopicResult,
+    join_paragraphs,
+    run_with_progress,
+    show,
+)
 from regard.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.explain.attention import Steps as Six
-    from regard.explain.attention import Worked
+    from regard.explain.attention import AttentionSteps, BlockByHand
     from regard.render.report import Section
 
-WORDS = "the dogs behind a tree"  # that the small model reads: is what comes next one, or many?
-SHOWN = 4  # numbers of a vector
-MOST = 12  # heads, in the terminal
+SENTENCE = "the dogs behind a tree"  # the input of the small model: should a singular or a plural verb follow?
+MAX_NUMBERS = 4  # of a vector
+MAX_HEADS = 12  # in the terminal
 
 
-def attention(
+def command(
     run: Run = None,
     text: Text = "",
-    layer: Annotated[int, typer.Option(help="Which block, from 0, the lowest; -1 is the last.")] = 0,
-    head: Annotated[int | None, typer.Option(help="Which head, from 0; none: one that looks hard at a word.")] = None,
-    word: Annotated[int, typer.Option(help="Whose query, from 0; -1 is the last.")] = -1,
+    layer: Annotated[int, typer.Option(help="The block, from 0, the lowest; -1 is the last.")] = 0,
+    head: Annotated[
+        int | None, typer.Option(help="The head, from 0; by default, the one with the largest weight on another word.")
+    ] = None,
+    word: Annotated[int, typer.Option(help="The word whose query is shown, from 0; -1 is the last.")] = -1,
     steps: Steps = 150,
     seed: Seed = 1,
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """Attention by hand: a textbook's numbers, a real head, its block.
+    """Attention by hand: a textbook example, a head, a whole block.
 
-    Six steps. (1) Every word gives a query, a key and a value. (2) A word's query is multiplied with every key: 112 and
-    96. (3) The products are divided by √width: 14 and 12. (4) Softmax makes weights of them: 0.88 and 0.12. (5) Every
-    value is multiplied by its weight, and (6) they are summed.
+    Attention has six steps. (1) Compute a query, a key and a value for every word. (2) Multiply the query of a word
+    with every key (dot product): 112 and 96. (3) Divide by √width: 14 and 12. (4) Apply softmax to get weights: 0.88
+    and 0.12. (5) Multiply every value by its weight. (6) Sum.
 
-    Then the same in a head of a model: one you name, or a small one that learns a few dozen words in some seconds.
-    Then what the block makes of its heads: side by side, times W^O, plus what came in, normed; and the feed-forward
-    part. All of it is worked out from the matrices, in double precision, and compared with what the block itself gave.
+    The same steps are then shown for a head of a real model: the one in DIR, or a small one that is trained in a few
+    seconds. After that comes the rest of the block: the heads are concatenated, multiplied by W^O, added to the input
+    of the block and normalised, and the feed-forward part follows. Everything is computed from the matrices in double
+    precision and compared with the output of the block itself.
 
     \b
     Examples:
@@ -53,18 +66,18 @@ def attention(
     """
     import torch
 
-    from regard.explain.attention import worked
+    from regard.explain.attention import textbook_example
 
     with torch.no_grad():
-        words, blocks = _trained(steps, seed) if run is None else _loaded(run, text)
-    layer, query = _within("layer", layer, len(blocks)), _within("word", word, len(words))
+        words, blocks = _blocks_of_small_model(steps, seed) if run is None else _blocks_of_run(run, text)
+    layer, query = _check_index("layer", layer, len(blocks)), _check_index("word", word, len(words))
     block = blocks[layer]
-    chosen = _hardest(block, query) if head is None else _within("head", head, len(block.heads))
-    shown, textbook = Shown(block, words, layer, chosen, query), worked()
-    tables = {**_steps("The textbook's numbers, width 64", textbook, ["word 1", "word 2"], 0), **shown.tables()}
+    chosen = _sharpest_head(block, query) if head is None else _check_index("head", head, len(block.heads))
+    shown, textbook = HeadInBlock(block, words, layer, chosen, query), textbook_example()
+    tables = {**_step_tables("Textbook example, width 64", textbook, ["word 1", "word 2"], 0), **shown.tables()}
     verdict = (
-        f"By hand and by the model: they differ by {block.difference:.1e} at most, over all {len(words)} words of "
-        f"layer {layer}."
+        f"The block computed by hand and the block of the model differ by at most {block.difference:.1e}, over all "
+        f"{len(words)} words of layer {layer}."
     )
     data = {
         "text": words,
@@ -72,150 +85,150 @@ def attention(
         "head": chosen,
         "word": words[query],
         "textbook": _data(textbook),
-        "real": _data(shown.six),
+        "model": _data(shown.steps),
         "heads": [head[query].weights for head in block.heads],
         "output": block.output[query],
         "difference": block.difference,
     }
     terminal: list[RenderableType] = [*(grid(title, *table) for title, table in tables.items()), verdict]
-    tell(Findings("Attention, step by step", data, terminal, _sections(tables, shown, verdict)), out, json)
+    show(TopicResult("Attention, step by step", data, terminal, _sections(tables, shown, verdict)), out, json)
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
-    """One word in one head of a block."""
+class HeadInBlock:
+    """One query in one head of a block, and the tables that show it."""
 
-    block: "Worked"
+    block: "BlockByHand"
     words: list[str]
     layer: int
     head: int
     query: int
 
     @property
-    def six(self) -> "Six":
+    def steps(self) -> "AttentionSteps":
         return self.block.heads[self.head][self.query]
 
     @property
     def keys(self) -> list[str]:
-        """What is looked at: the words, and what Transformer-XL may remember from before them."""
-        return [*["memory"] * (len(self.six.keys) - len(self.words)), *self.words]
+        """The names of the keys: the words, and before them the memory of Transformer-XL if there is one."""
+        return [*["memory"] * (len(self.steps.keys) - len(self.words)), *self.words]
 
-    def tables(self) -> dict[str, Rows]:
-        """The six steps, the other heads, the rest of the block."""
-        word, heads = f"“{self.words[self.query]}”", self.block.heads[:MOST]
-        looks = [[head[self.query].weights[at].item() for head in heads] for at in range(len(self.keys))]
-        title = f"Layer {self.layer}, head {self.head}, width {len(self.six.query)}: {word} asks"
-        return {
-            **_steps(title, self.six, self.keys, len(self.keys) - len(self.words) + self.query),
-            f"Where {word} looks, heads 0 to {len(heads) - 1} of {len(self.block.heads)}": (
-                ["", *(f"H{at}" for at in range(len(heads)))],
-                [[key, *(f"{weight:.2f}" for weight in row)] for key, row in zip(self.keys, looks)],
-            ),
-            f"The rest of the block: {word}": self._rest(),
-        }
-
-    def _rest(self) -> Rows:
+    def tables(self) -> dict[str, TableCells]:
+        """The six steps, the weights of all heads, the rest of the block."""
+        word, heads = f"“{self.words[self.query]}”", self.block.heads[:MAX_HEADS]
+        weights = [[head[self.query].weights[at].item() for head in heads] for at in range(len(self.keys))]
+        title = f"Layer {self.layer}, head {self.head}, width {len(self.steps.query)}: query {word}"
         block = self.block
-        parts = {
-            "heads side by side": block.joined,
+        stages = {
+            "heads concatenated": block.concatenated,
             "× W^O": block.projected,
-            "+ what came in": block.added,
-            "normed": block.normed,
+            "+ input of the block": block.added,
+            "normalised": block.normed,
             "whole block, by hand": block.output,
             "whole block, by the model": block.expected,
         }
-        rows = [[name, str(part.shape[1]), _vector(part[self.query])] for name, part in parts.items()]
-        return ["", "numbers", "the first of them"], rows
+        return {
+            **_step_tables(title, self.steps, self.keys, len(self.keys) - len(self.words) + self.query),
+            f"Weights for query {word}, heads 0 to {len(heads) - 1} of {len(block.heads)}": (
+                ["", *(f"H{at}" for at in range(len(heads)))],
+                [[key, *(f"{weight:.2f}" for weight in row)] for key, row in zip(self.keys, weights)],
+            ),
+            f"The rest of the block: {word}": (
+                ["", "width", "first numbers"],
+                [[name, str(states.shape[1]), _vector(states[self.query])] for name, states in stages.items()],
+            ),
+        }
 
 
-def _trained(steps: int, seed: int) -> "tuple[list[str], list[Worked]]":
-    """A few words, and every block of a small language model that reads them, by hand."""
+def _blocks_of_small_model(steps: int, seed: int) -> "tuple[list[str], list[BlockByHand]]":
+    """Trains a small language model; returns the words of a sentence, and every block that reads it, by hand."""
     import torch
 
-    from regard.explain.attention import by_hand, watched
-    from regard.explain.sentences import BEGIN, encoded
-    from regard.explain.speaking import taught
+    from regard.explain.attention import compute_by_hand, record_block_calls
+    from regard.explain.grammar import BOS, encode, train_language_model
     from regard.mask import CAUSAL
 
-    words = [BEGIN, *WORDS.split()]
+    words = [BOS, *SENTENCE.split()]
     with torch.enable_grad():
-        network, _ = follow(taught("learns to speak", CAUSAL, steps, seed))
-    with watched(network.double()) as calls:
-        network(torch.tensor([encoded(words)]))
-    return words, [by_hand(call) for call in calls]
+        network, _ = run_with_progress(train_language_model("language model", CAUSAL, steps, seed))
+    with record_block_calls(network.double()) as calls:
+        network(torch.tensor([encode(words)]))
+    return words, [compute_by_hand(call) for call in calls]
 
 
-def _loaded(run: Path, text: str) -> "tuple[list[str], list[Worked]]":
-    """The pieces of a text, and every block of a model that reads it; of a translator, those of its encoder."""
-    from regard.cli.topics.reading import opened, read
-    from regard.explain.attention import by_hand, watched
+def _blocks_of_run(run: Path, text: str) -> "tuple[list[str], list[BlockByHand]]":
+    """The tokens of a text, and every block of a model that reads it, by hand; of a translator, only the encoder."""
+    from regard.cli.topics.tokenized import load_transformer, tokenize
+    from regard.explain.attention import compute_by_hand, record_block_calls
 
-    reading = read(opened(run), text)
-    reading.model.module.double()
-    with watched(reading.model.module) as calls:
-        reading.play()
-    return reading.pieces, [by_hand(call) for call in calls if call.block.cross is None]
+    tokenized = tokenize(load_transformer(run), text)
+    tokenized.model.module.double()
+    with record_block_calls(tokenized.model.module) as calls:
+        tokenized.forward()
+    return tokenized.pieces, [compute_by_hand(call) for call in calls if call.block.cross is None]
 
 
-def _within(option: str, value: int, count: int) -> int:
+def _check_index(option: str, value: int, count: int) -> int:
     if not -count <= value < count:
         raise UserError(f"--{option} {value}: there are {option}s 0 to {count - 1}.")
     return value % count
 
 
-def _hardest(block: "Worked", query: int) -> int:
-    """The head in which this word looks hardest at another."""
+def _sharpest_head(block: "BlockByHand", query: int) -> int:
+    """The head in which this word has the largest weight on another word."""
     others = [[*head[query].weights[:query], *head[query].weights[query + 1 :], 0.0] for head in block.heads]
-    hardest = [max(map(float, weights)) for weights in others]
-    return hardest.index(max(hardest))
+    largest = [max(map(float, weights)) for weights in others]
+    return largest.index(max(largest))
 
 
-def _steps(title: str, six: "Six", words: list[str], asks: int) -> dict[str, Rows]:
-    """The six steps as tables, a word to a row, the sum below: side by side they are too wide for a terminal."""
-    first = [[word, _vector(key), _vector(value)] for word, key, value in zip(words, six.keys, six.values)]
-    divided = f"3  ÷ {1 / six.scale:.3g}" if six.scale else "3  score"  # not every score is a dot product
-    then = []
+def _step_tables(title: str, steps: "AttentionSteps", words: list[str], query: int) -> dict[str, TableCells]:
+    """The six steps as three tables with a row per word; one table would be too wide for a terminal."""
+    keys_values = [[word, _vector(key), _vector(value)] for word, key, value in zip(words, steps.keys, steps.values)]
+    division = f"3  ÷ {1 / steps.scale:.3g}" if steps.scale else "3  score"  # not every score is a dot product
+    rows = []
     for word, score, scaled, weight, weighted in zip(
-        words, six.scores.tolist(), six.scaled.tolist(), six.weights.tolist(), six.weighted
+        words, steps.scores.tolist(), steps.scaled.tolist(), steps.weights.tolist(), steps.weighted
     ):
-        seen = "masked" if scaled == -float("inf") else f"{scaled:.2f}"
-        then.append([word, f"{score:.2f}", seen, f"{weight:.2f}", _vector(weighted)])
+        scaled_cell = "masked" if scaled == -float("inf") else f"{scaled:.2f}"
+        rows.append([word, f"{score:.2f}", scaled_cell, f"{weight:.2f}", _vector(weighted)])
     return {
-        title: (["", "1  query"], [[words[asks], _vector(six.query)]]),
-        f"{title}, keys and values": (["", "1  key", "1  value"], first),
+        title: (["", "1  query"], [[words[query], _vector(steps.query)]]),
+        f"{title}, keys and values": (["", "1  key", "1  value"], keys_values),
         f"{title}, steps 2 to 6": (
-            ["", "2  q·k", divided, "4  softmax", "5  weight × value"],
-            [*then, ["6  sum", "", "", "", _vector(six.output)]],
+            ["", "2  q·k", division, "4  softmax", "5  weight × value"],
+            [*rows, ["6  sum", "", "", "", _vector(steps.output)]],
         ),
     }
 
 
 def _vector(vector: "Tensor") -> str:
-    return " ".join(f"{number:5.2f}" for number in vector[:SHOWN].tolist()) + (" …" if len(vector) > SHOWN else "")
+    numbers = " ".join(f"{number:5.2f}" for number in vector[:MAX_NUMBERS].tolist())
+    return numbers + (" …" if len(vector) > MAX_NUMBERS else "")
 
 
-def _data(six: "Six") -> dict[str, object]:
-    return {name: getattr(six, name) for name in ("scores", "scaled", "weights", "output", "scale")}
+def _data(steps: "AttentionSteps") -> dict[str, object]:
+    return {name: getattr(steps, name) for name in ("scores", "scaled", "weights", "output", "scale")}
 
 
-def _sections(tables: dict[str, Rows], shown: Shown, verdict: str) -> "list[Section]":
+def _sections(tables: dict[str, TableCells], shown: HeadInBlock, verdict: str) -> "list[Section]":
     import torch
 
-    from regard.render import report as page
-    from regard.render.parts import Layer
+    from regard.render import report
     from regard.render.view import AttentionView
+    from regard.render.view_data import Layer
 
-    words = paragraphs(
-        "Every word gives three vectors: a query (what it asks), a key (what it can be found by) and a value (what it "
-        "has to say). A word's query is compared with all keys, the comparisons become weights that sum to one, and "
-        "what the word reads is the values mixed by these weights.",
-        "First with the numbers of a textbook, then in a head of a network that was just trained or loaded.",
+    text = join_paragraphs(
+        "Attention computes three vectors for every word: a query, a key and a value. The query of a word is compared "
+        "with the keys of all words. A softmax turns these scores into weights that sum to 1. The output for the word "
+        "is the sum of all values, each multiplied by its weight.",
+        "The tables show these steps with the numbers of a textbook, and then in one head of a network that was just "
+        "trained or loaded.",
     )
-    *steps, _, rest = (page.Table(title, *table) for title, table in tables.items())
+    *steps, _, rest = (report.Table(title, *table) for title, table in tables.items())
     weights = [torch.stack([one.weights for one in head]).numpy()[None] for head in shown.block.heads]
     views = [
         AttentionView(f"head {at}", shown.words, shown.keys, [Layer(f"layer {shown.layer}", head)])
         for at, head in enumerate(weights)
     ]
-    heads = page.Gallery("All heads, all words", views)
-    return [page.Text(words), *steps, heads, rest, page.Text(verdict)]
+    heads = report.Gallery("All heads, all words", views)
+    return [report.Text(text), *steps, heads, rest, report.Text(verdict)]

@@ -1,4 +1,4 @@
-"""`regard explain gradients`: how far back a network can learn from."""
+"""`regard explain gradients`: vanishing gradients in recurrent networks, and attention as the remedy."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,68 +7,73 @@ from rich.console import Group, RenderableType
 
 from regard.cli import options
 from regard.cli.tables import grid
-from regard.cli.topics.shared import Findings, Out, Seed, Steps, follow, paragraphs, tell
+from regard.cli.topics.common import Out, Seed, Steps, TopicResult, join_paragraphs, run_with_progress, show
 
 if TYPE_CHECKING:
-    from regard.explain.gradients import Reach
+    from regard.explain.gradients import GradientNorms
     from regard.render.report import Section
 
 DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
-def gradients(
-    length: Annotated[int, typer.Option(min=2, help="Inputs in a row.")] = 40,
+def command(
+    length: Annotated[int, typer.Option(min=2, help="Inputs of a sequence.")] = 40,
     steps: Steps = 300,
     seed: Seed = 1,
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """How far back a network can learn from.
+    """Vanishing gradients: how far back a network can learn from.
 
-    The size of ∂logit/∂input against the distance between the two, for an RNN, an LSTM, an LSTM with
-    attention and a Transformer, before and after they learn to recall a marked symbol: all of them for as many steps.
-    Takes a quarter to half a minute.
+    One symbol of a random sequence is marked, and at the end the network must name it. Shown is the size of
+    ∂logit/∂input against the distance between input and output, before and after training, for an RNN, an LSTM, an
+    LSTM with attention and a Transformer. All train for the same number of steps. Takes 15 to 30 seconds.
 
     \b
     Examples:
       regard explain gradients
       regard explain gradients --length 80 --steps 1000 -o gradients.html
     """
-    from regard.explain.gradients import gradients as experiment
+    from regard.explain import gradients
 
-    found = follow(experiment(length, steps, seed))
-    data = {"length": length, "steps": steps, "seed": seed, "networks": [vars(one) for one in found]}
-    recalled = [f"{one.name}: recalls {one.accuracy:.0%} after {one.steps} steps (by chance 12.5%)" for one in found]
-    tables = [_table(found, length, *when) for when in (("at first", "before"), ("after training", "after"))]
-    terminal: list[RenderableType] = [*tables, "\n".join(recalled)]
-    tell(Findings("How far back a network can learn from", data, terminal, _sections(found, length)), out, json)
+    networks = run_with_progress(gradients.run(length, steps, seed))
+    data = {"length": length, "steps": steps, "seed": seed, "networks": [vars(one) for one in networks]}
+    accuracies = [
+        f"{one.name}: accuracy {one.accuracy:.0%} after {one.steps} steps (chance: 12.5%)" for one in networks
+    ]
+    times = (("before training", "before"), ("after training", "after"))
+    tables = [_table(networks, length, title, key) for title, key in times]
+    terminal: list[RenderableType] = [*tables, "\n".join(accuracies)]
+    show(TopicResult("Vanishing gradients", data, terminal, _sections(networks, length)), out, json)
 
 
-def _table(found: "list[Reach]", length: int, when: str, key: str) -> Group:
+def _table(networks: "list[GradientNorms]", length: int, title: str, key: str) -> Group:
     rows = [
-        [str(distance), *(f"{getattr(one, key)[distance]:.1e}" for one in found)]
+        [str(distance), *(f"{getattr(one, key)[distance]:.1e}" for one in networks)]
         for distance in sorted({*(d for d in DISTANCES if d < length), length - 1})
     ]
-    return grid(f"‖∂logit/∂input‖ by distance, {when}", ["distance", *(one.name for one in found)], rows)
+    return grid(f"‖∂logit/∂input‖ by distance, {title}", ["distance", *(one.name for one in networks)], rows)
 
 
-def _sections(found: "list[Reach]", length: int) -> "list[Section]":
-    from regard.render import report as page
+def _sections(networks: "list[GradientNorms]", length: int) -> "list[Section]":
+    from regard.render import report
 
-    def curve(title: str, key: str) -> page.Curve:
-        lines = [page.Line(one.name, range(length), getattr(one, key)) for one in found]
-        return page.Curve(title, "distance from the answer, in inputs", "‖∂logit/∂input‖", lines, log_y=True)
+    def curve(title: str, key: str) -> report.Curve:
+        lines = [report.Line(one.name, range(length), getattr(one, key)) for one in networks]
+        return report.Curve(title, "distance between input and output", "‖∂logit/∂input‖", lines, log_y=True)
 
-    words = paragraphs(
-        f"Somewhere in a row of {length} random symbols one is marked; at the end the network must name it. The curves "
-        "show how strongly its answer depends on the input so many places back: what training can learn from.",
-        "In a plain RNN the gradient shrinks by about the same factor with every step back. The gates of an LSTM learn "
-        "to let it pass. Attention is a path of length one to every input, before any training; a Transformer has no "
-        "other.",
+    text = join_paragraphs(
+        f"In a sequence of {length} random symbols one is marked; at the end the network must name it. The curves show "
+        "the size of the gradient of the output with respect to each input. If it is almost 0, training cannot learn "
+        "from that input.",
+        "In a plain RNN the gradient shrinks by about the same factor at every step back in time. An LSTM learns to "
+        "set its gates so that the gradient is preserved. Attention connects the output to every input by a path of "
+        "length one, also before training. In a Transformer all paths are of this kind.",
     )
-    rows: list[list[page.Cell]] = [
-        [one.name, f"{one.accuracy:.1%}", one.steps, one.before[-1], one.after[-1]] for one in found
+    rows: list[list[report.Cell]] = [
+        [one.name, f"{one.accuracy:.1%}", one.steps, one.before[-1], one.after[-1]] for one in networks
     ]
-    columns = ["network", "recalls", "steps of training", "farthest input, at first", "farthest input, trained"]
-    curves = curve("At first", "before"), curve("After training", "after")
-    return [page.Text(words), *curves, page.Table("", columns, rows)]
+    columns = ["network", "accuracy", "training steps", "first input, before training", "first input, after training"]
+    curves = curve("Before training", "before"), curve("After training", "after")
+    note = "The last two columns are ‖∂logit/∂input‖ for the first input, which is the most distant one."
+    return [report.Text(text), *curves, report.Table("", columns, rows, note)]

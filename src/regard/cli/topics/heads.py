@@ -1,4 +1,4 @@
-"""`regard explain heads`: what each head looks at, and whether one of them knows what "it" means."""
+"""`regard explain heads`: what each head attends to, and whether a head resolves the pronoun "it"."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,29 +9,40 @@ from rich.console import RenderableType
 
 from regard.cli import options
 from regard.cli.tables import grid
-from regard.cli.topics.resolving import COLUMNS, SHOWN, It, resolved, short
-from regard.cli.topics.shared import Findings, Out, Rows, Run, Seed, Steps, Text, follow, paragraphs, tell
+from regard.cli.topics.common import (
+    Out,
+    Run,
+    Seed,
+    Steps,
+    TableCells,
+    Text,
+    TopicResult,
+    join_paragraphs,
+    run_with_progress,
+    show,
+)
+from regard.cli.topics.coreference import COLUMNS, MAX_HEADS, Coreference, evaluate_coreference, layer_number
 from regard.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.explain.heads import Head
-    from regard.explain.heads import Text as Seen
+    from regard.explain.heads import HeadStatistics, TextWeights
     from regard.render.report import Section
 
 SENTENCES = 100
 EXAMPLE = "yesterday the dog barked , the bird sang , the owl hooted ."
-PLACES = {  # what each share of a head's weight lies on
-    "previous": "the word before",
+PATTERN_NAMES = {
+    "previous": "the previous word",
     "next": "the next word",
     "itself": "itself",
-    "first": "the first place",
+    "first": "the first position",
     "separator": "separators",
 }
+HEADS_PER_PICTURE = (1, 2, 8)
 
 
-def heads(
+def command(
     run: Run = None,
     text: Text = "",
     steps: Steps = 400,
@@ -39,23 +50,23 @@ def heads(
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """What each head looks at; whether one knows what "it" means.
+    """What each head attends to; whether a head resolves "it".
 
-    A line for each head: its weight on the word before, the next, itself, the first and separators, all means over the
-    words that ask; the entropy of its weights in nats; how far it looks, in words. The last line is a head that would
-    look at everything it may see alike: what differs from it is a habit. Then, of every habit, the head that has most
-    of it. Layers and heads count from 0.
+    There is one line for each head: its weight on the previous word, the next word, itself, the first position and
+    separators, as means over all words; the entropy of its weights in nats; and the mean distance to the words that it
+    attends to. The last line is uniform attention, for comparison. A second table has the strongest head for each of
+    these patterns. Layers and heads count from 0.
 
-    A model of yours reads a text, or the sentences below. Without one, a small encoder learns to fill in hidden words
-    ("yesterday the dog barked , the bird sang ."), for some twenty seconds; then every word of a hundred sentences is
-    hidden in turn, and asks.
+    The model in DIR reads TEXT, or without it the sentences about "it" below. Without DIR, a small encoder is trained
+    to predict masked words ("yesterday the dog barked , the bird sang ."), in about twenty seconds. Then every word
+    of a hundred sentences is masked in turn, and the statistics are those of the masked positions.
 
-    A model of yours, an English one, then reads pairs of sentences, alike but for an end that decides which of two
-    nouns "it" means. The head that looks most often from "it" at the right one is chosen on one half of the pairs and
-    judged on the other, against chance. A model that reads from left to right cannot know the end at "it": there
-    the last word is asked.
+    A model in DIR, if it is an English one, also reads pairs of sentences that differ only in the ending. The ending
+    decides which of two nouns "it" means. One half of the pairs selects the head that most often attends from "it"
+    to the correct noun; the other half tests this head against chance. A causal model has not read the ending at "it",
+    so there the last word is used instead of "it".
 
-    The page shows one head, two and eight, as lines and as matrices.
+    The page shows one head, two heads and eight heads, as lines and as matrices.
 
     \b
     Examples:
@@ -63,142 +74,185 @@ def heads(
       regard explain heads runs/shakespeare "to be or not to be"
       regard explain heads models/bert-base-uncased -o heads.html
     """
-    from regard.explain.heads import HABITS
-    from regard.explain.heads import heads as habits
+    from regard.explain import heads
 
-    watched = _trained(steps, seed) if run is None else _loaded(run, text)
-    found, it = habits(watched.texts), watched.it
-    rows = [[short(one.layer), _number(one), *(f"{getattr(one, name):.2f}" for name in HABITS)] for one in found]
+    observed = _observe_small_model(steps, seed) if run is None else _observe_run(run, text)
+    found, coreference = heads.run(observed.texts), observed.coreference
+    rows = [
+        [
+            layer_number(one.layer),
+            "–" if one.head < 0 else str(one.head),
+            *(f"{getattr(one, name):.2f}" for name in heads.STATISTICS),
+        ]
+        for one in found
+    ]
+    strongest = [
+        [
+            PATTERN_NAMES[name],
+            layer_number(one.layer),
+            str(one.head),
+            *(f"{getattr(statistics, name):.2f}" for statistics in (one, found[-1])),
+        ]
+        for name, one in heads.strongest_heads(found).items()
+    ]
     tables = {
-        "Every head": (["layer", "head", *HABITS], rows),
-        "Of every habit, who has most of it": (["weight on", "layer", "head", "weight", "even"], _most(found)),
+        "All heads": (["layer", "head", *heads.STATISTICS], rows),
+        "The strongest head for each pattern": (["weight on", "layer", "head", "weight", "uniform"], strongest),
     }
-    terminal: list[RenderableType] = [*(grid(title, *table) for title, table in tables.items()), watched.note]
-    if it is not None:
-        best = [grid(f"Where {it.asked} looks: the best heads over all {it.pairs} pairs", COLUMNS, it.rows()[:SHOWN])]
-        terminal += [*(best if it.found else []), it.verdict()]
-    data = {"run": run, "text": text, "heads": [vars(one) for one in found], "it": it.data() if it else None}
-    sections = [*_sections(found, tables, watched.note), *_it(it), *watched.drawn(found)]
-    tell(Findings("What heads do", data, terminal, sections), out, json)
+    terminal: list[RenderableType] = [*(grid(title, *table) for title, table in tables.items()), observed.note]
+    if coreference is not None:
+        title = f"Attention from {coreference.query} to the nouns: the best heads over all {coreference.pairs} pairs"
+        best = [grid(title, COLUMNS, coreference.rows()[:MAX_HEADS])]
+        terminal += [*(best if coreference.scores else []), coreference.summary()]
+    data = {
+        "run": run,
+        "text": text,
+        "heads": [vars(one) for one in found],
+        "coreference": coreference.data() if coreference else None,
+    }
+    sections = [
+        *_sections(found, tables, observed.note),
+        *_coreference_sections(coreference),
+        *observed.pictures(found),
+    ]
+    show(TopicResult("What heads attend to", data, terminal, sections), out, json)
 
 
 @dataclass(frozen=True, eq=False)
-class Watched:
-    """The weights of a model over some texts; one of them is drawn."""
+class Observed:
+    """The weights of a model on some texts, and one text for the pictures."""
 
-    texts: "Sequence[Seen]"
+    texts: "Sequence[TextWeights]"
     note: str
-    pieces: Sequence[str]  # of the text that is drawn
-    weights: "dict[str, Tensor]"  # (H, T, T) by layer, between the pieces
-    asking: Sequence[int]  # pieces, of which the lines are drawn
-    it: It | None = None
+    pieces: Sequence[str]  # the tokens of the text in the pictures
+    weights: "dict[str, Tensor]"  # its weights, (H, T, T) by layer
+    queries: Sequence[int]  # the tokens whose lines are drawn: with eight heads, the lines of all are too many
+    coreference: Coreference | None = None
 
-    def drawn(self, found: "list[Head]") -> "list[Section]":
-        """Of the layer in which the best head for "it" is, the best of them for that; else, the strongest habits."""
-        from regard.cli.topics.drawn import Drawing
+    def pictures(self, found: "list[HeadStatistics]") -> "list[Section]":
+        """Pictures of one layer: its best heads for "it" if known, otherwise the heads with the clearest patterns."""
+        import numpy as np
 
-        if self.it and self.it.found:
-            order, layer = [(one.layer, one.head) for one in self.it.ranked()], self.it.found.best.layer
+        from regard.render.report import Gallery, LineGallery
+        from regard.render.view import AttentionView
+        from regard.render.view_data import Floats, Layer
+
+        if self.coreference and self.coreference.scores:
+            order = [(one.layer, one.head) for one in self.coreference.ranked()]
+            layer = self.coreference.scores.best_on_test.layer
         else:
-            order = _by_habit(found)
+            order = _rank_by_pattern(found)
             layer = order[0][0]
-        drawing = Drawing(f"layer {short(layer)}", self.pieces, self.weights[layer].float().numpy(), self.asking)
-        return drawing.sections([head for name, head in order if name == layer])
+        heads = [head for name, head in order if name == layer]
+        weights: Floats = self.weights[layer].float().numpy()
+        name = f"layer {layer_number(layer)}"
+
+        def view(title: str, shown: Sequence[int], weights: Floats) -> AttentionView:
+            layers = [Layer(name, weights[list(shown)], kept_heads=tuple(shown))]
+            return AttentionView(title, self.pieces, self.pieces, layers)
+
+        counts = sorted({min(count, len(heads)) for count in HEADS_PER_PICTURE})
+        is_query = np.isin(np.arange(len(self.pieces)), self.queries)[:, None]  # (T, 1)
+        lines = [
+            view(f"{count} heads" if count > 1 else "1 head", heads[:count], weights * is_query) for count in counts
+        ]
+        matrices = [view(f"head {head}", [head], weights) for head in heads[: counts[-1]]]
+        query = "".join(self.pieces[at] for at in self.queries).strip("▁Ġ ")
+        source = "all words" if is_query.all() else f"“{query}”"
+        return [
+            LineGallery(f"Heads of {name} as lines: from {source} on the left to the keys on the right", lines),
+            Gallery("The same heads as matrices", matrices),
+        ]
 
 
-def _by_habit(found: "list[Head]") -> list[tuple[str, int]]:
-    """The strongest head of every habit, the furthest from even first; then the others, the hardest lookers first."""
-    from regard.explain.heads import strongest
+def _rank_by_pattern(found: "list[HeadStatistics]") -> list[tuple[str, int]]:
+    """The strongest head of each pattern, ordered by its excess over uniform attention; then the rest by entropy."""
+    from regard.explain.heads import strongest_heads
 
-    *heads, even = found
-    most = sorted(strongest(found).items(), key=lambda item: getattr(even, item[0]) - getattr(item[1], item[0]))
+    *heads, uniform = found
+    strongest = strongest_heads(found)
+    by_excess = sorted(strongest, key=lambda name: getattr(uniform, name) - getattr(strongest[name], name))
     rest = sorted(heads, key=lambda one: one.entropy)
-    return list(dict.fromkeys((one.layer, one.head) for one in (*(one for _, one in most), *rest)))
+    ranked = (*(strongest[name] for name in by_excess), *rest)
+    return list(dict.fromkeys((one.layer, one.head) for one in ranked))
 
 
-def _number(one: "Head") -> str:
-    return "–" if one.head < 0 else str(one.head)
-
-
-def _most(found: "list[Head]") -> list[list[str]]:
-    """The strongest head of every habit, beside the even one."""
-    from regard.explain.heads import strongest
-
-    return [
-        [PLACES[name], short(one.layer), str(one.head), *(f"{getattr(of, name):.2f}" for of in (one, found[-1]))]
-        for name, one in strongest(found).items()
-    ]
-
-
-def _trained(steps: int, seed: int) -> Watched:
-    """A small encoder over sentences in which each word is hidden in turn."""
+def _observe_small_model(steps: int, seed: int) -> Observed:
+    """Trains a small encoder and masks each word of some sentences in turn."""
     import random
 
-    from regard.explain.hiding import ANIMALS, asked, sentence, taught
+    from regard.explain.masked_lm import ANIMALS, mask_each_word, sentence, train_encoder
 
-    network, dice = follow(taught(steps, seed)), random.Random(2**40 + seed)
-    answers = [asked(network, sentence(dice, dice.choice(ANIMALS))) for _ in range(SENTENCES)]
-    right = sum(share for _, share in answers) / SENTENCES
-    note = f"Every word of {SENTENCES} sentences was hidden in turn, and asked; {right:.0%} of them were found."
+    network, rng = run_with_progress(train_encoder(steps, seed)), random.Random(2**40 + seed)
+    results = [mask_each_word(network, sentence(rng, rng.choice(ANIMALS))) for _ in range(SENTENCES)]
+    accuracy = sum(one for _, one in results) / SENTENCES
+    note = f"Every word of {SENTENCES} sentences was masked in turn; {accuracy:.0%} were predicted correctly."
     words = EXAMPLE.split()
-    (weights, _), _ = asked(network, words)
-    return Watched([text for text, _ in answers], note, words, weights, [words.index("sang")])
+    (weights, _), _ = mask_each_word(network, words)
+    return Observed([text for text, _ in results], note, words, weights, [words.index("sang")])
 
 
-def _loaded(run: Path, text: str) -> Watched:
-    """A model of the user's over a text, or over the sentences about "it"."""
-    from regard.cli.topics.reading import opened, read
+def _observe_run(run: Path, text: str) -> Observed:
+    """Runs the model of a directory on a text, or on the sentences about "it"."""
+    from regard.cli.topics.tokenized import load_transformer, tokenize
 
-    model = opened(run)
-    it = resolved(model)
+    model = load_transformer(run)
+    coreference = evaluate_coreference(model)
     if text.strip():
-        readings, note = [read(model, text)], f"Over {text!r}."
-        shown, asking = readings[0], list(range(len(readings[0].tokens)))
-    elif it.sentences:
-        readings, note = [reading for reading, _ in it.sentences], f"Over {len(it.sentences)} sentences about “it”."
-        shown, asked = it.sentences[2 % len(it.sentences)]  # one that had no part in choosing the best head
-        asking = [at for at, word in enumerate(shown.words) if word == asked]
+        texts, note = [tokenize(model, text)], f"The text is {text!r}."
+        shown, queries = texts[0], list(range(len(texts[0].tokens)))
+    elif coreference.sentences:
+        texts = [one for one, _ in coreference.sentences]
+        note = f"The texts are {len(texts)} sentences about “it”."
+        shown, query = coreference.sentences[2 % len(texts)]  # from a pair that did not select the best head
+        queries = [at for at, word in enumerate(shown.words) if word == query]
     else:
         raise UserError(
-            f"{run}: cannot read the English sentences that are tried where no TEXT is given; give one, for example: "
+            f"{run}: cannot read the English sentences that are used without a TEXT; give a text, for example: "
             f'regard explain heads {run} "a line of text"'
         )
-    texts = [(reading.weights, reading.separators) for reading in readings]
-    return Watched(texts, note, shown.pieces, shown.weights, asking, it)
+    weights = [(one.weights, one.separators) for one in texts]
+    return Observed(weights, note, shown.pieces, shown.weights, queries, coreference)
 
 
-def _sections(found: "list[Head]", tables: "dict[str, Rows]", note: str) -> "Iterator[Section]":
-    from regard.render import report as page
+def _sections(found: "list[HeadStatistics]", tables: dict[str, TableCells], note: str) -> "Iterator[Section]":
+    from regard.render import report
 
-    words = paragraphs(
-        "Nobody tells a head what to look at. How much of its weight lies on the word before, the next, the word "
-        "itself, the first place, and on separators? Means over the words that ask; with the entropy of the weights "
-        "in nats, and the distance to what is looked at in words.",
-        "The last line is a head that would look at everything it may see alike: what differs from it is a habit. "
-        "Layers and heads count from 0.",
+    text = join_paragraphs(
+        "Training decides what each head attends to. The tables show how much of a head's weight is on the previous "
+        "word, the next word, the word itself, the first position and separators, as means over all words. They also "
+        "show the entropy of the weights in nats, and the mean distance to the words that the head attends to.",
+        "The last line is uniform attention: a head that gives every visible word the same weight. A head has learned "
+        "a pattern where its numbers differ from this line. Layers and heads count from 0.",
     )
-    values = [[getattr(one, name) for one in found] for name in PLACES]
-    names = [one.layer if one.head < 0 else f"L{short(one.layer)} H{one.head}" for one in found]
-    every, most = (page.Table(title, *table, told) for (title, table), told in zip(tables.items(), (note, "")))
-    heat = page.Heat("weight on …", "L layer, H head", "", values, list(PLACES.values()), names, top=1.0)
-    yield from (page.Text(words), most, page.Heats("As a picture", [heat]), every)
+    values = [[getattr(one, name) for one in found] for name in PATTERN_NAMES]
+    names = [one.layer if one.head < 0 else f"L{layer_number(one.layer)} H{one.head}" for one in found]
+    every, strongest = (
+        report.Table(title, columns, rows, table_note)
+        for (title, (columns, rows)), table_note in zip(tables.items(), (note, ""))
+    )
+    heatmap = report.Heatmap(
+        "weight on …", "L: layer, H: head", "", values, list(PATTERN_NAMES.values()), names, vmax=1.0
+    )
+    yield from (report.Text(text), strongest, report.Heatmaps("All heads as a picture", [heatmap]), every)
 
 
-def _it(it: It | None) -> "Iterator[Section]":
+def _coreference_sections(coreference: Coreference | None) -> "Iterator[Section]":
     from regard.explain.pronouns import pairs
-    from regard.render import report as page
+    from regard.render import report
 
-    if it is None:
+    if coreference is None:
         return
     one, other = pairs()[0]
-    words = paragraphs(
-        f"“{one.text}” The ladder was. “{other.text}” The roof was. To know what “it” means is to understand the end "
-        "of the sentence. Does a head look at the noun that is meant?",
-        "A head that always prefers the first noun, or the nearer, is right in one half of the sentences. The last "
-        "column leaves such habits out: it compares the two versions of a pair, and says in how many of them the "
-        "preference moves towards the noun that is then meant.",
-        it.verdict(),
+    text = join_paragraphs(
+        f"In “{one.text}”, “it” is the ladder. In “{other.text}”, “it” is the roof. To find out what “it” means, one "
+        "must understand the ending of the sentence. Is there a head that attends to the correct noun?",
+        "A head that always attends to the first noun, or always to the nearer one, is correct in one half of the "
+        "sentences. The last column removes this effect: it compares the two versions of a pair, and counts the pairs "
+        "in which the attention shifts towards the noun that is then correct.",
+        coreference.summary(),
     )
-    yield page.Text(words, "What “it” means")
-    if it.found:
-        yield page.Table("Every head, the best first", COLUMNS, it.rows(), f"Over all {it.pairs} pairs.")
+    yield report.Text(text, "What “it” means")
+    if coreference.scores:
+        title = "All heads, from the best to the worst"
+        yield report.Table(title, COLUMNS, coreference.rows(), f"Over all {coreference.pairs} pairs.")

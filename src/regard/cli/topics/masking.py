@@ -1,4 +1,4 @@
-"""`regard explain masking`: why a language model must not see ahead."""
+"""`regard explain masking`: why a language model needs a causal mask."""
 
 from typing import TYPE_CHECKING
 
@@ -8,88 +8,91 @@ from rich.text import Text
 
 from regard.cli import options
 from regard.cli.tables import grid
-from regard.cli.topics.shared import Findings, Out, Seed, Steps, follow, paragraphs, tell
+from regard.cli.topics.common import Out, Seed, Steps, TopicResult, join_paragraphs, run_with_progress, show
 
 if TYPE_CHECKING:
     from regard.explain.masking import Masking
     from regard.render.report import Section
 
-COLUMNS = ["", "loss", "future hidden", "looks ahead", "says it right"]
+COLUMNS = ["", "loss", "loss, causal", "attention ahead", "grammatical"]
 
 
-def masking(steps: Steps = 240, seed: Seed = 1, out: Out = None, json: options.Json = False) -> None:
-    """Why a language model must not see ahead.
+def command(steps: Steps = 240, seed: Seed = 1, out: Out = None, json: options.Json = False) -> None:
+    """Why a language model needs a causal mask.
 
-    Two small Transformers learn to say the next word, all words of a sentence at once. One has the causal mask. The
-    other sees the whole sentence, and the next word with it: its loss goes to nothing, far below the least that an
-    honest model can have (known here, since the sentences come from a grammar). Then both must write, word after word,
-    and there is no next word to copy.
+    Two small Transformers learn to predict the next word at all positions of a sentence at once. One has a causal mask.
+    The other sees the whole sentence, so it sees the word that it must predict: its loss falls to almost 0, far below
+    the lowest loss that a causal model can reach. (This is the entropy of the language, which is known here because the
+    sentences come from a small grammar.) Then both generate sentences word by word, and there is no next word to copy.
 
-    Shown: the loss as they were trained, the loss once the future is hidden, how much of their attention goes to later
-    words, and how many of the sentences they write are right by the grammar. Takes less than a minute.
+    Shown are the loss with the mask of training, the loss with a causal mask, the part of the attention that goes to
+    later words, and the part of the generated sentences that is grammatical. Takes less than a minute.
 
     \b
     Examples:
       regard explain masking
       regard explain masking --steps 1000 -o masking.html
     """
-    from regard.explain.masking import masking as experiment
+    from regard.explain import masking
 
-    found = follow(experiment(steps, seed=seed))
-    least = (
-        f"No honest model has a loss below {found.floor:.3f} nats a word: that is how surprising the grammar is. "
-        "Says it right: how many of the sentences that it then writes alone, word after word, the grammar allows."
+    result = run_with_progress(masking.run(steps, seed=seed))
+    note = (
+        f"The entropy of the grammar is {result.entropy:.3f} nats per word: no causal model can have a lower loss. "
+        "“loss, causal” is the loss with a causal mask, as at generation. “attention ahead” is the part of the "
+        "attention that goes to later words. “grammatical” is the part of the generated sentences that "
+        "the grammar allows."
     )
-    said = [Group(f"[bold]With {one.name} it says:[/]", *map(_indented, one.examples)) for one in found.told]
+    examples = [
+        Group(f"[bold]Sentences generated with {one.name}:[/]", *(Padding(Text(s), (0, 0, 0, 2)) for s in one.examples))
+        for one in result.networks
+    ]
     data = {
         "steps": steps,
         "seed": seed,
-        "floor": found.floor,
-        "sentence": found.sentence,
-        "networks": [vars(one) for one in found.told],
+        "entropy": result.entropy,
+        "sentence": result.sentence,
+        "networks": [vars(one) for one in result.networks],
     }
-    terminal: list[RenderableType] = [grid("The next word", COLUMNS, _rows(found)), least, *said]
-    tell(Findings("Why a language model must not see ahead", data, terminal, _sections(found, least)), out, json)
+    terminal: list[RenderableType] = [grid("Predicting the next word", COLUMNS, _rows(result)), note, *examples]
+    show(TopicResult("Why a language model needs a causal mask", data, terminal, _sections(result, note)), out, json)
 
 
-def _indented(line: str) -> Padding:
-    return Padding(Text(line), (0, 0, 0, 2))
-
-
-def _rows(found: "Masking") -> list[list[str]]:
+def _rows(result: "Masking") -> list[list[str]]:
     return [
-        [one.name, f"{one.loss:.3f}", f"{one.honest:.3f}", f"{one.ahead:.0%}", f"{one.right:.0%}"] for one in found.told
+        [one.name, f"{one.loss:.3f}", f"{one.causal_loss:.3f}", f"{one.future_attention:.0%}", f"{one.grammatical:.0%}"]
+        for one in result.networks
     ]
 
 
-def _sections(found: "Masking", least: str) -> "list[Section]":
+def _sections(result: "Masking", note: str) -> "list[Section]":
     import numpy as np
 
-    from regard.render import report as page
-    from regard.render.parts import Layer
+    from regard.render import report
     from regard.render.view import AttentionView
+    from regard.render.view_data import Layer
 
-    words = paragraphs(
-        "Two small Transformers learn to say the next word, all words of a sentence at once. They are alike but for "
-        "the mask. The one without it sees the whole sentence, and so the very word it is asked for: it learns to "
-        "look one place to the right and copy. Its loss goes to nothing, and it has learnt nothing about the "
-        "language.",
-        "When it is to write there is no next word yet. Its loss with the future hidden is that of a model that is "
-        "lost, and so are its sentences. The causal mask takes the temptation away.",
+    text = join_paragraphs(
+        "Two small Transformers learn to predict the next word at all positions of a sentence at once. They differ "
+        "only in the mask. The one without a mask sees the whole sentence, and with it the word that it must predict. "
+        "It learns to attend to the next position and to copy the word there. Its loss falls to almost 0, but it has "
+        "learned nothing about the language.",
+        "At generation there is no next word yet. With a causal mask, the loss of this network is high, and the "
+        "sentences that it generates are wrong. The network that was trained with a causal mask could never copy, so "
+        "it had to learn the language.",
     )
     views = [
         AttentionView(
             one.name,
-            found.sentence,
-            found.sentence,
+            result.sentence,
+            result.sentence,
             [Layer("mean of all heads and layers", np.array(one.weights, dtype=np.float32)[None])],
         )
-        for one in found.told
+        for one in result.networks
     ]
-    said = [page.Pre("\n".join(one.examples), f"With {one.name} it says") for one in found.told]
+    examples = [report.Pre("\n".join(one.examples), f"Sentences generated with {one.name}") for one in result.networks]
     return [
-        page.Text(words),
-        page.Table("The next word", COLUMNS, _rows(found), least),
-        *said,
-        page.Gallery("Where they look while they learn", views),
+        report.Text(text),
+        report.Table("Predicting the next word", COLUMNS, _rows(result), note),
+        *examples,
+        report.Gallery("Attention in training", views),
     ]

@@ -1,4 +1,4 @@
-"""`regard explain positions`: what a Transformer knows of order, and how far it reaches."""
+"""`regard explain positions`: why a Transformer needs positions, and which kinds work on longer texts."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,89 +6,97 @@ import typer
 
 from regard.cli import options
 from regard.cli.tables import grid
-from regard.cli.topics.shared import Findings, Out, Seed, Steps, follow, paragraphs, tell
+from regard.cli.topics.common import Out, Seed, Steps, TableCells, TopicResult, join_paragraphs, run_with_progress, show
 
 if TYPE_CHECKING:
     from regard.explain.positions import Positions
     from regard.render.report import Section
 
-ORDER = ["positions", "difference"]
 
-
-def positions(
-    length: Annotated[int, typer.Option(min=6, max=256, help="Texts in training have at most so many symbols.")] = 16,
+def command(
+    length: Annotated[int, typer.Option(min=6, max=256, help="The largest length of texts in training.")] = 16,
     steps: Steps = 300,
     seed: Seed = 1,
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """What a Transformer knows of order: nothing until it is told.
+    """Why a Transformer needs positions, and how far they extrapolate.
 
-    "man bites dog" against "dog bites man": without positions the encoder's states are the same, in another order, to
-    the last digit; with any kind of positions they differ.
+    First, "man bites dog" is compared with "dog bites man". Without positions, the encoder computes the same states for
+    both, only in another order. With any kind of positions, the states differ.
 
-    Then a task that is all about places: name the symbol that stood two places before. Small encoders with no
-    positions, sinusoids, a learned table, T5's bias and relative keys learn it on short texts and are tried on longer
-    ones, up to four times as long. The page shows the sinusoids beside a binary counter. Takes less than a minute.
+    Then small encoders learn a task that depends on positions: predict the symbol two positions earlier. They have no
+    positions, sinusoids, a learned table, T5's bias or relative keys. They train on short texts and are tested on texts
+    up to four times as long. The page also shows sinusoids beside a binary counter. Takes less than a minute.
 
     \b
     Examples:
       regard explain positions
       regard explain positions --length 32 --steps 1000 -o positions.html
     """
-    from regard.explain.positions import positions as experiment
+    from regard.explain import positions
 
-    found = follow(experiment(length, steps=steps, seed=seed))
-    order = [[one.positions, f"{one.difference:.1e}"] for one in found.order]
-    columns = ["positions", *(f"length\n{n}" for n in found.reach[0].lengths)]
-    reach = [[one.positions, *(f"{share:.1%}" for share in one.accuracy)] for one in found.reach]
-    titles = (
-        "states(dog bites man) − states(man bites dog), put in the same order",
-        f"The symbol two places before: right, after training on lengths up to {length} (by chance 8.3%)",
-    )
+    result = run_with_progress(positions.run(length, steps=steps, seed=seed))
+    lengths = [f"length\n{n}" for n in result.extrapolation[0].lengths]
+    tables: dict[str, TableCells] = {
+        "Difference: states(dog bites man) − reordered states(man bites dog)": (
+            ["positions", "difference"],
+            [[one.positions, f"{one.difference:.1e}"] for one in result.order],
+        ),
+        f"Accuracy after training on lengths up to {length} (chance: 8.3%)": (
+            ["positions", *lengths],
+            [[one.positions, *(f"{accuracy:.1%}" for accuracy in one.accuracy)] for one in result.extrapolation],
+        ),
+    }
     data = {
         "trained": length,
         "steps": steps,
         "seed": seed,
-        "order": {one.positions: one.difference for one in found.order},
-        "reach": [vars(one) for one in found.reach],
+        "order": {one.positions: one.difference for one in result.order},
+        "extrapolation": [vars(one) for one in result.extrapolation],
     }
-    terminal = [grid(titles[0], ORDER, order), grid(titles[1], columns, reach)]
-    tell(Findings("Where words stand", data, terminal, _sections(found, titles, columns, order, reach)), out, json)
+    terminal = [grid(title, *cells) for title, cells in tables.items()]
+    show(TopicResult("Positions", data, terminal, _sections(result, tables)), out, json)
 
 
-def _sections(
-    found: "Positions", titles: tuple[str, str], columns: list[str], order: list[list[str]], reach: list[list[str]]
-) -> "list[Section]":
-    from regard.render import report as page
+def _sections(result: "Positions", tables: dict[str, TableCells]) -> "list[Section]":
+    from regard.render import report
 
-    first = paragraphs(
-        "Attention is a sum over a set: it does not know which word came first. Put the words in another order, and "
-        "the states come out in that other order, otherwise unchanged. “dog bites man” is “man bites dog”.",
-        "So the model is told where words stand: by a vector added to each embedding (sinusoids, or a learned "
-        "table), or by something added to each comparison (T5's bias, relative keys).",
+    why = join_paragraphs(
+        "Attention is a sum over a set, so it does not depend on the order of the words. If the words are put in "
+        "another order, the states come out in that order and are otherwise the same: “dog bites man” and “man bites "
+        "dog” cannot be distinguished.",
+        "So the model needs positions. They can be a vector that is added to each embedding (sinusoids, or a learned "
+        "table), or a term in the attention scores (T5's bias, relative keys).",
     )
-    second = (
-        "Sinusoids are a smooth binary counter. The lowest bit of a counter changes at every step, the next at every "
-        "second, the next at every fourth; the numbers of a sinusoid go round at speeds that fall from one radian a "
-        "step to one ten-thousandth."
+    encodings = (
+        "Sinusoids are similar to a binary counter. The lowest bit of a counter changes at every step, the next bit at "
+        "every second step, the next at every fourth. The components of a sinusoidal encoding change smoothly: the "
+        "first ones by one radian per step, the last ones by about a ten-thousandth of that."
     )
-    bits = ["8", "4", "2", "1"]
-    heats = [
-        page.Heat("sin and cos, width 48", "number in the vector", "position", found.encodings, side=11),
-        page.Heat("a counter of four bits", "bit", "position", found.counter, columns=bits, side=11),
+    heatmaps = [
+        report.Heatmap("sine and cosine, width 48", "component", "position", result.encodings, side=11),
+        report.Heatmap("binary counter", "bit", "position", result.counter, columns=["8", "4", "2", "1"], side=11),
     ]
-    lines = [page.Line(one.positions, one.lengths, [100 * share for share in one.accuracy]) for one in found.reach]
-    third = (
-        f"Trained on texts of up to {found.trained} symbols. A table has learnt nothing about the places behind its "
-        "last one. Sinusoids are there at any length, but a network that never met them there need not know what to "
-        "do with them. What goes by distance has met every distance that the task asks for."
+    lines = [
+        report.Line(one.positions, one.lengths, [100 * accuracy for accuracy in one.accuracy])
+        for one in result.extrapolation
+    ]
+    longer = (
+        f"The networks were trained on texts of up to {result.trained} symbols. A learned table has no trained entries "
+        "beyond that length. Sinusoids exist at any length, but the network has not learned to use the larger "
+        "positions. T5's bias and relative keys depend only on the distance, and training covers every distance that "
+        "the task needs."
+    )
+    order, accuracy = (
+        report.Table(title, [name.replace("\n", " ") for name in columns], rows, note)
+        for (title, (columns, rows)), note in zip(tables.items(), ("", longer))
     )
     return [
-        page.Text(first),
-        page.Table(titles[0], ORDER, order),
-        page.Text(second),
-        page.Heats("The encodings", heats),
-        page.Curve("Longer than in training", "length of the text", "right, %", lines),
-        page.Table(titles[1], [name.replace("\n", " ") for name in columns], reach, third),
+        report.Text(why),
+        order,
+        report.Text(encodings),
+        report.Heatmaps("Sinusoids and a binary counter", heatmaps),
+        report.Curve("Texts longer than in training", "length of the text", "accuracy, %", lines),
+        accuracy,
     ]

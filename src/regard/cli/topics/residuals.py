@@ -1,4 +1,4 @@
-"""`regard explain residuals`: what residual connections carry."""
+"""`regard explain residuals`: residual connections carry positions through the layers."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,86 +7,85 @@ from rich.console import RenderableType
 
 from regard.cli import options
 from regard.cli.tables import grid
-from regard.cli.topics.shared import Findings, Out, Seed, Steps, follow, paragraphs, tell
+from regard.cli.topics.common import Out, Seed, Steps, TopicResult, join_paragraphs, run_with_progress, show
 
 if TYPE_CHECKING:
-    from regard.explain.residuals import Panel
+    from regard.explain.residuals import NetworkResult
     from regard.render.report import Section
 
 NOTE = (
-    "“Place known” is how much of a word's place a linear guess can read off what each layer is given, and off what "
-    "comes out (R²: 1 is all of it). “Looks there” is the attention of a layer's best head to the place the task "
-    "asks for. Layers count from 0."
+    "“position R²” is the R² of a linear probe that predicts the position of a word from its state: 1 means that the "
+    "state contains the position, 0 that it does not. It is measured at the input of each layer and at the output. "
+    "“attention” is the weight of a layer's best head on the symbol two positions earlier. Layers count from 0."
 )
 
 
-def residuals(
-    length: Annotated[int, typer.Option(min=4, max=128, help="Symbols in a text.")] = 12,
+def command(
+    length: Annotated[int, typer.Option(min=4, max=128, help="Symbols of a text.")] = 12,
     steps: Steps = 320,
     seed: Seed = 1,
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """What residual connections carry: where words stand, for one.
+    """Residual connections carry the positions of words.
 
-    Three encoders of three layers learn to name the symbol two places before. One has residual connections; one has
-    not, so that a layer knows only what attention brought it; the third has none either, but is told the positions
-    again before every layer ("timing signals"). Shown, layer by layer: how much of a word's place its state still
-    tells, and how much the best head looks where it should. Takes less than a minute.
+    Three encoders with three layers learn to predict the symbol two positions earlier. The first has residual
+    connections. The second has none, so the input of a layer is only what the layer before computed. The third has none
+    either, but positions are added again before every layer ("timing signals"). Shown for each layer: how well a
+    linear probe can predict a word's position from its state, and how much the best head attends to the correct
+    position. Takes less than a minute.
 
     \b
     Examples:
       regard explain residuals
       regard explain residuals --steps 1000 -o residuals.html
     """
-    from regard.explain.residuals import residuals as experiment
+    from regard.explain import residuals
 
-    found = follow(experiment(length, steps, seed))
-    columns, rows = ["", *(one.name.replace(", with ", ", with\n") for one in found)], _rows(found)
-    data = {"length": length, "steps": steps, "seed": seed, "panels": [vars(one) for one in found]}
-    terminal: list[RenderableType] = [grid("The symbol two places before", columns, rows), f"[dim]{NOTE}[/]"]
-    tell(Findings("What residual connections carry", data, terminal, _sections(found, rows)), out, json)
+    networks = run_with_progress(residuals.run(length, steps, seed))
+    columns, rows = ["", *(one.name.replace(", with ", ", with\n") for one in networks)], _rows(networks)
+    data = {"length": length, "steps": steps, "seed": seed, "networks": [vars(one) for one in networks]}
+    terminal: list[RenderableType] = [grid("The symbol two positions earlier", columns, rows), f"[dim]{NOTE}[/]"]
+    show(TopicResult("What residual connections carry", data, terminal, _sections(networks, rows)), out, json)
 
 
-def _rows(found: "list[Panel]") -> list[list[str]]:
-    """A network to a column, a figure to a row."""
-    layers = len(found[0].there)
-    known = [*(f"place known, layer {at}" for at in range(layers)), "place known, out"]
-    names = ["loss", "right", *known, *(f"looks there, layer {at}" for at in range(layers))]
-    figures = [
-        [f"{one.loss:.3f}", f"{one.accuracy:.0%}", *(f"{value:.2f}" for value in (*one.known, *one.there))]
-        for one in found
+def _rows(networks: "list[NetworkResult]") -> list[list[str]]:
+    """One column per network, one row per number."""
+    layers = range(len(networks[0].offset_attention))
+    names = ["loss", "accuracy", *(f"position R², layer {at}" for at in layers), "position R², output"]
+    names += [f"attention, layer {at}" for at in layers]
+    columns = [
+        [f"{one.loss:.3f}", f"{one.accuracy:.0%}", *(f"{v:.2f}" for v in (*one.position_r2, *one.offset_attention))]
+        for one in networks
     ]
-    return [list(row) for row in zip(names, *figures)]
+    return [list(row) for row in zip(names, *columns)]
 
 
-def _sections(found: "list[Panel]", rows: list[list[str]]) -> "list[Section]":
-    from regard.render import report as page
+def _sections(networks: "list[NetworkResult]", rows: list[list[str]]) -> "list[Section]":
+    from regard.render import report
 
-    words = paragraphs(
-        "Three encoders of three layers learn to name the symbol that stood two places before. To look two places "
-        "back a layer must know where each word stands.",
-        "With residual connections everything a layer was given goes on to the next, positions too. Without them a "
-        "layer knows only what attention brought it: where its words stand is lost after the first mixture, and then "
-        "all words look at the same places. Told again before every layer, positions are there again, and so is the "
-        "diagonal.",
+    text = join_paragraphs(
+        "Three encoders with three layers learn to predict the symbol two positions earlier. To attend to that "
+        "position, a layer needs the position of each word.",
+        "With residual connections, the input of a layer is added to its output, so positions pass through all layers. "
+        "Without them, a state is only a mixture of other states: the positions are lost after the first layer, and "
+        "then all words attend to the same places. If positions are added again before every layer, the heads can "
+        "attend to the correct position again, and the diagonal returns.",
     )
-    side = max(3, min(16, 192 // len(found[0].weights[0])))
-
-    def panel(one: "Panel") -> page.Heats:
-        heats = [
-            page.Heat(f"layer {at}", "looks at", "word", weights, side=side, top=1.0)
-            for at, weights in enumerate(one.weights)
-        ]
-        return page.Heats(f"{one.name[0].upper()}{one.name[1:]}: {one.accuracy:.0%} right", heats)
-
-    lines = [page.Line(one.name, range(len(one.known)), one.known) for one in found]
-    curve = page.Curve(
-        "What is left of a word's place", "before layer … (last: after all)", "R² of a linear guess", lines
-    )
-    return [
-        page.Text(words),
-        *map(panel, found),
-        curve,
-        page.Table("In figures", ["", *(one.name for one in found)], rows, NOTE),
+    side = max(3, min(16, 192 // len(networks[0].weights[0])))
+    heatmaps = [
+        report.Heatmaps(
+            f"{one.name[0].upper()}{one.name[1:]}: accuracy {one.accuracy:.0%}",
+            [
+                report.Heatmap(f"layer {at}", "key", "query", weights, side=side, vmax=1.0)
+                for at, weights in enumerate(one.weights)
+            ],
+        )
+        for one in networks
     ]
+    lines = [report.Line(one.name, range(len(one.position_r2)), one.position_r2) for one in networks]
+    curve = report.Curve(
+        "How well a state predicts its position", "input of layer (last: output)", "R² of a linear probe", lines
+    )
+    table = report.Table("All numbers", ["", *(one.name for one in networks)], rows, NOTE)
+    return [report.Text(text), *heatmaps, curve, table]

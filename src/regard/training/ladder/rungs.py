@@ -8,7 +8,7 @@ from regard.data.sources import Multi30k
 from regard.errors import UserError, nearest
 from regard.models import Seq2SeqConfig, TransformerConfig
 from regard.recipes import Recipe, find_recipe
-from regard.scores import SCORES, UNFIT_FOR_A_SOURCE
+from regard.scores import NOT_FOR_A_SOURCE, SCORES
 
 # The settings of a plan that a rung may bring along: how its family learns best. The others are the budget.
 OWN = ("rate", "schedule", "warmup", "optimizer", "betas", "epsilon", "decay", "clip")
@@ -40,7 +40,7 @@ def attentions(config: Seq2SeqConfig) -> dict[str, Seq2SeqConfig]:
     """No attention, every score that one text can ask another with, and Luong's two windows."""
     decoder = "bahdanau" if config.decoder in ("once", "every") else config.decoder
     reading = replace(config, decoder=decoder, window="none")
-    scores = [score for score in SCORES if score not in UNFIT_FOR_A_SOURCE]
+    scores = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
     return {
         "no attention": config.without_attention(),
         **{score: replace(reading, score=score) for score in scores},

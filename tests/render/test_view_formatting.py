@@ -1,11 +1,11 @@
-"""Labels: nothing blank, nothing torn apart."""
+"""Formatting of tokens: no blank labels, no broken graphemes."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from regard.render.labels import clip, clusters, escape, visible
+from regard.render.formatting import escape, graphemes, truncate, visible
 
 
 @pytest.mark.parametrize(
@@ -21,23 +21,23 @@ from regard.render.labels import clip, clusters, escape, visible
         ("</s>", "</s>"),
     ],
 )
-def test_what_cannot_be_seen_is_drawn(piece, shown):
+def test_invisible_characters_become_visible(piece, shown):
     assert visible(piece) == shown
 
 
-def test_joiners_inside_a_word_stay():
+def test_joiners_inside_a_word_are_kept():
     assert visible("می\u200cخواهم") == "می\u200cخواهم"
 
 
 @given(st.text(max_size=20))
-def test_no_label_is_blank_and_clusters_lose_nothing(piece):
+def test_no_label_is_blank_and_graphemes_lose_nothing(piece):
     assert cell_len(visible(piece)) > 0
-    assert "".join(clusters(piece)) == piece
+    assert "".join(graphemes(piece)) == piece
 
 
 @given(st.text(max_size=20), st.integers(1, 20))
-def test_a_clipped_label_fits(text, cells):
-    assert cell_len(clip(visible(text), cells)) <= cells
+def test_a_truncated_label_fits(text, cells):
+    assert cell_len(truncate(visible(text), cells)) <= cells
 
 
 def test_escaping_covers_markup_and_what_xml_forbids():

@@ -1,4 +1,4 @@
-"""Pieces and numbers as a person reads them: nothing invisible, nothing that breaks the page."""
+"""Tokens and numbers as text for pictures: invisible characters made visible, markup escaped."""
 
 import html
 import re
@@ -10,11 +10,11 @@ _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]") 
 
 
 def visible(piece: str) -> str:
-    """A piece with its spaces, controls and lone accents drawn, so that no label is ever blank."""
+    """A token with visible symbols for spaces, control characters and lone accents: no label is blank."""
     if not piece:
         return "∅"
     shown = "".join(_visible_character(character) for character in piece)
-    return shown if cell_len(clusters(shown)[0]) else "◌" + shown  # an accent or a joiner with nothing to stand on
+    return shown if cell_len(graphemes(shown)[0]) else "◌" + shown  # an accent or a joiner without a letter before it
 
 
 def _visible_character(character: str) -> str:
@@ -29,8 +29,8 @@ def _visible_character(character: str) -> str:
     return "�" if unicodedata.category(character) in ("Cc", "Cs") else character
 
 
-def clusters(text: str) -> list[str]:
-    """Characters with the marks that stand on them: what takes one place on a grid."""
+def graphemes(text: str) -> list[str]:
+    """Characters, each with the combining marks that follow it."""
     found: list[str] = []
     for character in text:
         if found and cell_len(character) == 0:
@@ -40,18 +40,18 @@ def clusters(text: str) -> list[str]:
     return found
 
 
-def short(piece: str) -> str:
-    """A special token, such as <|endoftext|>, in five letters: all that a narrow column needs."""
+def shorten_special(piece: str) -> str:
+    """Shortens special tokens: <|endoftext|> becomes <|e…>. Other tokens stay as they are."""
     special = piece[:1] + piece[-1:] in ("<>", "[]")
     return f"{piece[:3]}…{piece[-1]}" if special and len(piece) > 6 else piece
 
 
-def clip(text: str, cells: int) -> str:
-    """At most that many terminal cells, the cut shown by an ellipsis."""
+def truncate(text: str, cells: int) -> str:
+    """Shortens a text to that many terminal cells; an ellipsis marks the cut."""
     if cell_len(text) <= cells:
         return text
     kept = ""
-    for cluster in clusters(text):
+    for cluster in graphemes(text):
         if cell_len(kept + cluster) > cells - 1:
             break
         kept += cluster
@@ -59,10 +59,10 @@ def clip(text: str, cells: int) -> str:
 
 
 def escape(text: str) -> str:
-    """Any text, safe inside XML and HTML, attributes included."""
+    """Escapes a text for XML and HTML, attributes included."""
     return html.escape(_ILLEGAL.sub("�", text))
 
 
-def number(value: float) -> str:
-    """Six significant digits: all that single precision can honestly claim, and nothing small becomes nothing."""
+def format_number(value: float) -> str:
+    """Six significant digits, about the precision of float32."""
     return f"{value:.6g}"

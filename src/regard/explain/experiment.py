@@ -1,4 +1,4 @@
-"""Small networks that learn while you wait: one Transformer made of the library's layers, one loop."""
+"""What the experiments share: a small Transformer, a training loop, and progress reports."""
 
 import math
 from collections import deque
@@ -15,38 +15,38 @@ from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
 
-IGNORED = -100  # targets that do not count
+IGNORE_INDEX = -100  # targets with this value do not count in the loss
 
 T = TypeVar("T")
-Draw = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # fresh tokens (B, T) and their targets (B, T)
+SampleBatch = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # returns new tokens (B, T) and their targets (B, T)
 
 
 @dataclass(frozen=True)
-class Going:
-    """An experiment on its way: which of its networks, how far, how well."""
+class Progress:
+    """The state of training after a step: the network's name, the step and the loss."""
 
-    what: str
+    name: str
     step: int
     steps: int
     loss: float
 
 
-Experiment = Generator[Going, None, T]  # tells how it goes, and returns what it found
+Experiment = Generator[Progress, None, T]  # yields its progress and returns its result
 
 
-def finished(experiment: Experiment[T]) -> T:
-    """What an experiment found, once it is over."""
+def result_of(experiment: Experiment[T]) -> T:
+    """Runs an experiment to its end and returns its result."""
     while True:
         try:
             next(experiment)
         except StopIteration as end:
-            found: T = end.value
-            return found
+            result: T = end.value
+            return result
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """What is small is not shared out: threads would only wait for one another."""
+def single_thread() -> Iterator[None]:
+    """Limits torch to one thread: for small tensors, several threads are slower than one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -55,8 +55,8 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class Reader(nn.Module):
-    """Tokens in, logits of a token at every place out: the causal mask makes it a language model, none an encoder."""
+class TinyTransformer(nn.Module):
+    """A small Transformer with logits at every position: a language model with a causal mask, else an encoder."""
 
     def __init__(self, shape: Shape, vocab: int, mask: Mask = EVERYTHING) -> None:
         super().__init__()
@@ -71,29 +71,32 @@ class Reader(nn.Module):
         return logits
 
     def states(self, tokens: Tensor, mask: Mask | None = None) -> Tensor:
-        """What the stack makes of tokens (B, T), seen through its own mask or another: (B, T, width)"""
+        """The output of the stack for tokens (B, T), with its own mask or another: (B, T, width)"""
         at = torch.arange(tokens.shape[1], device=tokens.device)[None]
         states: Tensor = self.stack(self.embedding(tokens, at), mask=self.mask if mask is None else mask)
         return states
 
 
-def learn(what: str, network: nn.Module, draw: Draw, steps: int, seed: int, rate: float = 3e-3) -> Experiment[float]:
-    """Adam on fresh examples, its rate rising for a tenth of the steps and then falling to nothing; the last loss.
+def train(
+    name: str, network: nn.Module, sample_batch: SampleBatch, steps: int, seed: int, rate: float = 3e-3
+) -> Experiment[float]:
+    """Trains with Adam on new examples at every step, and returns the final loss in nats.
 
-    The loss is a mean over the last twentieth of the steps, in nats.
+    The learning rate rises during the first tenth of the steps and then falls linearly to 0. The final loss is the mean
+    over the last twentieth of the steps.
     """
     optimizer = torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.98))
     generator, losses = torch.Generator().manual_seed(seed), deque[float](maxlen=max(1, steps // 20))
     for step in range(1, steps + 1):
-        with one_thread():
+        with single_thread():
             for group in optimizer.param_groups:
                 group["lr"] = rate * min(10 * step / steps, (steps - step + 1) / steps * 10 / 9, 1.0)
-            tokens, targets = draw(generator)
+            tokens, targets = sample_batch(generator)
             optimizer.zero_grad()
-            loss = F.cross_entropy(network(tokens).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+            loss = F.cross_entropy(network(tokens).flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX)
             loss.backward()
             nn.utils.clip_grad_norm_(network.parameters(), 1.0)
             optimizer.step()
             losses.append(loss.item())
-        yield Going(what, step, steps, losses[-1])
+        yield Progress(name, step, steps, losses[-1])
     return sum(losses) / len(losses) if losses else math.nan

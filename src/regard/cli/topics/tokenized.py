@@ -1,4 +1,4 @@
-"""A Transformer that the user names, and a text as it reads it."""
+"""Loading a Transformer from a directory, and a tokenized text with the attention weights of the model."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
-    """A text in a model's own pieces, the special tokens around it included."""
+class TokenizedText:
+    """A text as tokens of a model, with its special tokens."""
 
     model: "Loaded"
     tokens: list[int]
@@ -26,20 +26,20 @@ class Reading:
 
     @cached_property
     def words(self) -> list[int]:
-        """Of each piece the word it is part of; -1 for special tokens and spaces."""
+        """The index of each token's word; -1 for special tokens and spaces."""
         return self.model.tokenizer.words(self.tokens)
 
     @property
     def separators(self) -> list[bool]:
-        """Which pieces are special tokens, or nothing but punctuation."""
+        """For each token, whether it is a special token or only punctuation."""
         special_tokens = vars(self.model.tokenizer.special_tokens).values()
         return [
             token in special_tokens or not any(character.isalnum() for character in piece)
             for token, piece in zip(self.tokens, self.pieces)
         ]
 
-    def play(self) -> None:
-        """The model reads it once. A translator has it as its source, and is about to begin."""
+    def forward(self) -> None:
+        """Runs the model once on the text. For a translator the text is the source, and the target is only <bos>."""
         import torch
 
         tokens = torch.tensor([self.tokens])
@@ -51,38 +51,38 @@ class Reading:
 
     @cached_property
     def weights(self) -> "dict[str, Tensor]":
-        """Where the text looks at itself, (H, T, T) by layer; what is remembered from before it is left out."""
+        """The self-attention weights of the text, (H, T, T) by layer, without Transformer-XL's memory."""
         from regard.recording import record
         from regard.verbs.parts import parts
 
         whose = "encoder" if self.model.module.config.reads_source else None  # the decoder has nothing to say yet
         paths = [path for path, part in parts(self.model.module).items() if whose in (part, None)]
         with record(self.model.module, paths) as tape:
-            self.play()
+            self.forward()
         return {name: tape[name][0][..., -len(self.tokens) :] for name in tape}
 
 
-def opened(run: Path) -> "Loaded":
-    """The model of a directory; refuses what is no Transformer."""
+def load_transformer(run: Path) -> "Loaded":
+    """Loads the model of a directory; raises UserError if it has no Transformer blocks."""
     from regard.layers.transformer import Block
     from regard.verbs import load
 
     model = load(run, "cpu")
     if not any(isinstance(part, Block) for part in model.module.modules()):
         raise UserError(
-            f"{run}: a {type(model.module).__name__} has no Transformer blocks; name another model, or none."
+            f"{run}: a {type(model.module).__name__} has no Transformer blocks; give another model, or none."
         )
     return model
 
 
-def read(model: "Loaded", text: str) -> Reading:
-    """Cuts a text as the model would; refuses one of nothing."""
+def tokenize(model: "Loaded", text: str) -> TokenizedText:
+    """Tokenizes a text for a model; raises UserError if the text is empty."""
     from regard.models import reads_whole
 
     if not text.strip():
-        raise UserError(f'TEXT: nothing to read; for example: regard explain attention {model.path} "a line of text"')
+        raise UserError(f'TEXT is empty; for example: regard explain attention {model.path} "a line of text"')
     (tokens,) = model.read([text])
     special_tokens = model.tokenizer.special_tokens
     if reads_whole(model.module.config):
-        return Reading(model, special_tokens.wrap_input(tokens))
-    return Reading(model, [*([] if special_tokens.bos is None else [special_tokens.bos]), *tokens])
+        return TokenizedText(model, special_tokens.wrap_input(tokens))
+    return TokenizedText(model, [*([] if special_tokens.bos is None else [special_tokens.bos]), *tokens])

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention import attend, weights
-from regard.kernels import documents
-from regard.kernels.blocks import in_blocks
+from regard.kernels import fused
+from regard.kernels.fused import split_into_blocks
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.scores import Dot, ScaledDot, Score
 
@@ -100,7 +100,7 @@ def test_nothing_grows_with_the_square_of_the_length(causal: Mask) -> None:
 
 def test_a_block_sees_just_its_stretch() -> None:
     q, k, v = draw(1, length=100)
-    blocks = in_blocks(q, k, v, window=9, causal=True, keys=None)
+    blocks = split_into_blocks(q, k, v, window=9, causal=True, keys=None)
     assert blocks.q.shape == (1, 4, 32, 4)
     assert blocks.k.shape == (1, 4, 48, 4)  # 16, the window in whole steps of 8, before each block
     assert blocks.table.shape == (1, 4, 32, 48)
@@ -142,12 +142,12 @@ def test_documents_are_the_definition(causal: Mask) -> None:
 @pytest.mark.parametrize("causal", [CAUSAL, EVERYTHING], ids=["causal", "both ways"])
 def test_flex_attention_is_given_the_same_documents(causal: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
     """The way to the GPU's kernel, which flex attention written out plays here."""
-    monkeypatch.setattr(documents, "_compiled", documents._plain)
+    monkeypatch.setattr(fused, "_compiled_flex_attention", fused._flex_attention)
     real = torch.rand(ROWS, 50) < 0.8
     real[:, 20:40] = False
     mask = causal & Mask(documents=packed(50), keys=real)
     q, k, v = (x.detach() for x in draw(ROWS, 3, length=50, width=16))
-    read = documents.attend_packed(q, k, v, mask.layout, 0.25)
+    read = fused.document_attention(q, k, v, mask.block_mask, 0.25)
     torch.testing.assert_close(read, weights(ScaledDot(16), q, k, mask) @ v)
 
 
@@ -161,7 +161,7 @@ def test_documents_on_a_gpu(causal: Mask, length: int) -> None:
     inputs = [torch.randn(ROWS, 4, length, 64, device="cuda").requires_grad_() for _ in range(3)]
     q, k, v = inputs
     fast, slow = attend(ScaledDot(64), q, k, v, mask), weights(ScaledDot(64), q, k, mask) @ v
-    assert "_layout" in vars(mask)  # flex attention, not the table
+    assert "_cached_block_mask" in vars(mask)  # flex attention, not the table
     for a, b in zip(*([out, *torch.autograd.grad(out.square().sum(), inputs)] for out in (fast, slow)), strict=True):
         torch.testing.assert_close(a, b, atol=2e-2, rtol=2e-2)
 

@@ -1,0 +1,114 @@
+"""Tokens to text: the bytes that each token of a sequence adds to the text, and display names of single tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+SPACE = "▁"
+UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # the text of the unknown token
+
+# Punctuation without a space before it, and punctuation without a space after it.
+CLOSING = frozenset(".,;:!?%)]}…’'")
+OPENING = frozenset("([{¿¡’'")
+
+
+class Detokenizer(Protocol):
+    """Turns tokens into text. It returns bytes, because a token may be a part of a character."""
+
+    def __call__(self, tokens: Iterable[int]) -> list[bytes]:
+        """The text that each token adds, in UTF-8."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ConcatDetokenizer:
+    """For tokens that contain their spaces: concatenates them. An id past the last one (padding rows) gives no text."""
+
+    surfaces: Sequence[bytes]
+    lead: bytes = b""  # a prefix that encoding adds to every text, removed from the first token
+
+    def __call__(self, tokens: Iterable[int]) -> list[bytes]:
+        pieces = [self.surfaces[token] if token < len(self.surfaces) else b"" for token in tokens]
+        first = next((place for place, surface in enumerate(pieces) if surface), None)
+        if first is not None:
+            pieces[first] = pieces[first].removeprefix(self.lead)
+        return pieces
+
+
+@dataclass(frozen=True, eq=False)
+class SpacingDetokenizer:
+    """For tokens without spaces: adds a space between words, and none before or after certain punctuation.
+
+    The spaces of the original text are lost; these are the rules of English.
+    """
+
+    surfaces: Sequence[str]
+    continues: frozenset[int] = frozenset()  # tokens that continue the word before them
+    unfinished: frozenset[int] = frozenset()  # tokens whose word continues after them
+
+    def __call__(self, tokens: Iterable[int]) -> list[bytes]:
+        pieces, last = [], None
+        for token in tokens:
+            surface = self.surfaces[token] if token < len(self.surfaces) else ""
+            if not surface:
+                pieces.append(b"")
+                continue
+            spaced = last is not None and token not in self.continues and last not in self.unfinished
+            if spaced and last is not None:
+                spaced = surface[0] not in CLOSING and self.surfaces[last] not in OPENING
+            pieces.append((" " * spaced + surface).encode())
+            last = token
+        return pieces
+
+
+def decode_bytes(pieces: Iterable[bytes]) -> str:
+    """The text of UTF-8 bytes; bytes that are not valid, which a model may produce, become �."""
+    return b"".join(pieces).decode("utf-8", errors="replace")
+
+
+def word_indices(pieces: Iterable[bytes]) -> list[int]:
+    """For each token the index of the whitespace-delimited word it is part of.
+
+    -1 for tokens without a word: spaces, special tokens. A token over several words counts for its first.
+    """
+    pieces = list(pieces)
+    owners: list[int] = []  # of each byte
+    count, inside = 0, False
+    for character in b"".join(pieces).decode("utf-8", errors="surrogateescape"):  # an invalid byte is one character
+        count += not inside and not character.isspace()  # a word begins
+        inside = not character.isspace()
+        owners += [count - 1 if inside else -1] * len(character.encode("utf-8", errors="surrogateescape"))
+    ends = list(accumulate(map(len, pieces)))
+    spans = (owners[end - len(surface) : end] for surface, end in zip(pieces, ends))
+    return [next((owner for owner in span if owner >= 0), -1) for span in spans]
+
+
+def printable(name: str) -> str:
+    """A token as one visible string: ␣ for a space, an escape for other invisible characters."""
+    return "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in name)
+
+
+def _byte_characters() -> dict[str, int]:
+    """Each character of a byte-level vocabulary and the byte that it stands for (Radford et al. 2019).
+
+    Bytes that are visible in Latin-1 are written as that character; the others as U+0100, U+0101, …, in order.
+    """
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    invisible = [byte for byte in range(0x100) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(0x100 + n): byte for n, byte in enumerate(invisible)}
+
+
+BYTE_OF_CHARACTER = _byte_characters()
+
+
+def bytes_of(name: str) -> bytes:
+    """The bytes of a token of a byte-level vocabulary."""
+    return bytes(map(BYTE_OF_CHARACTER.__getitem__, name))
+
+
+def display_bytes(surface: bytes) -> str:
+    """Bytes as a display name: ▁ for a space, an escape for a part of a character."""
+    return surface.decode("utf-8", errors="backslashreplace").replace(" ", SPACE)

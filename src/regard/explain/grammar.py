@@ -1,0 +1,171 @@
+"""A toy grammar of English, and small language models that are trained on its sentences.
+
+Subject and verb agree in number, even if another noun stands between them: "the dogs behind a tree sleep .". Every
+sentence has exactly one derivation, so its probability is known, and so is the lowest loss that a model can reach: the
+entropy of the grammar.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.explain.experiment import IGNORE_INDEX, Experiment, TinyTransformer, train
+from regard.layers.transformer import Shape
+from regard.mask import Mask
+
+Words = tuple[str, ...]
+
+NUMBERS: Words = ("singular", "plural")
+DETERMINERS: dict[str, Words] = {"singular": ("the", "a", "every"), "plural": ("the", "some", "many")}
+ADJECTIVES: Words = ("small", "old", "happy", "green", "quiet")
+NOUNS: dict[str, Words] = {
+    "singular": ("dog", "cat", "bird", "child", "tree", "boat"),
+    "plural": ("dogs", "cats", "birds", "children", "trees", "boats"),
+}
+PREPOSITIONS: Words = ("near", "behind", "under")
+INTRANSITIVE_VERBS: dict[str, Words] = {
+    "singular": ("sleeps", "waits", "sings", "falls"),
+    "plural": ("sleep", "wait", "sing", "fall"),
+}
+TRANSITIVE_VERBS: dict[str, Words] = {
+    "singular": ("sees", "likes", "follows"),
+    "plural": ("see", "like", "follow"),
+}
+ADVERBS: Words = ("quietly", "today", "again")
+
+PAD, BOS, EOS = "<pad>", "<begin>", "<end>"
+VOCABULARY: tuple[str, ...] = (
+    PAD,
+    BOS,
+    EOS,
+    ".",
+    *dict.fromkeys(
+        word
+        for words in (
+            *DETERMINERS.values(),
+            ADJECTIVES,
+            *NOUNS.values(),
+            PREPOSITIONS,
+            *INTRANSITIVE_VERBS.values(),
+            *TRANSITIVE_VERBS.values(),
+            ADVERBS,
+        )
+        for word in words
+    ),
+)
+IDS = {word: at for at, word in enumerate(VOCABULARY)}
+SHAPE = Shape(
+    width=64, heads=4, layers=2, inner=128, context=32, norm_place="post", dropout=0.0, positions="sinusoidal"
+)
+
+
+@dataclass
+class SentenceSampler:
+    """Draws random sentences; ``logp`` is the log-probability of the last one."""
+
+    rng: random.Random
+    logp: float = 0.0
+
+    def sentence(self) -> list[str]:
+        """noun phrase, [preposition, noun phrase], verb, [adverb or object], full stop"""
+        self.logp = 0.0
+        number = self._choose(NUMBERS)
+        words = self._noun_phrase(number)
+        if self._flip_coin():
+            words += [self._choose(PREPOSITIONS), *self._noun_phrase(self._choose(NUMBERS))]
+        if self._flip_coin():
+            words += [self._choose(TRANSITIVE_VERBS[number]), *self._noun_phrase(self._choose(NUMBERS))]
+        else:
+            words += [self._choose(INTRANSITIVE_VERBS[number])]
+            words += [self._choose(ADVERBS)] if self._flip_coin() else []
+        return [*words, "."]
+
+    def _noun_phrase(self, number: str) -> list[str]:
+        adjective = [self._choose(ADJECTIVES)] if self._flip_coin() else []
+        return [self._choose(DETERMINERS[number]), *adjective, self._choose(NOUNS[number])]
+
+    def _choose(self, words: Words) -> str:
+        self.logp -= math.log(len(words))
+        return self.rng.choice(words)
+
+    def _flip_coin(self) -> bool:
+        self.logp -= math.log(2)
+        return self.rng.random() < 0.5
+
+
+def is_grammatical(words: Sequence[str]) -> bool:
+    """True if the grammar can produce this sentence."""
+    rest = list(words)
+    numbers = _parse_noun_phrase(rest)
+    if numbers and rest and rest[0] in PREPOSITIONS:
+        rest.pop(0)
+        numbers = numbers if _parse_noun_phrase(rest) else []
+    if not numbers or not rest:
+        return False
+    verb = rest.pop(0)
+    if any(verb in TRANSITIVE_VERBS[number] for number in numbers):
+        return bool(_parse_noun_phrase(rest)) and rest == ["."]
+    if any(verb in INTRANSITIVE_VERBS[number] for number in numbers):
+        return rest == ["."] or (len(rest) == 2 and rest[0] in ADVERBS and rest[1] == ".")
+    return False
+
+
+def _parse_noun_phrase(rest: list[str]) -> list[str]:
+    """Removes a noun phrase from the front of a list of words; returns the grammatical numbers that it can have."""
+    if not rest:
+        return []
+    determiner = rest.pop(0)
+    if rest and rest[0] in ADJECTIVES:
+        rest.pop(0)
+    noun = rest.pop(0) if rest else ""
+    return [number for number in NUMBERS if determiner in DETERMINERS[number] and noun in NOUNS[number]]
+
+
+def encode(words: Sequence[str]) -> list[int]:
+    return [IDS[word] for word in words]
+
+
+def sample_batch(generator: torch.Generator, rows: int = 48) -> tuple[Tensor, Tensor]:
+    """Random sentences as input tokens, (B, T), and the next token at every position; padding is ignored."""
+    sampler = SentenceSampler(random.Random(int(torch.randint(2**62, (), generator=generator))))
+    lines = [[IDS[BOS], *encode(sampler.sentence()), IDS[EOS]] for _ in range(rows)]
+    longest = max(map(len, lines))
+    tokens = torch.tensor([[*line, *[IDS[PAD]] * (longest - len(line))] for line in lines])
+    targets = tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORE_INDEX)
+    return tokens[:, :-1], targets
+
+
+def entropy_per_token(sentences: int = 5000, seed: int = 0) -> float:
+    """The entropy of the grammar in nats per token, estimated from samples: the lowest loss of a causal model."""
+    sampler, logp, tokens = SentenceSampler(random.Random(seed)), 0.0, 0
+    for _ in range(sentences):
+        tokens += len(sampler.sentence()) + 1  # the end token counts too
+        logp += sampler.logp
+    return -logp / tokens
+
+
+def train_language_model(name: str, mask: Mask, steps: int, seed: int) -> Experiment[tuple[TinyTransformer, float]]:
+    """Trains a small Transformer with this mask to predict the next word; returns it and its final training loss."""
+    torch.manual_seed(seed)
+    network = TinyTransformer(SHAPE, len(VOCABULARY), mask)
+    loss = yield from train(name, network, sample_batch, steps, seed)
+    return network.eval(), loss
+
+
+@torch.no_grad()
+def generate_sentences(network: TinyTransformer, count: int, seed: int, longest: int = 20) -> list[list[str]]:
+    """Samples sentences from a network, word by word, until the end token or ``longest`` words.
+
+    The tokens <begin> and <pad> are never generated.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    tokens, suppressed = torch.full((count, 1), IDS[BOS]), torch.tensor([IDS[BOS], IDS[PAD]])
+    for _ in range(longest):
+        logits = network(tokens)[:, -1].index_fill(1, suppressed, -torch.inf)
+        tokens = torch.cat([tokens, torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)], dim=1)
+    sentences = [[VOCABULARY[token] for token in row] for row in tokens[:, 1:].tolist()]
+    return [words[: words.index(EOS)] if EOS in words else words for words in sentences]

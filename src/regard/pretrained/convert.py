@@ -1,0 +1,84 @@
+"""Converts a Transformer of ours into an equivalent one that a public checkpoint type can hold.
+
+The order of the features along the width is arbitrary: every operation sums over the whole width (matrix products,
+means and variances). So the features may be permuted, as long as every weight that writes or reads them is permuted in
+the same way. Our sinusoids are interleaved (sin, cos, sin, cos …); the permutation in this module gives the order of
+the public types (sin, sin, … cos, cos).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.layers.init import SkipInit
+from regard.models import Transformer, TransformerConfig
+
+# Weights that read the features have them along their columns, weights that write them along their rows.
+READS = ("tokens.weight", "qkv.weight", "up.weight", "gate.weight", "readout_.weight")
+WRITES = ("out.weight", "out.bias", "down.weight", "down.bias", "norm.weight", "norm.bias")
+PADDING_BIAS = -1e9  # the readout bias of the rows that pad a vocabulary
+
+
+def to_public_form(model: Transformer) -> Transformer:
+    """An equivalent Transformer whose settings fit a public type, if there is one."""
+    model = deinterleave_sinusoids(model)
+    config = model.config
+    # No type shares a matrix between source and target without the readout. The pre-norm type (pegasus) shares all
+    # matrices or none, and has vocabularies of one size.
+    unequal = config.shared == "target" or config.source_vocab != config.target_vocab
+    untie = config.shared == "sides" or (config.norm_place == "pre" and unequal)
+    return untie_embeddings(model) if untie and config.positions == "sinusoidal-halves" else model
+
+
+def deinterleave_sinusoids(model: Transformer) -> Transformer:
+    """An equivalent Transformer whose sinusoids have all sines first: its features are permuted."""
+    if model.config.positions != "sinusoidal":
+        return model
+    places = torch.arange(model.config.width, device=model.embedding.tokens.weight.device)
+    order = torch.cat([places[::2], places[1::2]])
+    weights = {name: _reorder(name, tensor, order) for name, tensor in model.state_dict().items()}
+    return _build(replace(model.config, positions="sinusoidal-halves"), weights)
+
+
+def _reorder(name: str, tensor: Tensor, order: Tensor) -> Tensor:
+    if name.endswith(READS):
+        return tensor[:, order]
+    return tensor[order] if name.endswith(WRITES) else tensor
+
+
+def untie_embeddings(model: Transformer) -> Transformer:
+    """An equivalent Transformer with separate source embedding, target embedding and readout, of one vocabulary size.
+
+    Shared matrices are copied. The smaller vocabulary is padded with rows of zeros; padded target tokens get a bias of
+    PADDING_BIAS, so that they are never produced.
+    """
+    config, weights = model.config, dict(model.state_dict())
+    target = weights["embedding.tokens.weight"]
+    source = weights.get("source_embedding.tokens.weight", target)
+    head = weights.get("readout_.weight", target)
+    size = max(config.source_vocab, config.target_vocab)
+    bias = weights.get("readout_bias", target.new_zeros(config.target_vocab))
+    weights |= {
+        "source_embedding.tokens.weight": _pad_rows(source, size),
+        "embedding.tokens.weight": _pad_rows(target, size),
+        "readout_.weight": _pad_rows(head, size),
+    }
+    biased = config.readout_bias or size > config.target_vocab
+    if biased:
+        weights["readout_bias"] = F.pad(bias, (0, size - config.target_vocab), value=PADDING_BIAS)
+    return _build(replace(config, source_vocab=size, target_vocab=size, shared="none", readout_bias=biased), weights)
+
+
+def _pad_rows(matrix: Tensor, rows: int) -> Tensor:
+    return F.pad(matrix, (0, 0, 0, rows - len(matrix)))
+
+
+def _build(config: TransformerConfig, weights: dict[str, Tensor]) -> Transformer:
+    with SkipInit():
+        model = config.build()
+    model.load_state_dict(weights)
+    return model.eval()

@@ -1,0 +1,134 @@
+"""The data of a view: the weights of a layer, a decoding step, and the matrix of one picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import UserError
+
+Floats = NDArray[np.float32]
+
+
+def alignment_layer(count: int) -> int:
+    """The index of the cross-attention layer that aligns best, out of ``count``: the penultimate; of two, the last.
+
+    Garg et al. (2019, §4.1) find that the penultimate layer aligns best.
+    """
+    return count - 2 if count > 2 else count - 1
+
+
+def caption(part: str, row: str = "each row", column: str = "the columns") -> str:
+    """A sentence that explains how to read a picture of a part.
+
+    A row is the token whose query attends. In cross-attention a row is instead the token that is generated at that
+    step, as in an alignment.
+    """
+    return f"to generate {row}, the model attends to {column}" if part == "cross" else f"{row} attends to {column}"
+
+
+def scale_max(weights: Floats) -> float:
+    """The end of the colour scale for weights (…, Tq, Tk): the smallest of 1, 0.5, 0.2, 0.1 … above the largest weight.
+
+    Rows with few visible keys (less than half as many as other rows) do not count: under a causal mask the first rows
+    always have large weights. The scale covers at least twice the uniform weight, so that a uniform head looks pale.
+    """
+    found = np.nan_to_num(weights, posinf=0.0, neginf=0.0)
+    seen = (found > 0).sum(axis=-1)  # (…, Tq)
+    peak = float(found[2 * seen >= seen.max(initial=0)].max(initial=0.0))
+    top = max(peak, 2 / max(1, found.shape[-1]))
+    if top > 0.5 or peak < 1e-6:
+        return max(1.0, peak)
+    decade = 10.0 ** np.floor(np.log10(top))
+    return float(min(round(step * decade, 9) for step in (1, 2, 5, 10) if step * decade >= top * (1 - 1e-6)))
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """The weights of one attention module: all heads, queries and keys."""
+
+    name: str
+    weights: Floats  # (H, Tq, Tk)
+    rows: Sequence[str] | None = None  # tokens of the queries; None: those of the view
+    columns: Sequence[str] | None = None  # tokens of the keys; None: those of the view
+    part: str = ""  # encoder, decoder or cross, in a model that has several kinds of attention
+    number: int | None = None  # among the layers of its part, from 0, the lowest; None: it is the only one
+    kept_heads: Sequence[int] | None = None  # the numbers of the heads in ``weights``; None: all heads
+
+    def __post_init__(self) -> None:
+        weights = np.asarray(self.weights, dtype=np.float32)
+        if weights.ndim != 3:
+            raise ValueError(
+                f'layer "{self.name}": weights must be (heads, rows, columns), not of shape {weights.shape}'
+            )
+        if self.kept_heads is not None and len(self.kept_heads) != len(weights):
+            raise ValueError(f'layer "{self.name}": {len(self.kept_heads)} numbers for {len(weights)} heads')
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def heads(self) -> int:
+        return int(self.weights.shape[0])
+
+    @property
+    def head_numbers(self) -> list[int]:
+        """The number of each head in ``weights``."""
+        return list(range(self.heads) if self.kept_heads is None else self.kept_heads)
+
+    @property
+    def label(self) -> str:
+        """The name in a picture: the part, and the number where the part has several layers."""
+        if self.number is None:
+            return self.part or self.name
+        return f"{self.part} · layer {self.number}".removeprefix(" · ")
+
+    def only(self, head: int) -> "Layer":
+        """This layer with one of its heads."""
+        if head not in self.head_numbers:
+            first, last = self.head_numbers[0], self.head_numbers[-1]
+            available = f"heads {first} to {last}" if self.heads > 1 else f"head {first}"
+            raise UserError(f'head={head}: "{self.label}" has {available}.')
+        return replace(self, weights=self.weights[[self.head_numbers.index(head)]], kept_heads=(head,))
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One decoding step: the token, the most probable candidates, the decoder's state and the context vector."""
+
+    token: str
+    top: Sequence[tuple[str, float, float]]  # the most probable tokens, best first: (token, logit, probability)
+    state: Floats  # (W,)
+    context: Floats | None = None  # (W,); None without attention
+
+    def __post_init__(self) -> None:
+        for name in ("state", "context"):
+            if (vector := getattr(self, name)) is None and name == "context":
+                continue
+            vector = np.asarray(vector, dtype=np.float32)
+            if vector.ndim != 1:
+                raise ValueError(f'frame "{self.token}": {name} must be one vector, not of shape {vector.shape}')
+            object.__setattr__(self, name, vector)
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """The weights that one picture shows: rows are queries, columns are keys."""
+
+    title: str
+    label: str  # the layer and head, or what was averaged
+    rows: Sequence[str]
+    columns: Sequence[str]
+    weights: Floats  # (Tq, Tk)
+    part: str = ""  # of the model
+    vmax: float | None = None  # end of the colour scale, if pictures share one; None: from the weights
+
+    @property
+    def scale_max(self) -> float:
+        """The end of the colour scale."""
+        return scale_max(self.weights) if self.vmax is None else self.vmax
+
+    @property
+    def intensities(self) -> Floats:
+        """The weights divided by the end of the colour scale, in 0 … 1: how dark each cell is. (Tq, Tk)"""
+        intensities: Floats = np.nan_to_num(self.weights / np.float32(self.scale_max)).clip(0.0, 1.0)
+        return intensities

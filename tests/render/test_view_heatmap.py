@@ -1,0 +1,34 @@
+"""Heatmaps."""
+
+import xml.etree.ElementTree as ET
+
+import numpy as np
+
+from regard.render.heatmap import NEGATIVE, Heatmap, heatmap_svg
+from regard.render.report import Curve, Heatmaps, Line, report_html
+
+
+def test_cells_have_a_colour_for_their_sign_and_a_tooltip() -> None:
+    picture = heatmap_svg(Heatmap("t", "across", "down", [[1.0, -0.5], [0.0, float("nan")]], ["a", "<b>"], ["x", "y"]))
+    ET.fromstring(picture)
+    assert "<title>a, x: 1</title>" in picture
+    assert "<title>a, y: -0.5</title>" in picture
+    assert picture.count("<title>") == 3  # of the picture, and of the two cells that are not blank
+    assert NEGATIVE in picture
+    assert "&lt;b&gt;" in picture
+
+
+def test_vmax_has_the_full_colour() -> None:
+    assert 'fill-opacity="0.1"' in heatmap_svg(Heatmap("", "", "", [[0.1]], vmax=1.0))
+    assert 'fill-opacity="1"' in heatmap_svg(Heatmap("", "", "", [[0.1]]))
+    ET.fromstring(heatmap_svg(Heatmap("", "", "", np.zeros((2, 300)))))
+
+
+def test_a_report_with_heatmaps_and_logarithmic_curves() -> None:
+    page = report_html("t", [Heatmaps("some", [Heatmap("one", "x", "y", [[1.0]])], note="a note")])
+    assert '<figcaption dir="auto" title="one">one</figcaption>' in page
+    assert "a note" in page
+    straight = Curve("", "n", "ms", [Line("a", [10, 100, 1000, 0], [1, 10, 100, 5])], log_y=True, log_x=True).html()
+    points = [float(part.split('"')[1]) for part in straight.split("cx=")[1:]]
+    assert len(points) == 3  # zero has no logarithm
+    assert abs((points[2] - points[1]) - (points[1] - points[0])) < 0.2

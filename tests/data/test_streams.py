@@ -23,8 +23,8 @@ from regard.data.streams import (
     in_order,
     joined,
     stretches,
-    unmarked,
     window_of,
+    without_bos_eos,
 )
 from regard.data.tokenizers import UNK, train_tokenizer
 from regard.errors import UserError
@@ -130,7 +130,7 @@ def test_large_vocabularies_take_larger_numbers() -> None:
 
 
 def test_the_tokenizer_of_running_text_puts_no_marks() -> None:
-    tokenizer = unmarked(train_tokenizer("char", ["ab"], 60))
+    tokenizer = without_bos_eos(train_tokenizer("char", ["ab"], 60))
     assert tokenizer.special_tokens.wrap_target([7, 8]) == [7, 8]
     assert tokenizer.encode("ab") == train_tokenizer("char", ["ab"], 60).encode("ab")
     field = RunningText(train_tokenizer("char", ["ab"], 60))

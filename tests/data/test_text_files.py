@@ -183,8 +183,9 @@ def test_a_large_book_stays_on_the_disk(path: Path, packed: bool) -> None:
     assert joined(corpus.train) + joined(corpus.valid) == LINES
     assert joined(corpus.train).endswith("\n")
     assert 0.08 < len(joined(corpus.valid)) / len(LINES) < 0.12
-    assert corpus.train[0].target == corpus.train[:2][0].target == corpus.train[-len(corpus.train)].target
-    tokenizer = train_tokenizer("char", tokenizer_sample(data, corpus.train), 60)
+    assert corpus.train[0].text == corpus.train[:2][0].text == corpus.train[-len(corpus.train)].text
+    sampled = [one.text for one in tokenizer_sample(data, corpus.train)]
+    tokenizer = train_tokenizer("char", sampled, 60)
     sample = encode_sample(tokenizer, corpus.train)
     assert sample is not None
     assert 0 < sample[1] < 1

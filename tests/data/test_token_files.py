@@ -14,13 +14,13 @@ import pytest
 import tokenizers as rust
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from regard.data.public import read_tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
 from regard.data import text_files, token_files
+from regard.data.public_tokenizers import read_tokenizers
 from regard.data.text_files import TextFile
 from regard.data.token_files import encode_pieces, encode_text, token_file, token_key, token_path
-from regard.data.tokenizers import Tokenizer, rust_cut, train_tokenizer
+from regard.data.tokenizers import Tokenizer, rust_encode_function, train_tokenizer
 from regard.errors import UserError
 
 KINDS = ("char", "word", "bpe", "byte-bpe")
@@ -84,7 +84,7 @@ def test_pieces_have_the_ids_of_the_whole_with_public_tokenizers(make: str, tmp_
         inner = rust.Tokenizer(models.Unigram())
         inner.pre_tokenizer = pre_tokenizers.Metaspace()
         inner.train_from_iterator(tiny_public.LINES, trainers.UnigramTrainer(vocab_size=80, unk_token="<unk>"))
-        tokenizer = replace(TOKENIZERS["bpe"], kind="sentencepiece", cut=rust_cut(inner))
+        tokenizer = replace(TOKENIZERS["bpe"], kind="sentencepiece", encode_function=rust_encode_function(inner))
     else:
         getattr(tiny_public, make)(tmp_path)
         _, tokenizer = read_tokenizers(tmp_path, json.loads((tmp_path / "config.json").read_text()))

@@ -101,9 +101,7 @@ def encode_running(
 ) -> tuple[Compact, str]:
     """The ids of the text that examples make up, and a hash of them; of a text on the disk, its token file."""
     if isinstance(examples, TextExamples):
-        text = examples.text
-        text.check(report)
-        return token_file(text, tokenizer, report), token_key(text, tokenizer)
+        return token_file(examples.text, tokenizer, report), token_key(examples.text, tokenizer)
     ids = encode_text(tokenizer, joined(examples))
     return ids, digest(ids)
 
@@ -123,7 +121,6 @@ def tokenizer_sample(data: Running, examples: Iterable[Example], report: Report 
         yield from (example.target for example in examples)
         return
     text = examples.text
-    text.check(report)
     size, done = min(data.sample_mb * 2**20 or len(text), len(text)), 0
     for piece in text.sample(size):
         yield from stretches(piece)
@@ -212,7 +209,11 @@ def _open(path: str, report: Report | None) -> str | TextFile:
     file = Path(path).expanduser()
     with opened(file) as packed:
         small = len(packed.read(SMALL + 1)) <= SMALL
-    return read_text(file) if small else TextFile(file, report=report)
+    if small:
+        return read_text(file)
+    text = TextFile(file, report=report)
+    text.check(report)
+    return text
 
 
 def _held_out(text: str | TextFile, most: int) -> tuple[str | TextFile, str | TextFile]:

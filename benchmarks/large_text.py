@@ -84,14 +84,16 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=3.0, help="size of the text")
     parser.add_argument("--tokens", default="byte-bpe", help="what the text is cut into")
     parser.add_argument("--steps", type=int, default=40, help="of training in all; it is killed after half of them")
+    parser.add_argument("--text", type=Path, default=None, help="an existing text, instead of one that is made")
     parser.add_argument("--folder", type=Path, default=None, help="where everything is made, and removed afterwards")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
         folder = Path(name)
-        text, run = folder / "text.txt", folder / "run"
+        text, run = given.text or folder / "text.txt", folder / "run"
         began = time.monotonic()
-        write_text(text, int(given.gib * 2**30))
+        if given.text is None:
+            write_text(text, int(given.gib * 2**30))
         made = time.monotonic() - began
         time.sleep(3)  # a file that changed a moment ago is not yet known by its time
         half = given.steps // 2

@@ -106,9 +106,7 @@ encode_again = lru_cache(maxsize=2)(encode_text)  # a validation text is encoded
 def encode_running(tokenizer: Tokenizer, examples: Iterable[Text], report: Report | None = None) -> tuple[Values, str]:
     """The ids of the text that examples make up; for a text on disk, the ids of its token file, and its key."""
     if isinstance(examples, TextExamples):
-        text = examples.text
-        text.check(report)
-        return token_file(text, tokenizer, report), token_key(text, tokenizer)
+        return token_file(examples.text, tokenizer, report), token_key(examples.text, tokenizer)
     return encode_again(tokenizer, joined(examples)), ""
 
 
@@ -124,7 +122,6 @@ def encode_sample(tokenizer: Tokenizer, examples: Iterable[Text]) -> tuple[Value
 def tokenizer_sample(data: Running, examples: TextExamples, report: Report | None = None) -> Iterator[Text]:
     """The texts that the tokenizer is trained on: `data.sample_mb` megabytes from all over a text on disk."""
     text = examples.text
-    text.check(report)
     size, done = min(data.sample_mb * 2**20 or len(text), len(text)), 0
     for piece in text.sample(size):
         yield from map(Text, stretches(piece))
@@ -228,7 +225,11 @@ def _open(path: str, report: Report | None) -> str | TextFile:
     file = Path(path).expanduser()
     with opened(file) as packed:
         small = len(packed.read(SMALL + 1)) <= SMALL
-    return read_text(file) if small else TextFile(file, report=report)
+    if small:
+        return read_text(file)
+    text = TextFile(file, report=report)
+    text.check(report)
+    return text
 
 
 def _held_out(text: str | TextFile, most: int) -> tuple[str | TextFile, str | TextFile]:

@@ -319,6 +319,7 @@ def _unpacked(path: Path, report: Report | None) -> Path:
                     report("unpacking", os.lseek(file.fileno(), 0, os.SEEK_CUR), before.st_size)
         plain = aside.with_name(f"{digest.hexdigest()}.txt")
         os.replace(aside, plain)
+        os.utime(plain, ns=(before.st_atime_ns, before.st_mtime_ns))  # its content is as old as the packed file's
         if began - before.st_mtime_ns > SETTLED:
             _write_note(note, before, {"text": plain.name, "bytes": at})
     return plain

@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -38,7 +39,7 @@ from regard.data.tokenizers import Tokenizer
 FORMAT = 1  # changes when the same text and tokenizer are written in another way
 SMALL = 2**24  # bytes of a text that is encoded in memory, without a file
 ENCODED = 2**20  # bytes of text that are encoded at once
-KEPT = 400_000  # units whose ids are kept
+KEPT = 1_000_000  # units whose ids are kept: some 200 MB
 FORCED = 2**20  # characters of the longest unit
 POINTS = 0x110000  # code points of Unicode
 
@@ -123,17 +124,18 @@ def _encode_characters(tokenizer: Tokenizer, pieces: Iterable[str]) -> Iterator[
 
 
 def _encode_units(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | None) -> Iterator[Values]:
-    """The ids of each unit are computed when it first comes, and kept until there are too many."""
+    """The ids of each unit are computed when it first comes, and kept while there are not too many."""
     cut, kept, held = _cut(tokenizer), dict[str, bytes](), ""
     kind = id_type(tokenizer.size)
 
     def encoded(units: Sequence[str]) -> Values:
-        if len(kept) > KEPT:
-            kept.clear()
         new = [unit for unit in set(units) if unit not in kept]
-        for unit, ids in zip(new, tokenizer.encode_batch(new)):
-            kept[unit] = np.array(ids, dtype=kind).tobytes()
-        return np.frombuffer(b"".join(map(kept.__getitem__, units)), dtype=kind)
+        kept.update((unit, array(kind.char, ids).tobytes()) for unit, ids in zip(new, tokenizer.encode_batch(new)))
+        found = np.frombuffer(b"".join(map(kept.__getitem__, units)), dtype=kind)
+        if len(kept) > KEPT:  # those that came first are the most frequent ones
+            for unit in new:
+                del kept[unit]
+        return found
 
     for piece in pieces:
         units = cut(held + piece)

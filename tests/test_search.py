@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from regard.data.fields import TargetText
 from regard.data.special_tokens import SpecialTokens
 from regard.verbs import load, score, translate
 
@@ -22,14 +23,15 @@ LINES = ["ab ba", "c", "abc cab bca", ""]
     ],
     ids=["marian", "both ways"],
 )
-def test_the_marks_of_the_tokenizer_are_those_of_the_search(
+def test_the_search_uses_the_special_tokens_of_the_tokenizer(
     translator: Callable[..., Path], special_tokens: SpecialTokens, beam: int
 ) -> None:
     model = load(translator(decoder="bahdanau"))
-    source, target = (
-        replace(side, special_tokens=special_tokens) for side in (model.source_tokenizer, model.target_tokenizer)
-    )  # type: ignore[type-var]
-    model = replace(model, source_tokenizer=source, vocabulary=target)
+    fields = {
+        name: replace(field, tokenizer=replace(field.tokenizer, special_tokens=special_tokens))  # type: ignore[attr-defined, type-var]
+        for name, field in model.fields.items()
+    }
+    model = replace(model, fields=fields)
     found = translate(model, LINES, beam=beam, limit=9)
     assert [one.line for one in found] == [0, 1, 2, 3]
     for one, line in zip(found[:3], LINES):
@@ -47,9 +49,8 @@ def test_the_marks_of_the_tokenizer_are_those_of_the_search(
 
 def test_a_vocabulary_without_begin_and_end_is_scored_from_its_second_token(language: Path) -> None:
     model = load(language)
-    bare = replace(
-        model, vocabulary=replace(model.target_tokenizer, special_tokens=SpecialTokens(pad=0, bos=None, eos=None))
-    )
+    tokenizer = replace(model.target_tokenizer, special_tokens=SpecialTokens(pad=0, bos=None, eos=None))
+    bare = replace(model, fields={"text": TargetText(tokenizer)})
     (scored,) = score(bare, ["ab c"])
     assert scored.pieces == ["b", "␣", "c"]
     assert scored.logps.shape == (3,)

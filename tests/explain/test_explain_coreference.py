@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from encoded import fields_for
 from regard.cli.topics.coreference import Coreference, evaluate_coreference
+from regard.data.fields import MaskedText
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.explain.coreference import Proportion, preference, score_heads
 from regard.explain.pronouns import PRONOUN, pairs
 from regard.models import Bert, BertConfig, GptConfig, TransformerConfig
+from regard.tasks import task_of
 from regard.verbs.loaded import Loaded
 
 TINY = {"width": 16, "heads": 2, "layers": 2, "inner": 24, "context": 64}
@@ -72,8 +75,8 @@ def evaluate_random_model(
     config: BertConfig | GptConfig | TransformerConfig, tokenizer: Tokenizer, seed: int = 0
 ) -> Coreference:
     torch.manual_seed(seed)
-    source = tokenizer if isinstance(config, TransformerConfig) else None
-    return evaluate_coreference(Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), tokenizer, source))
+    fields = fields_for(task_of(config), tokenizer, tokenizer)
+    return evaluate_coreference(Loaded(Path("tiny"), config.build().eval(), torch.device("cpu"), fields))
 
 
 @pytest.mark.parametrize("family", ["bert", "albert", "gpt", "xl", "transformer"])
@@ -100,7 +103,7 @@ def test_random_heads_are_at_chance(family: str) -> None:
 def test_a_head_built_to_resolve_it_is_found() -> None:
     tokenizer = train_tokenizer("word", LINES, 1000, "[MASK]")
     module = bert_that_resolves_it(tokenizer)
-    it = evaluate_coreference(Loaded(Path("built"), module, torch.device("cpu"), tokenizer))
+    it = evaluate_coreference(Loaded(Path("built"), module, torch.device("cpu"), {"text": MaskedText(tokenizer)}))
     assert it.scores is not None
     best = it.scores.best_on_test
     assert (best.layer, best.head) == ("stack.blocks.1.attention.read", 0)

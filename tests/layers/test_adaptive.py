@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.data.batches import IGNORED
 from regard.errors import UserError
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clusters
 from regard.models import SIZES, Gpt, GptConfig
@@ -120,7 +121,7 @@ def test_the_loss_is_that_of_the_log_probabilities(
 ) -> None:
     model, features = speaker(**clusters), torch.randn(2, 4, 8).double().requires_grad_()
     real = torch.tensor([[True] * 4, [True, True, True, False]])
-    found = token_loss(model, features, targets, real, smoothing)
+    found = token_loss(model, features, targets.masked_fill(~real, IGNORED), smoothing)
     expected = cross_entropy(model.readout(features)[real], targets[real], smoothing)
     torch.testing.assert_close(found, expected)
     for one, other in zip(gradients(found, model, features), gradients(expected, model, features)):
@@ -129,8 +130,7 @@ def test_the_loss_is_that_of_the_log_probabilities(
 
 def test_a_batch_of_padding_costs_nothing() -> None:
     model = speaker(cutoffs=(6, 14))
-    nothing = torch.zeros(2, 4, dtype=torch.bool)
-    assert token_loss(model, torch.randn(2, 4, 8).double(), TARGETS["rare"], nothing) == 0
+    assert token_loss(model, torch.randn(2, 4, 8).double(), torch.full((2, 4), IGNORED)) == 0
 
 
 def test_a_cluster_is_asked_only_by_those_who_mean_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,8 +142,7 @@ def test_a_cluster_is_asked_only_by_those_who_mean_it(monkeypatch: pytest.Monkey
         return whole(x, weight, *rest)
 
     monkeypatch.setattr(loss, "linear_cross_entropy", counted)
-    everyone = torch.ones(2, 4, dtype=torch.bool)
-    token_loss(model, torch.randn(2, 4, 8).double(), TARGETS["everywhere"], everyone)
+    token_loss(model, torch.randn(2, 4, 8).double(), TARGETS["everywhere"])
     assert sorted(asked) == [(2, 10), (3, 8), (8, 8)]
 
 

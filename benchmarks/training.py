@@ -1,7 +1,7 @@
 """Training speed of the Transformers against their peers, side by side: tokens a second, and memory.
 
 Every side runs in this one process on the same random batch: forward, loss, backward, clipping, AdamW, bf16 where the
-machine has it. Ours is the library's own loop (`regard.traininging.loop.train`) with `plan.compile`; the peers get
+machine has it. Ours is the library's own loop (`regard.training.loop.train`) with `plan.compile`; the peers get
 `torch.compile` and the fused optimiser as well.
 
     python benchmarks/training.py                          # small sizes on a CPU, the published ones on a GPU

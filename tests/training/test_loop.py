@@ -1,6 +1,7 @@
 """The loop: exact averages, the same run from the same seed, and good weights kept from bad gradients."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -14,14 +15,16 @@ from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
+from regard.training.loop import _ahead
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
+from regard.training.parallel import ALONE
 from regard.training.schedule import rate_at
 
 COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
 PLAN = Plan(steps=3, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd", clip=0.0)
 
 
-def _judged(dropout=0.0, objective=None) -> LossModule:
+def _loss_module(dropout=0.0, objective=None) -> LossModule:
     torch.manual_seed(1)
     config = Seq2SeqConfig(source_vocab=10, target_vocab=10, width=8, embed=4, dropout=dropout)
     return LossModule(config.build(), objective or TeacherForcing(smoothing=0.1))
@@ -57,7 +60,7 @@ class Pieces:
 def test_accumulated_pieces_are_the_whole_batch(clip):
     batches = Batches(COLUMNS, TASKS["translate"], budget=64, seed=1)
     assert batches.shapes[0][0] == 8
-    whole, parts = _judged().double(), _judged().double()
+    whole, parts = _loss_module().double(), _loss_module().double()
     plan = dataclasses.replace(PLAN, clip=clip)
     ours = list(train(whole, batches, plan))
     pieces = Pieces(batches, [(0, 1), (1, 5), (5, 8)])
@@ -76,7 +79,7 @@ def test_going_on_from_a_step_is_never_having_stopped(optimizer, objective):
     """Weights and optimiser are all that is needed: the noise, dropout and coins, follows from the step."""
     plan = dataclasses.replace(PLAN, steps=6, optimizer=optimizer, schedule="cosine", clip=1.0)
     batches = Batches(COLUMNS, TASKS["translate"], budget=64, seed=1)
-    straight, first, second = (_judged(dropout=0.3, objective=objective) for _ in range(3))
+    straight, first, second = (_loss_module(dropout=0.3, objective=objective) for _ in range(3))
     for _ in train(straight, batches, plan):
         pass
     early = build_optimizer(first, plan)
@@ -95,7 +98,7 @@ def test_going_on_from_a_step_is_never_having_stopped(optimizer, objective):
 
 def test_another_seed_is_another_run():
     batches = Batches(COLUMNS, TASKS["translate"], budget=64, seed=1)
-    runs = [_judged(dropout=0.3) for _ in range(3)]
+    runs = [_loss_module(dropout=0.3) for _ in range(3)]
     for loss_module, seed in zip(runs, (1, 1, 2), strict=True):
         list(train(loss_module, batches, dataclasses.replace(PLAN, seed=seed)))
     assert _same(runs[0], runs[1])
@@ -157,7 +160,7 @@ def test_the_flag_calls_an_update_off(optimizer):
 
 
 def test_clipping_bounds_the_update_and_reports_the_length_before_it():
-    loss_module = _judged()
+    loss_module = _loss_module()
     before = _weights(loss_module)
     plan = dataclasses.replace(PLAN, steps=1, clip=1e-3, rate=1.0, decay=0.0)
     (step,) = train(loss_module, Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), plan)
@@ -167,7 +170,7 @@ def test_clipping_bounds_the_update_and_reports_the_length_before_it():
 
 
 def test_only_matrices_decay():
-    loss_module = _judged()
+    loss_module = _loss_module()
     plan = dataclasses.replace(PLAN, optimizer="adamw", decay=0.5)
     decays, stays = build_optimizer(loss_module, plan).param_groups
     assert decays["weight_decay"] == 0.5
@@ -202,7 +205,7 @@ def test_noam_is_the_papers_equation():
     assert rates.index(max(rates)) == 3999
     assert rate_at(dataclasses.replace(plan, warmup=0), 3, width=4) == pytest.approx(2 * 0.5 * 0.5)
     steps = train(
-        _judged(), Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), dataclasses.replace(plan, steps=2)
+        _loss_module(), Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), dataclasses.replace(plan, steps=2)
     )
     assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(2)]
     with pytest.raises(UserError, match=r"plan.schedule=noam: .* use inverse-sqrt"):
@@ -212,13 +215,13 @@ def test_noam_is_the_papers_equation():
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_betas_and_epsilon_reach_the_optimiser(optimizer):
     plan = dataclasses.replace(PLAN, optimizer=optimizer, betas=(0.9, 0.98), epsilon=1e-9)
-    for group in build_optimizer(_judged(), plan).param_groups:
+    for group in build_optimizer(_loss_module(), plan).param_groups:
         assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
 
 
 def test_the_steps_tell_what_was_set():
     plan = dataclasses.replace(PLAN, schedule="linear", warmup=1)
-    steps = list(train(_judged(), Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), plan))
+    steps = list(train(_loss_module(), Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), plan))
     assert [step.rate for step in steps] == [rate_at(plan, n, width=8) for n in range(3)]
     assert all(step.terms == {"nll": pytest.approx(step.loss)} for step in steps)
     assert all(step.seconds > 0 for step in steps)
@@ -245,3 +248,25 @@ def test_a_plan_that_cannot_be_is_refused_by_name(setting, value):
 def test_betas_that_cannot_be_are_refused_as_they_were_written():
     with pytest.raises(UserError, match=r"plan.betas=0.9,1.0: give two numbers"):
         Plan(betas=(0.9, 1.0))
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_batches_made_ahead_are_those_of_their_steps(threaded: bool) -> None:
+    class Counting:
+        def batch(self, step: int) -> Any:
+            return step
+
+    plan = Plan(steps=5, accumulate=2)
+    found = list(_ahead(Counting(), plan, ALONE, 2, threaded))  # type: ignore[arg-type]
+    assert [(n, list(numbers), micro) for n, numbers, micro in found] == [
+        (n, [2 * n, 2 * n + 1], [2 * n, 2 * n + 1]) for n in (2, 3, 4)
+    ]
+
+
+def test_an_error_in_a_batch_made_ahead_is_raised() -> None:
+    class Failing:
+        def batch(self, step: int) -> Any:
+            raise UserError("no such batch")
+
+    with pytest.raises(UserError, match="no such batch"):
+        list(_ahead(Failing(), Plan(steps=2), ALONE, 0, threaded=True))  # type: ignore[arg-type]

@@ -145,20 +145,27 @@ class Batches:
         if self._shuffle and epoch != self._latest[0]:
             self._latest = (epoch, self._plan(epoch))
         planned = self._latest[1][place * self._ranks + self._rank]
-        numbers = self._kept[planned.rows].tolist()
-        rows = [self._row(number) for number in numbers]
+        numbers = self._kept[planned.rows]
+        rows = self._rows(numbers)
         random = np.random.default_rng((self._seed, step * self._ranks + self._rank, 1))
         if self._corruption is not None:
             rows = self._corruption(rows, random)
         batch = self._task.collate(rows, planned.widths, random)
-        return replace(batch, rows=[FILLER if n == FILLER else int(self._examples[n]) for n in numbers])
+        return replace(batch, rows=np.where(numbers == FILLER, FILLER, self._examples[numbers]).tolist())
 
-    def _row(self, number: int) -> Row:
-        """The row of this number; a filler row has no tokens."""
-        if number == FILLER:
-            return self._filler
-        if self._task.rows is one_row:
-            return {name: column[number] for name, column in self._columns.items()}
+    def _rows(self, numbers: Rows) -> list[Row]:
+        """The rows of these numbers; a filler row has no tokens."""
+        if self._task.rows is not one_row:
+            return [self._filler if number == FILLER else self._part(number) for number in numbers.tolist()]
+        fields = []
+        for column in self._columns.values():
+            starts = column.ends[numbers]
+            ends = np.where(numbers == FILLER, starts, column.ends[numbers + 1])
+            fields.append([column.values[start:end] for start, end in zip(starts.tolist(), ends.tolist())])
+        return [dict(zip(self._columns, row)) for row in zip(*fields)]
+
+    def _part(self, number: int) -> Row:
+        """One of the several rows of an example."""
         example = int(self._examples[number])
         first = int(np.searchsorted(self._examples, example))
         return self._task.rows(self._columns, example)[number - first]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.data.batches import IGNORED, Row
-from regard.data.flat import Lengths, Values
+from regard.data.flat import Lengths
 
 ROUNDING = 1e-9  # the error of a product of a length and a fraction in float64, which must not round it up
 WRAPPED = 2  # prefix and suffix stand around every text and are never masked
@@ -38,23 +38,22 @@ class MaskTokens:
         lengths = np.array([len(row["text"]) for row in rows])
         text = np.concatenate([row["text"] for row in rows]).astype(np.int64)
         row_of = np.repeat(np.arange(len(rows)), lengths)
-        draw = np.where(np.isin(text, self.special), 2.0, random.random(len(text)))  # 2: after every eligible place
-        order = np.lexsort((draw, row_of))  # by row, and within a row in random order
+        special = np.zeros(self.vocab, dtype=bool)
+        special[list(self.special)] = True
+        draw = np.where(special[text], 0.75, random.random(len(text)) / 2)  # 0.75: after every eligible place
+        order = np.argsort(row_of + draw)  # by row, and within a row in random order
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        chosen = (rank < masked_count(lengths, self.fraction)[row_of]) & (draw < 2.0)
+        chosen = (rank < masked_count(lengths, self.fraction)[row_of]) & ~special[text]
         fate, drawn = random.random(len(text)), random.integers(self.vocab, size=len(text))
         shown = np.where(fate < self.random, drawn, self.mask)
         shown = np.where(chosen & (fate < 1 - self.kept), shown, text)
         targets = np.where(chosen, text, IGNORED)
-        ends = np.cumsum(lengths)[:-1]
-        return [{"text": a, "targets": b} for a, b in zip(_split(shown, ends), _split(targets, ends))]
+        ends = np.cumsum(lengths).tolist()
+        spans = zip([0, *ends], ends)
+        return [{"text": shown[start:end], "targets": targets[start:end]} for start, end in spans]
 
 
 def masked_count(lengths: Lengths, fraction: float) -> Lengths:
     """How many places of a text are chosen: a function of its length alone."""
     return np.minimum(np.ceil(lengths * fraction - ROUNDING).astype(np.int64), lengths - WRAPPED).clip(0)
-
-
-def _split(values: Values, ends: Lengths) -> list[Values]:
-    return np.split(values, ends)

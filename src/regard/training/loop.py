@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -40,7 +41,7 @@ class Step:
 
     n: int  # updates so far, this one included
     rate: float
-    tokens: int  # real targets, of all ranks together; of texts with gaps, all that was read
+    tokens: int  # that were read, padding apart, on all ranks together
     means: Tensor  # (terms,) the mean of each term
     total: Tensor  # 0-d, the loss: Σ weight · mean
     length: Tensor  # 0-d, of the model's gradient before it was clipped
@@ -83,10 +84,8 @@ def train(
     weights = like.new_tensor(list(loss_module.objective.weights.values()))  # (terms,)
     late, step = DelayedFlag(like.device), None
     loss_module.train()
-    for n in range(start, plan.steps):
+    for n, numbers, micro in _ahead(batches, plan, ranks, start, threaded=like.is_cuda):
         began = time.perf_counter()
-        numbers = ranks.numbers(n, plan.accumulate)
-        micro = [batches.batch(number) for number in numbers]
         *counts, tokens = ranks.sum(_counts(loss_module.objective, micro))
         share = 1 / like.new_tensor(counts).clamp(min=1)  # (terms,) what each summand counts
         sums = torch.stack([work(batch, n, number, weights * share) for batch, number in zip(micro, numbers)]).sum(0)
@@ -114,6 +113,30 @@ def train(
         require_finite(step, plan)
 
 
+def _ahead(
+    batches: Source, plan: Plan, ranks: Ranks, start: int, threaded: bool
+) -> Iterator[tuple[int, Sequence[int], list[Batch]]]:
+    """Every step from `start`, the numbers of its batches on this rank, and the batches.
+
+    If `threaded`, the batches of the next step are made in a thread, while the GPU computes the present one.
+    """
+
+    def make(n: int) -> tuple[int, Sequence[int], list[Batch]]:
+        numbers = ranks.numbers(n, plan.accumulate)
+        return n, numbers, [batches.batch(number) for number in numbers]
+
+    if not threaded:
+        yield from map(make, range(start, plan.steps))
+        return
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        following = pool.submit(make, start) if start < plan.steps else None
+        for n in range(start, plan.steps):
+            assert following is not None
+            made = following.result()
+            following = pool.submit(make, n + 1) if n + 1 < plan.steps else None
+            yield made
+
+
 def require_finite(step: Step, plan: Plan) -> None:
     """Wait for a step and raise `Diverged` if its loss or gradient was not finite."""
     if not math.isfinite(step.loss + step.norm):
@@ -130,7 +153,7 @@ def _counts(objective: Objective, micro: list[Batch]) -> list[int]:
     """How many there are of each term in this rank's part of a step; then, how many targets."""
     counts = [objective.count(batch) for batch in micro]
     terms = [sum(count[term] for count in counts) for term in objective.weights]
-    return [*terms, sum(batch.counts["targets"] for batch in micro)]
+    return [*terms, sum(batch.counts.get("tokens", batch.counts["targets"]) for batch in micro)]
 
 
 def _gradients(loss_module: LossModule) -> list[Tensor]:

@@ -1,7 +1,6 @@
 """The loop: exact averages, the same run from the same seed, and good weights kept from bad gradients."""
 
 import dataclasses
-from typing import Any
 
 import pytest
 import torch
@@ -15,9 +14,7 @@ from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
-from regard.training.loop import _ahead
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
-from regard.training.parallel import ALONE
 from regard.training.schedule import rate_at
 
 COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
@@ -248,25 +245,3 @@ def test_a_plan_that_cannot_be_is_refused_by_name(setting, value):
 def test_betas_that_cannot_be_are_refused_as_they_were_written():
     with pytest.raises(UserError, match=r"plan.betas=0.9,1.0: give two numbers"):
         Plan(betas=(0.9, 1.0))
-
-
-@pytest.mark.parametrize("threaded", [False, True])
-def test_batches_made_ahead_are_those_of_their_steps(threaded: bool) -> None:
-    class Counting:
-        def batch(self, step: int) -> Any:
-            return step
-
-    plan = Plan(steps=5, accumulate=2)
-    found = list(_ahead(Counting(), plan, ALONE, 2, threaded))  # type: ignore[arg-type]
-    assert [(n, list(numbers), micro) for n, numbers, micro in found] == [
-        (n, [2 * n, 2 * n + 1], [2 * n, 2 * n + 1]) for n in (2, 3, 4)
-    ]
-
-
-def test_an_error_in_a_batch_made_ahead_is_raised() -> None:
-    class Failing:
-        def batch(self, step: int) -> Any:
-            raise UserError("no such batch")
-
-    with pytest.raises(UserError, match="no such batch"):
-        list(_ahead(Failing(), Plan(steps=2), ALONE, 0, threaded=True))  # type: ignore[arg-type]

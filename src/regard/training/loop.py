@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -84,8 +83,10 @@ def train(
     weights = like.new_tensor(list(loss_module.objective.weights.values()))  # (terms,)
     late, step = DelayedFlag(like.device), None
     loss_module.train()
-    for n, numbers, micro in _ahead(batches, plan, ranks, start, threaded=like.is_cuda):
+    for n in range(start, plan.steps):
         began = time.perf_counter()
+        numbers = ranks.numbers(n, plan.accumulate)
+        micro = [batches.batch(number) for number in numbers]
         *counts, tokens = ranks.sum(_counts(loss_module.objective, micro))
         share = 1 / like.new_tensor(counts).clamp(min=1)  # (terms,) what each summand counts
         sums = torch.stack([work(batch, n, number, weights * share) for batch, number in zip(micro, numbers)]).sum(0)
@@ -111,30 +112,6 @@ def train(
         yield replace(step, seconds=time.perf_counter() - began)
     if step is not None:
         require_finite(step, plan)
-
-
-def _ahead(
-    batches: Source, plan: Plan, ranks: Ranks, start: int, threaded: bool
-) -> Iterator[tuple[int, Sequence[int], list[Batch]]]:
-    """Every step from `start`, the numbers of its batches on this rank, and the batches.
-
-    If `threaded`, the batches of the next step are made in a thread, while the GPU computes the present one.
-    """
-
-    def make(n: int) -> tuple[int, Sequence[int], list[Batch]]:
-        numbers = ranks.numbers(n, plan.accumulate)
-        return n, numbers, [batches.batch(number) for number in numbers]
-
-    if not threaded:
-        yield from map(make, range(start, plan.steps))
-        return
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        following = pool.submit(make, start) if start < plan.steps else None
-        for n in range(start, plan.steps):
-            assert following is not None
-            made = following.result()
-            following = pool.submit(make, n + 1) if n + 1 < plan.steps else None
-            yield made
 
 
 def require_finite(step: Step, plan: Plan) -> None:

@@ -17,7 +17,7 @@ import importlib.util
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch, Row, collate
+from regard.data.batches import Batch, Row, Rows, collate
 from regard.data.corruption import MaskTokens
 from regard.device import autocast
 from regard.models import SIZES, ModelConfig
@@ -73,12 +73,12 @@ def batch(task: str, rows: int, length: int, vocab: int) -> Batch:
     """Random tokens, made into a batch of a task as training does; every side has `length` places, all real."""
     random = np.random.default_rng(1)
     texts = list(random.integers(104, vocab, (rows, length + 1)))  # one more than is read: the last target
-    made: list[Row] = [{"text": text} for text in texts]
+    made: Sequence[Row] = [{"text": text} for text in texts]
     if task == "translate":
         made = [{"source": text[1:], "target": text} for text in texts]
     if task == "masked":
         whole: list[Row] = [{"text": np.array([PREFIX, *text[3:], SUFFIX])} for text in texts]
-        made = MaskTokens(MASK, vocab, (PREFIX, SUFFIX, MASK))(whole, random)
+        made = MaskTokens(MASK, vocab, (PREFIX, SUFFIX, MASK))(Rows.of(whole), random)
     return collate(made, TASKS[task])
 
 

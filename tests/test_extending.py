@@ -20,7 +20,7 @@ import regard
 from regard import Attention, Corpus, Memory, Plan, Recipe, Run
 from regard.checkpoint import read_json, write_json
 from regard.cli import main
-from regard.data.batches import Batch, Row
+from regard.data.batches import Batch, Rows
 from regard.data.fields import Field, InputText
 from regard.data.flat import Lengths, pad, real_places
 from regard.metrics import Metric
@@ -91,7 +91,7 @@ class Words:
 # -- a task: a text in, a vector out ----------------------------------------------------------------------------------
 
 
-def collate(rows: list[Row], widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+def collate(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
     texts = [row["text"] for row in rows]
     lengths = np.array([len(text) for text in texts])
     targets = np.stack([row["vowels"] if len(row["vowels"]) else np.full(5, np.nan, np.float32) for row in rows])

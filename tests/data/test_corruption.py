@@ -1,10 +1,12 @@
 """Masking: how many tokens, which ones, and what is shown in their place; the same for the same seed."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from encoded import flat
-from regard.data.batches import IGNORED, Batches, Row
+from regard.data.batches import IGNORED, Batches, Row, Rows
 from regard.data.corruption import MaskTokens, masked_count
 from regard.tasks import TASKS
 
@@ -13,15 +15,15 @@ SPECIAL = (PAD, BEGIN, END, MASK)
 LENGTHS = [20, 3, 0, 32, 7, 21]
 
 
-def made(lengths: list[int], seed: int = 0) -> list[Row]:
+def made(lengths: list[int], seed: int = 0) -> Sequence[Row]:
     """Rows of begin, so many tokens less two, and end; a length of 0 is a filler row."""
     random = np.random.default_rng(seed)
     texts = [random.integers(len(SPECIAL), VOCAB, max(length - 2, 0)) for length in lengths]
     return [{"text": np.array([BEGIN, *text, END] if n else [], np.uint16)} for n, text in zip(lengths, texts)]
 
 
-def masked(rows: list[Row], seed: int = 0, **settings: float) -> list[Row]:
-    return MaskTokens(MASK, VOCAB, SPECIAL, **settings)(rows, np.random.default_rng(seed))
+def masked(rows: list[Row], seed: int = 0, **settings: float) -> Sequence[Row]:
+    return MaskTokens(MASK, VOCAB, SPECIAL, **settings)(Rows.of(rows), np.random.default_rng(seed))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batches import IGNORED, Batch, Row, collate
+from regard.data.batches import IGNORED, Batch, Row, Rows, collate
 from regard.data.corruption import MaskTokens
 from regard.data.fields import InputText, MaskedText
 from regard.data.tokenizers import train_tokenizer
@@ -54,7 +54,7 @@ def rows_of(lengths: list[int]) -> list[Row]:
 def made(lengths: list[int], objective: MaskedTokens, seed: int = 0) -> Batch:
     """The batch that the objective's corruption makes of such rows."""
     mask = MaskTokens(MASK, VOCAB, SPECIALS, objective.part, objective.kept, objective.random)
-    return collate(mask(rows_of(lengths), np.random.default_rng(seed)), TASKS["masked"])
+    return collate(mask(Rows.of(rows_of(lengths)), np.random.default_rng(seed)), TASKS["masked"])
 
 
 LENGTHS = [20, 3, 0, 32, 7, 21]
@@ -106,7 +106,7 @@ def test_a_small_reader_learns_to_fill_in():
     rows: list[Row] = [{"text": np.array([BEGIN, *[token] * 10, END])} for token in range(len(SPECIALS), VOCAB)]
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     for step in range(150):
-        batch = collate(mask(rows, np.random.default_rng(step)), TASKS["masked"])
+        batch = collate(mask(Rows.of(rows), np.random.default_rng(step)), TASKS["masked"])
         loss = objective(model, batch, step)["nll"] / objective.count(batch)["nll"]
         optimizer.zero_grad()
         loss.backward()

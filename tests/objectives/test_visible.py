@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from encoded import labelled_batch, pair_batch, pair_columns, rows_of, text_batch, whole_columns
-from regard.data.batches import Batch, Batches, collate
+from regard.data.batches import Batch, Batches, Rows, collate
 from regard.data.corruption import MaskTokens
 from regard.data.special_tokens import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig, TransformerConfig
@@ -37,7 +37,7 @@ def made(task: str, lengths: list[int]) -> Batch:
     if task == "language":
         return text_batch(texts)
     rows = rows_of(whole_columns(texts, SPECIAL))
-    return collate(MaskTokens(3, 12, SPECIAL.ids, 0.4)(rows, np.random.default_rng(0)), TASKS[task])
+    return collate(MaskTokens(3, 12, SPECIAL.ids, 0.4)(Rows.of(rows), np.random.default_rng(0)), TASKS[task])
 
 
 @pytest.mark.parametrize("task", ["masked", "language", "translate"])

@@ -1,6 +1,6 @@
 """Tasks: what each makes of its rows, and that a row without tokens counts for nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from encoded import labelled_columns, pair_columns, rows_of, text_columns, whole_columns
-from regard.data.batches import IGNORED, Batches, Columns, Row, collate
+from regard.data.batches import IGNORED, Batches, Columns, Row, Rows, collate
 from regard.data.corruption import MaskTokens
 from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import BOS, EOS
@@ -27,11 +27,11 @@ COLUMNS: Mapping[str, Columns] = {
 EMPTY = np.zeros(0, np.uint32)
 
 
-def made(task: Task, rows: list[Row]) -> list[Row]:
+def made(task: Task, rows: list[Row]) -> Sequence[Row]:
     """The rows as training has them."""
     if task.name != "masked":
         return rows
-    return MaskTokens(4, 12, SPECIAL.ids, 0.5)(rows, np.random.default_rng(1))
+    return MaskTokens(4, 12, SPECIAL.ids, 0.5)(Rows.of(rows), np.random.default_rng(1))
 
 
 def test_every_task_is_under_its_name_and_has_columns_here() -> None:
@@ -118,7 +118,7 @@ def test_a_class_is_one_target() -> None:
 # -- A task of one's own -----------------------------------------------------------------------------------------------
 
 
-def prefixes(columns: Columns, index: int) -> list[Row]:
+def prefixes(columns: Columns, index: int) -> Sequence[Row]:
     """A row for every prefix of a text, of two tokens or more."""
     text = columns["text"][index]
     return [{"text": text[:length]} for length in range(2, len(text) + 1)]

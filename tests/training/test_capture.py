@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from encoded import pair_batch, pair_columns, rows_of, whole_columns
-from regard.data.batches import Batch, Batches, collate
+from regard.data.batches import Batch, Batches, Rows, collate
 from regard.data.corruption import MaskTokens
 from regard.data.special_tokens import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig
@@ -58,7 +58,7 @@ def _trained(objective, plan: Plan, dropout: float = 0.0) -> list[torch.Tensor]:
 def _texts(*lengths):
     rows = rows_of(whole_columns([[5] * length for length in lengths], SPECIAL))
     mask = MaskTokens(3, 16, SPECIAL.ids, 0.5, kept=0.0, random=0.0)
-    return collate(mask(rows, np.random.default_rng(0)), TASKS["masked"])
+    return collate(mask(Rows.of(rows), np.random.default_rng(0)), TASKS["masked"])
 
 
 def test_batches_with_and_without_padding_are_captured_apart():

@@ -2,22 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.flat import Flat, Lengths, Values, digest
-from regard.data.shapes import FILLER, Planned, Rows, Shapes
+from regard.data.flat import Flat, Lengths, Values, digest, real_places
+from regard.data.shapes import FILLER, Numbers, Planned, Shapes
 from regard.errors import UserError
 
 IGNORED = -100  # a target that counts for nothing
 
 Row = Mapping[str, Values]  # one row of a batch before it is padded: an array for each field
 Columns = Mapping[str, Flat]  # an encoded corpus: every example's values, by field
+
+
+class Rows(Sequence[Row]):
+    """The rows of a batch before they are padded.
+
+    Each field of all rows is in one flat array, so that it is padded in one step. `rows[i]` is one row, by field.
+    """
+
+    def __init__(self, fields: Mapping[str, tuple[Values, Lengths, Lengths]]) -> None:
+        self._fields = fields  # by name: the flat array, and where the part of each row starts and how long it is
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Rows:
+        """Rows that are given one by one."""
+        if isinstance(rows, Rows):
+            return rows
+        return cls({name: _joined([row[name] for row in rows]) for name in rows[0]})
+
+    def __len__(self) -> int:
+        return len(next(iter(self._fields.values()))[1])
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        return {
+            name: values[starts[index] : starts[index] + lengths[index]]
+            for name, (values, starts, lengths) in self._fields.items()
+        }
+
+    def has(self, name: str) -> bool:
+        """Whether the rows have a field of this name."""
+        return name in self._fields
+
+    def lengths(self, name: str) -> Lengths:
+        """The length of a field in each row, (B,)."""
+        return self._fields[name][2]
+
+    def flat(self, name: str) -> Values:
+        """A field of all rows, end to end without padding."""
+        values, starts, lengths = self._fields[name]
+        ends = np.cumsum(lengths)
+        return values[np.arange(ends[-1]) + np.repeat(starts - ends + lengths, lengths)]
+
+    def replaced(self, **flat: Values) -> Rows:
+        """The same rows with fields that have the lengths of the first field, each given end to end."""
+        lengths = next(iter(self._fields.values()))[2]
+        starts = np.cumsum(lengths) - lengths
+        return Rows({**self._fields, **{name: (values, starts, lengths) for name, values in flat.items()}})
+
+    def padded(self, name: str, width: int, fill: float = 0, first: int = 0, last: int = 0) -> Tensor:
+        """A field as a tensor (B, width), without its `first` and `last` places; `fill` after the end of each row."""
+        values, starts, lengths = self._fields[name]
+        real = real_places(lengths - first - last, width)
+        kind = np.int64 if values.dtype.kind in "iu" else np.float32
+        rows = np.full((len(starts), width, *values.shape[1:]), fill, kind)
+        rows[real] = values[(starts[:, None] + np.arange(first, first + width))[real]]
+        return torch.from_numpy(rows)
+
+    def real(self, name: str, width: int, last: int = 0) -> Tensor:
+        """Which places of the padded field are not padding, (B, width)."""
+        return torch.from_numpy(real_places(self._fields[name][2] - last, width))
+
+
+def _joined(arrays: Sequence[Values]) -> tuple[Values, Lengths, Lengths]:
+    lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    return np.concatenate(arrays), np.cumsum(lengths) - lengths, lengths
 
 
 @dataclass(frozen=True)
@@ -57,7 +127,7 @@ class Corruption(Protocol):
         """The length of each field after the corruption, given the lengths before it."""
         ...
 
-    def __call__(self, rows: list[Row], random: np.random.Generator) -> list[Row]:
+    def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
         """The corrupted rows."""
         ...
 
@@ -70,7 +140,7 @@ class Collation(Protocol):
     @property
     def widths(self) -> Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]: ...
     @property
-    def collate(self) -> Callable[[list[Row], Mapping[str, int], np.random.Generator], Batch]: ...
+    def collate(self) -> Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]: ...
 
 
 def one_row(columns: Columns, index: int) -> list[Row]:
@@ -153,16 +223,18 @@ class Batches:
         batch = self._task.collate(rows, planned.widths, random)
         return replace(batch, rows=np.where(numbers == FILLER, FILLER, self._examples[numbers]).tolist())
 
-    def _rows(self, numbers: Rows) -> list[Row]:
+    def _rows(self, numbers: Numbers) -> Rows:
         """The rows of these numbers; a filler row has no tokens."""
         if self._task.rows is not one_row:
-            return [self._filler if number == FILLER else self._part(number) for number in numbers.tolist()]
-        fields = []
-        for column in self._columns.values():
-            starts = column.ends[numbers]
-            ends = np.where(numbers == FILLER, starts, column.ends[numbers + 1])
-            fields.append([column.values[start:end] for start, end in zip(starts.tolist(), ends.tolist())])
-        return [dict(zip(self._columns, row)) for row in zip(*fields)]
+            return Rows.of([self._filler if number == FILLER else self._part(number) for number in numbers.tolist()])
+        there = numbers != FILLER
+        return Rows(
+            {
+                name: (column.values, starts, np.where(there, column.ends[numbers + 1] - starts, 0))
+                for name, column in self._columns.items()
+                for starts in [column.ends[numbers]]
+            }
+        )
 
     def _part(self, number: int) -> Row:
         """One of the several rows of an example."""
@@ -183,7 +255,7 @@ class Batches:
         return [planned[i] for i in random.permutation(len(planned))] if self._shuffle else planned
 
 
-def _measure(columns: Columns, task: Collation, count: int) -> tuple[Rows, dict[str, Lengths], Row]:
+def _measure(columns: Columns, task: Collation, count: int) -> tuple[Numbers, dict[str, Lengths], Row]:
     """Of a task that makes several rows of an example: the example of each row, the lengths of its fields, a row."""
     examples, lengths = list[int](), list[list[int]]()
     first: Row = {}
@@ -197,8 +269,9 @@ def _measure(columns: Columns, task: Collation, count: int) -> tuple[Rows, dict[
     return np.array(examples), dict(zip(first, np.array(lengths, np.int64).T)), first
 
 
-def collate(rows: list[Row], task: Collation) -> Batch:
+def collate(rows: Sequence[Row], task: Collation) -> Batch:
     """One batch of exactly these rows, in their order and as narrow as possible."""
-    lengths = {name: np.array([len(row[name]) for row in rows], np.int64) for name in rows[0]}
+    rows = Rows.of(rows)
+    lengths = {name: rows.lengths(name) for name in rows[0]}
     widths = {name: max(int(axis.max()), 1) for name, axis in task.widths(lengths).items()}
     return replace(task.collate(rows, widths, np.random.default_rng(0)), rows=list(range(len(rows))))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.batches import IGNORED, Row
+from regard.data.batches import IGNORED, Rows
 from regard.data.flat import Lengths
 
 ROUNDING = 1e-9  # the error of a product of a length and a fraction in float64, which must not round it up
@@ -33,10 +33,9 @@ class MaskTokens:
         """The lengths stay as they are."""
         return lengths
 
-    def __call__(self, rows: list[Row], random: np.random.Generator) -> list[Row]:
+    def __call__(self, rows: Rows, random: np.random.Generator) -> Rows:
         """Rows with corrupted `text`, and `targets` that are IGNORED at all places but the chosen ones."""
-        lengths = np.array([len(row["text"]) for row in rows])
-        text = np.concatenate([row["text"] for row in rows]).astype(np.int64)
+        lengths, text = rows.lengths("text"), rows.flat("text").astype(np.int64)
         row_of = np.repeat(np.arange(len(rows)), lengths)
         special = np.zeros(self.vocab, dtype=bool)
         special[list(self.special)] = True
@@ -48,10 +47,7 @@ class MaskTokens:
         fate, drawn = random.random(len(text)), random.integers(self.vocab, size=len(text))
         shown = np.where(fate < self.random, drawn, self.mask)
         shown = np.where(chosen & (fate < 1 - self.kept), shown, text)
-        targets = np.where(chosen, text, IGNORED)
-        ends = np.cumsum(lengths).tolist()
-        spans = zip([0, *ends], ends)
-        return [{"text": shown[start:end], "targets": targets[start:end]} for start, end in spans]
+        return rows.replaced(text=shown, targets=np.where(chosen, text, IGNORED))
 
 
 def masked_count(lengths: Lengths, fraction: float) -> Lengths:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from regard.data.flat import Lengths
 
-Rows = NDArray[np.int64]
+Numbers = NDArray[np.int64]
 
 # 8, 12, 16, 20, 24, 32, 40, 48, 64, …: above 8, rounding makes a length at most half as long again.
 LENGTHS = (8, 12, *(2**k * quarters // 4 for k in range(4, 20) for quarters in (4, 5, 6)))
@@ -27,7 +27,7 @@ class Planned:
     """One batch of an epoch: the width of each of its axes and the numbers of its rows."""
 
     widths: Mapping[str, int]
-    rows: Rows
+    rows: Numbers
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,7 +66,7 @@ class Shapes:
         self._rows = [_rows(max(each), budget, count) for each in self._widths]
         self._above = [_smallest_above(each, self._widths) for each in self._widths]
 
-    def plan(self, arrange: Callable[[Rows], Rows]) -> list[Planned]:
+    def plan(self, arrange: Callable[[Numbers], Numbers]) -> list[Planned]:
         """Every row once, from short to long; `arrange` orders the rows of a shape."""
         pools = [[members] for members in self._members]
         planned = []

@@ -6,62 +6,53 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from regard.data.batches import IGNORED, Batch, Row
+from regard.data.batches import IGNORED, Batch, Rows
 from regard.data.fields import InputText, LabelField, MaskedText, TargetText
-from regard.data.flat import Lengths, Values, pad, real_places
+from regard.data.flat import Lengths
 from regard.data.streams import RunningText
 from regard.objectives import Labelling, MaskedTokens, TeacherForcing
 from regard.tasks.task import Task
 
 
-def _padded(items: list[Values], width: int, fill: int = 0) -> Tensor:
-    return torch.from_numpy(pad(items, width, fill))
-
-
-def _real(items: list[Values], width: int) -> Tensor:
-    return torch.from_numpy(real_places(np.array([len(item) for item in items]), width))
-
-
-def next_token(rows: list[Row], widths: Mapping[str, int], random: np.random.Generator, name: str = "text") -> Batch:
+def next_token(rows: Rows, widths: Mapping[str, int], random: np.random.Generator, name: str = "text") -> Batch:
     """Teacher forcing: the model reads all tokens of a text but the last and predicts all but the first."""
-    inputs, targets = [row[name][:-1] for row in rows], [row[name][1:] for row in rows]
-    count = sum(map(len, targets))
+    count = int((rows.lengths(name) - 1).clip(0).sum())
     return Batch(
-        fields={"tokens": _padded(inputs, widths[name]), "targets": _padded(targets, widths[name], IGNORED)},
-        real={"tokens": _real(inputs, widths[name])},
+        fields={
+            "tokens": rows.padded(name, widths[name], last=1),
+            "targets": rows.padded(name, widths[name], IGNORED, first=1),
+        },
+        real={"tokens": rows.real(name, widths[name], last=1)},
         counts={"tokens": count, "targets": count},
     )
 
 
-def translation(rows: list[Row], widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+def translation(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
     """Teacher forcing of the target; the source is read whole."""
-    target, sources = next_token(rows, widths, random, "target"), [row["source"] for row in rows]
+    target = next_token(rows, widths, random, "target")
     return Batch(
-        fields={"source": _padded(sources, widths["source"]), **target.fields},
-        real={"source": _real(sources, widths["source"]), **target.real},
-        counts={"source": sum(map(len, sources)), **target.counts},
+        fields={"source": rows.padded("source", widths["source"]), **target.fields},
+        real={"source": rows.real("source", widths["source"]), **target.real},
+        counts={"source": int(rows.lengths("source").sum()), **target.counts},
     )
 
 
-def whole_text(rows: list[Row], widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+def whole_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
     """A text that is read whole. A corrupted text has targets; one without them has nothing to predict."""
-    texts = [row["text"] for row in rows]
-    fields = {"tokens": _padded(texts, widths["text"])}
-    counts = {"tokens": sum(map(len, texts)), "targets": 0}
-    if "targets" in rows[0]:
-        fields["targets"] = _padded([row["targets"] for row in rows], widths["text"], IGNORED)
+    fields = {"tokens": rows.padded("text", widths["text"])}
+    counts = {"tokens": int(rows.lengths("text").sum()), "targets": 0}
+    if rows.has("targets"):
+        fields["targets"] = rows.padded("targets", widths["text"], IGNORED)
         counts["targets"] = int((fields["targets"] != IGNORED).sum())
-    return Batch(fields, {"tokens": _real(texts, widths["text"])}, counts)
+    return Batch(fields, {"tokens": rows.real("text", widths["text"])}, counts)
 
 
-def labelled_text(rows: list[Row], widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+def labelled_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
     """A text that is read whole, and its class."""
-    text, labels = whole_text(rows, widths, random), [row["label"] for row in rows]
-    fields = {**text.fields, "targets": _padded(labels, 1, IGNORED)[:, 0]}
-    return Batch(fields, text.real, {**text.counts, "targets": sum(map(len, labels))})
+    text = whole_text(rows, widths, random)
+    fields = {**text.fields, "targets": rows.padded("label", 1, IGNORED)[:, 0]}
+    return Batch(fields, text.real, {**text.counts, "targets": int(rows.lengths("label").sum())})
 
 
 def _one_less(name: str) -> Any:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.batches import Batch, Columns, Row, one_row
+from regard.data.batches import Batch, Columns, Row, Rows, one_row
 from regard.data.fields import Field
 from regard.data.flat import Lengths
 
 Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
-Collate = Callable[[list[Row], Mapping[str, int], np.random.Generator], Batch]
+Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
 
 
 @dataclass(frozen=True)

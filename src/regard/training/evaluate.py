@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from regard.alignment import merge
-from regard.data.batches import Batch, Corruption, Row, collate
+from regard.data.batches import Batch, Corruption, Row, Rows, collate
 from regard.data.example import Pair, Unit
 from regard.data.streams import RunningText, encode_running, in_order, window_of
 from regard.errors import UserError
@@ -113,7 +113,7 @@ def _batches(
     rows = encoded(model, examples)
     lengths = [max(map(len, row.values())) for row in rows]
     for number, group in zip(count(), grouped(lengths, batch_tokens)):
-        some = [rows[place] for place in group]
+        some = Rows.of([rows[place] for place in group])
         random = np.random.default_rng((0, number))
         yield collate(some if corruption is None else corruption(some, random), model.task)
 

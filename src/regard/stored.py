@@ -1,4 +1,4 @@
-"""What a run has on disk, read back: its recipe, and the fields and weights of a step."""
+"""Reads the files of a run: its recipe, and the fields and weights of a step."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ FORMAT = 2  # of the files of a run; runs of another format are refused
 
 
 def recipe_json(recipe: Recipe, kinds: Kinds) -> dict[str, Any]:
-    """What recipe.json holds."""
+    """The content of recipe.json."""
     return {"format": FORMAT, **to_json(recipe, kinds)}
 
 
@@ -26,10 +26,10 @@ def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
     """The recipe that a run was started with."""
     path = run / "recipe.json"
     content = read_json(path)
-    written = content.pop("format", 1) if isinstance(content, dict) else 1
-    if written != FORMAT:
+    version = content.pop("format", 1) if isinstance(content, dict) else 1
+    if version != FORMAT:
         raise UserError(
-            f"{path}: a run of format {written}, and this version reads format {FORMAT}; train it again, or use the "
+            f"{path}: a run of format {version}, but this version reads format {FORMAT}; train it again, or use the "
             "version of regard that made it."
         )
     recipe = from_json(content, kinds)
@@ -39,28 +39,26 @@ def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
 
 
 def read_fields(folder: Path, task: Task) -> dict[str, Field]:
-    """The fields of a saved step, each as its task reads it."""
+    """The fields of a saved step, of the classes that the task names."""
     return {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
 
 
 def field_path(folder: Path, name: str) -> Path:
-    """Where a step keeps a field."""
+    """The path of a field in the directory of a step."""
     return folder / "fields" / f"{name}.json"
 
 
 def load_weights(module: nn.Module, path: Path) -> None:
-    """Fill a module with the weights of a file, which must be all of its own and no others."""
+    """Load the weights of a file into a module; the names and shapes must be exactly the module's."""
     tensors = load_tensors(path)
     expected: Mapping[str, torch.Size] = {name: tensor.shape for name, tensor in module.state_dict().items()}
     found = {name: tensor.shape for name, tensor in tensors.items()}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            raise UserError(
-                f"{path}: {name} is {_shape(found.get(name))}, but the model's is {_shape(expected.get(name))}; "
-                "give the model the settings of the run that the weights are from."
-            )
+            shapes = f"is {_format_shape(found.get(name))}, but the model's is {_format_shape(expected.get(name))}"
+            raise UserError(f"{path}: {name} {shapes}; use the model settings of the run that has the weights.")
     module.load_state_dict(tensors)
 
 
-def _shape(shape: torch.Size | None) -> str:
+def _format_shape(shape: torch.Size | None) -> str:
     return "absent" if shape is None else "×".join(map(str, shape)) or "one number"

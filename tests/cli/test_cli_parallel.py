@@ -79,9 +79,9 @@ def test_a_mistake_is_told_once(tiny: list[str], tmp_path: Path) -> None:
 
 def test_one_process_needs_no_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     """A world of one, as `torchrun --nproc-per-node 1` makes it, is no different from none."""
-    from regard.training.parallel import ALONE, joined
+    from regard.training.parallel import ALONE, join_ranks
 
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")
-    with joined() as ranks:
+    with join_ranks() as ranks:
         assert ranks is ALONE

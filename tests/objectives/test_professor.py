@@ -16,8 +16,8 @@ from regard.objectives.sequence import forced
 
 @pytest.fixture
 def loss_module(model, monkeypatch):
-    monkeypatch.setattr(module, "CLUELESS", -1.0)  # the untrained judge teaches and learns whatever its accuracy
-    monkeypatch.setattr(module, "SATED", 2.0)
+    monkeypatch.setattr(module, "MIN_ACCURACY", -1.0)  # the untrained judge teaches and learns whatever its accuracy
+    monkeypatch.setattr(module, "MAX_ACCURACY", 2.0)
     torch.manual_seed(0)
     return LossModule(model, ProfessorForcing(weight=0.5, width=8)).double()
 
@@ -65,8 +65,8 @@ def test_the_judge_does_not_see_padding(loss_module):
 
 def test_a_clueless_judge_teaches_nothing_and_a_sated_one_learns_nothing(model, batch, monkeypatch):
     loss_module = LossModule(model, ProfessorForcing(width=8)).double()
-    monkeypatch.setattr(module, "CLUELESS", 2.0)
-    monkeypatch.setattr(module, "SATED", -1.0)
+    monkeypatch.setattr(module, "MIN_ACCURACY", 2.0)
+    monkeypatch.setattr(module, "MAX_ACCURACY", -1.0)
     sums = loss_module.objective(model, batch, 0, loss_module.own)
     assert sums["fool"] == 0
     assert sums["discriminate"] == 0

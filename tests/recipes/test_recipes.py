@@ -121,7 +121,7 @@ def test_an_unknown_recipe_suggests_the_nearest():
         (["model=lstmn"], "model=lstmn: does not fit data=dates; use model=seq2seq"),
         (["objective=label"], "objective=label: does not fit data=dates; use objective=teacher or objective=professor"),
         (["metrics=exat"], 'no metric exat. Did you mean "exact"'),
-        (["plan.select=bleu"], "plan.select=bleu: the recipe does not measure that"),
+        (["plan.select=bleu"], "plan.select=bleu: not a metric of the recipe"),
         (["plan.rate=0"], "plan.rate=0"),
         (["plan.rat=0"], 'Did you mean "plan.rate"'),
     ],

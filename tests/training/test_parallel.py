@@ -17,7 +17,7 @@ from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.training.events import Evaluated, Finished
-from regard.training.parallel import ALONE, MESSAGE, RankLost, Ranks, _messages, joined
+from regard.training.parallel import ALONE, MESSAGE, RankLost, Ranks, _group_messages, join_ranks
 from regard.training.run import Run
 
 SPAWN = multiprocessing.get_context("forkserver")
@@ -93,12 +93,12 @@ def _at_step_5(ranks: Ranks, act: Callable[[], None]) -> None:
 
 def _messages_of_all_kinds(ranks: Ranks) -> list[Any]:
     tensors = [torch.full((3, 2), 1.0 + ranks.rank), torch.tensor([10.0**ranks.rank], dtype=torch.float64)]
-    ranks.add(tensors)
+    ranks.all_reduce(tensors)
     copied = torch.tensor([float(ranks.rank), 7.0 - ranks.rank])
-    ranks.copy([copied])
+    ranks.broadcast_tensors([copied])
     same = [ranks.agree(2**40), ranks.agree(ranks.rank)]
     voices = ranks.sum([ranks.claim_output()])
-    told = ranks.from_first([ranks.rank + 5.0])
+    told = ranks.broadcast([ranks.rank + 5.0])
     return [[tensor.tolist() for tensor in tensors], copied.tolist(), same, voices, told]
 
 
@@ -106,7 +106,7 @@ def _enter(rank: int, port: int, results: Any, what: Callable[..., list[Any]], g
     torch.set_num_threads(1)
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    with joined() as ranks:
+    with join_ranks() as ranks:
         results.send(what(ranks, *given))
 
 
@@ -190,7 +190,7 @@ def test_a_dead_rank_ends_the_job_with_one_message_and_the_run_goes_on(recipe, t
     assert nothing is None
     assert speaks
     assert "another process of this job has died" in message
-    assert "the run is whole at step 4; go on with --resume" in message
+    assert "the run is complete up to step 4; continue it with --resume" in message
     assert resolve(out).name == "000004"
     assert [answer[2] for answer in _both(_run, recipe(), out, "resume")] == [True, True]
     assert read_pointer(out, "latest") == "000008"
@@ -199,11 +199,11 @@ def test_a_dead_rank_ends_the_job_with_one_message_and_the_run_goes_on(recipe, t
 def test_a_rank_that_is_out_of_memory_says_so_and_the_other_is_silent(recipe, tmp_path):
     first, second = _both(_full, recipe(), tmp_path / "run", "refuse")
     assert second[0].startswith("out of memory on cpu: lower plan.batch_tokens (160) and raise plan.accumulate (1)")
-    assert "whole at step 4" in first[0]
+    assert "complete up to step 4" in first[0]
     assert sorted([first[1], second[1]]) == [False, True]
 
 
-def test_messages():
+def test_group_messages():
     for rank, (sums, copied, same, voices, told) in enumerate(_both(_messages_of_all_kinds)):
         assert sums == [[[3.0, 3.0]] * 3, [11.0]], rank
         assert copied == [0.0, 7.0]
@@ -214,13 +214,13 @@ def test_messages():
 
 def test_one_alone_speaks_to_nobody(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with joined() as ranks:
+    with join_ranks() as ranks:
         assert ranks is ALONE
     assert ranks.sum([1.0, 2.0]) == [1.0, 2.0]
     assert ranks.agree(5)
     assert ranks.claim_output()
     assert list(ranks.numbers(3, accumulate=2)) == [6, 7]
-    assert ranks.place("cuda:1") == "cuda:1"
+    assert ranks.choose_device("cuda:1") == "cuda:1"
 
 
 def test_the_ranks_of_a_step_read_what_one_would():
@@ -232,15 +232,15 @@ def test_the_ranks_of_a_step_read_what_one_would():
 
 
 def test_a_rank_needs_a_gpu_of_its_own():
-    assert Ranks(1, 2, local=1).place("cpu") == "cpu"
+    assert Ranks(1, 2, local=1).choose_device("cpu") == "cpu"
     with pytest.raises(UserError, match=r"plan.device=cuda:0: 2 processes need a GPU each"):
-        Ranks(1, 2, local=1).place("cuda:0")
+        Ranks(1, 2, local=1).choose_device("cuda:0")
     with pytest.raises(UserError, match=r"--nproc-per-node"):
-        Ranks(98, 99, local=98).place("cuda")
+        Ranks(98, 99, local=98).choose_device("cuda")
 
 
 def test_messages_are_neither_many_nor_mixed():
     sizes = [3, MESSAGE, 5, 7]
     tensors = [torch.empty(size, device="meta") for size in sizes]
     tensors.append(torch.empty(2, device="meta", dtype=torch.float64))
-    assert [[one.numel() for one in group] for group in _messages(tensors)] == [[3], [MESSAGE], [5, 7], [2]]
+    assert [[one.numel() for one in group] for group in _group_messages(tensors)] == [[3], [MESSAGE], [5, 7], [2]]

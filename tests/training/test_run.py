@@ -183,7 +183,7 @@ def test_a_run_is_made_longer_where_its_rate_does_not_depend_on_the_steps(recipe
     assert next(iter(Run(None, tmp_path / "cut", "resume"))).over == "steps"
 
     list(Run(recipe("plan.schedule=linear", "plan.steps=4"), tmp_path / "fallen"))
-    told = r"plan.steps=8: .* was started with 4; over those its rate falls; .* from=.*fallen --out NEW"
+    told = r"plan.steps=8: .* was started with 4; the learning rate depends on it; .* from=.*fallen --out NEW"
     with pytest.raises(UserError, match=told):
         Run(recipe("plan.schedule=linear", "plan.steps=8"), tmp_path / "fallen", "resume")
 
@@ -197,7 +197,7 @@ def test_there_must_be_something_to_resume(recipe, tmp_path):
     with pytest.raises(UserError, match="a run that is resumed has weights already"):
         Run(None, out, "resume", init=warm_start_from(out))
     (out / "latest").unlink()
-    with pytest.raises(UserError, match="no saved step to go on from; start it again with --overwrite"):
+    with pytest.raises(UserError, match="no saved step to resume from; start it again with --overwrite"):
         Run(None, out, "resume")
     with pytest.raises(UserError, match="name a recipe"):
         Run(None, tmp_path / "other")
@@ -217,7 +217,7 @@ def test_a_run_of_another_format_is_refused(recipe, tmp_path, written):
     stored = json.loads((out / "recipe.json").read_text())
     assert stored.pop("format") == FORMAT == 2
     (out / "recipe.json").write_text(json.dumps(stored if written is None else {"format": written, **stored}))
-    told = rf"recipe\.json: a run of format {written or 1}, and this version reads format 2; train it again, or use the"
+    told = rf"recipe\.json: a run of format {written or 1}, but this version reads format 2; train it again, or use the"
     for use in (
         lambda: load(out),
         lambda: Run(recipe("plan.steps=2"), out, "resume"),
@@ -238,7 +238,7 @@ def test_a_run_from_before_a_setting_was_known_is_loaded_and_resumed(recipe, tmp
 
 
 def test_what_cannot_be_judged_is_refused_before_training(recipe, tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=r"plan.samples=0: plan.select=exact takes samples"):
+    with pytest.raises(UserError, match=r"plan.samples=0: plan.select=exact is measured on samples"):
         Run(recipe("plan.samples=0", "plan.select=exact"), tmp_path / "run")
     *_, finished = Run(recipe("plan.samples=0", "plan.steps=2"), tmp_path / "loss")
     assert finished.best is not None

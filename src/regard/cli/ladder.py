@@ -113,9 +113,9 @@ def _rungs(recipe: "Recipe", settings: list[str], names: str | None) -> dict[str
     """The rungs of these names. The plan settings of the user override those of a rung."""
     from regard.config import override
     from regard.recipes import KINDS
-    from regard.training.ladder.rungs import chosen, rungs
+    from regard.training.ladder.rungs import rungs, select_rungs
 
     found = rungs(recipe)
     plan = [setting for setting in settings if setting.startswith("plan.")]
-    wanted = found if names is None else chosen(found, names.split(","))
+    wanted = found if names is None else select_rungs(found, names.split(","))
     return {name: override(rung, plan, KINDS) for name, rung in wanted.items()}

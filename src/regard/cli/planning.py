@@ -57,7 +57,7 @@ def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ran
     if download:
         if ranks.first:
             resolve_hub_path(start, download)
-        ranks.from_first([0.0])  # the others wait until it is here
+        ranks.broadcast([0.0])  # the others wait until it is here
     return warm_started(find_recipe(name, kinds), settings, warm_start_from(start, kinds), start, kinds)
 
 
@@ -66,4 +66,4 @@ def _fetch(recipe: Recipe, start: str | None, ranks: Ranks, console: Console) ->
     public = bool(getattr(recipe.data, "files", ()))
     if ranks.first and (public or not (start or "").startswith(HUB_PREFIX)):
         fetch_data(recipe.data, console)
-    ranks.from_first([0.0])
+    ranks.broadcast([0.0])

@@ -76,14 +76,14 @@ def train(
     ready(console, recipe)
     with before_first_step(console, place):
         from regard.cli.planning import planned
-        from regard.training.parallel import joined
-    with joined() as ranks, _one_message(ranks):
+        from regard.training.parallel import join_ranks
+    with join_ranks() as ranks, _one_message(ranks):
         with before_first_step(console, place):
             chosen, init = planned(recipe, given, place if resume else None, download, ranks, console)
         if dry_run:
             _estimate(chosen, init, ranks, console, json)
             return
-        me = f"torchrun --nproc-per-node {ranks.neighbours} -m regard" if ranks.several else program()
+        me = f"torchrun --nproc-per-node {ranks.local_count} -m regard" if ranks.several else program()
         jobs = {recipe: Job(chosen, place, existing, init, f"{me} {again}")}
         if baseline:
             jobs["no attention"] = _baseline(jobs[recipe])

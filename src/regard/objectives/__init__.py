@@ -1,4 +1,4 @@
-"""What is minimised. A model never computes its own loss."""
+"""Objectives: what training minimises. A model does not compute its own loss."""
 
 from regard.objectives.classify import Labelling
 from regard.objectives.exposure import Exposure, exposure

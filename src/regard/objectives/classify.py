@@ -1,4 +1,4 @@
-"""Learning what a text is: one class each."""
+"""Text classification: one class per text."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -15,10 +15,10 @@ from regard.objectives.sequence import check_smoothing
 
 
 class AttentionClassifier(Protocol):
-    """A classifier that shows where it looked: several hops over the text, and the logits of what they gathered."""
+    """A classifier with attention: several hops attend to the text, and their results give the logits."""
 
     def look(self, batch: Batch) -> Look:
-        """What each hop gathered, (B, hops, W), and where it looked, (B, hops, T)."""
+        """The context of each hop, (B, hops, W), and its attention weights, (B, hops, T)."""
         ...
 
     def classify(self, pooled: Tensor) -> Tensor:
@@ -28,10 +28,10 @@ class AttentionClassifier(Protocol):
 
 @dataclass(frozen=True)
 class Labelling:
-    """Predict the class of a text; the penalty keeps several hops from looking at the same place."""
+    """Predict the class of a text; a penalty keeps the hops from attending to the same tokens."""
 
-    penalty: float = 0.01  # of ‖A Aᵀ − I‖², for weights A (hops, T) of one text (Lin et al. 2017, eq. 8)
-    smoothing: float = 0.0  # the weight that targets give up to the other classes
+    penalty: float = 0.01  # the weight of ‖A Aᵀ − I‖², for attention A (hops, T) of a text (Lin et al. 2017, eq. 8)
+    smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
     capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("class",)
     modules = staticmethod(no_modules)

@@ -1,4 +1,4 @@
-"""Sums of cross-entropy: never averaged here, since only the whole step knows how many targets it has."""
+"""Sums of cross-entropy. They are not averaged here, since the number of targets is that of the whole step."""
 
 import torch
 from torch import Tensor
@@ -14,45 +14,45 @@ from regard.objectives.objective import HasLinearReadout, HasReadout
 def token_loss(model: HasReadout, features: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
     """The summed negative log-likelihood of the targets (B, T) that are not IGNORED, given features (B, T, W).
 
-    The logits of a large vocabulary would be the largest tensor of the step by far. Where they are one matrix product,
-    it is made and judged a chunk at a time, gradients with it; where they are one for each cluster of the vocabulary,
-    see `_by_clusters`. Else they are all made.
+    The logits of a large vocabulary would be the largest tensor of the step. If they are one matrix product, logits,
+    loss and gradients are computed in chunks; if they are one product per cluster of the vocabulary, see
+    `_adaptive_loss`. Else all logits are computed at once.
     """
     targets = targets.flatten()  # (B·T,)
     match model.product(features) if isinstance(model, HasLinearReadout) else None:
         case Product(x, weight, bias):
             return linear_cross_entropy(x.flatten(0, 1), weight, bias, targets, smoothing)
-        case Clustered() as clustered if not smoothing:  # which has every token share in every cluster
-            return _by_clusters(clustered, targets)
+        case Clustered() as clustered if not smoothing:  # smoothing needs the logits of all clusters
+            return _adaptive_loss(clustered, targets)
     return cross_entropy(model.readout(features.flatten(0, 1)), targets, smoothing)
 
 
-def _by_clusters(said: Clustered, targets: Tensor) -> Tensor:
-    """The same by an adaptive softmax (Grave et al. 2017): −log p(cluster) − log p(target | cluster).
+def _adaptive_loss(logits: Clustered, targets: Tensor) -> Tensor:
+    """The loss of an adaptive softmax (Grave et al. 2017): −log p(cluster) − log p(target | cluster).
 
-    A cluster of rare tokens is asked only about the positions that mean one of them. Which those are is read back from
-    the device; while a CUDA graph is captured it cannot be, and all are asked.
+    A cluster of rare tokens is computed only at the positions whose targets are in it. That needs a synchronisation,
+    which is not possible while a CUDA graph is captured: then every cluster is computed at all positions.
     """
-    frequent = start = len(said.frequent.weight)
-    choice, terms = targets, []
+    frequent = start = len(logits.frequent.weight)
+    head_targets, terms = targets, []
     capturing = targets.is_cuda and torch.cuda.is_current_stream_capturing()
-    for number, (x, weight, bias) in enumerate(said.rare):
+    for number, (x, weight, bias) in enumerate(logits.rare):
         inside = (targets >= start) & (targets < start + len(weight))
-        choice = torch.where(inside, frequent + number, choice)
-        some, meant = x.flatten(0, -2), torch.where(inside, targets - start, IGNORED)
+        head_targets = torch.where(inside, frequent + number, head_targets)
+        features, labels = x.flatten(0, -2), torch.where(inside, targets - start, IGNORED)
         if not capturing:
-            some, meant = some[inside], meant[inside]
-        terms.append(linear_cross_entropy(some, weight, bias, meant))
+            features, labels = features[inside], labels[inside]
+        terms.append(linear_cross_entropy(features, weight, bias, labels))
         start += len(weight)
-    x, weight, bias = said.head
-    return sum(terms, linear_cross_entropy(x.flatten(0, -2), weight, bias, choice))
+    x, weight, bias = logits.head
+    return sum(terms, linear_cross_entropy(x.flatten(0, -2), weight, bias, head_targets))
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Σ −log p(target) over logits (N, V), in float32 or better; a target of `IGNORED` adds nothing.
+    """Σ −log p(target) over logits (N, V), in float32 or better; `IGNORED` targets are left out.
 
-    Label smoothing (Szegedy et al. 2016, section 7) takes a part of each target's weight and spreads it evenly over the
-    vocabulary.
+    Label smoothing (Szegedy et al. 2016, section 7) moves a part of each target's weight to a uniform distribution over
+    the vocabulary.
     """
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(precise, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)

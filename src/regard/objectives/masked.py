@@ -1,4 +1,4 @@
-"""Masked language modelling: predict the tokens of a text that were masked, from both sides."""
+"""Masked language modelling: predict masked tokens of a text from the tokens on both sides."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from regard.objectives.sequence import check_part, check_smoothing
 
 
 class BidirectionalModel(HasReadout, Protocol):
-    """A model that reads a text from both sides."""
+    """A model that attends to a text in both directions."""
 
     config: Any
 
     def features(self, tokens: Tensor, real: Tensor | None) -> Tensor:
-        """The features of every place of a text, (B, T) → (B, T, W). `real` is None if nothing is padding."""
+        """The features of every token of a text, (B, T) → (B, T, W). `real` is None if there is no padding."""
         ...
 
 
@@ -30,10 +30,10 @@ class BidirectionalModel(HasReadout, Protocol):
 class MaskedTokens:
     """Predict some tokens of a text from all the others (Devlin et al. 2019, section 3.1 and appendix A.1)."""
 
-    part: float = 0.15  # the fraction of a text's tokens that are predicted; special tokens count, rounded up
-    smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
-    kept: float = 0.1  # the fraction of these places that show the token itself
-    random: float = 0.1  # the fraction of these places that show a random token; the others show the mask
+    part: float = 0.15  # the fraction of a text's tokens that is predicted, rounded up; special tokens count
+    smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
+    kept: float = 0.1  # the fraction of these tokens that is not replaced
+    random: float = 0.1  # the fraction of these tokens that is replaced by a random token; the rest is masked
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("masked",)
@@ -44,10 +44,10 @@ class MaskedTokens:
             check_part(name, getattr(self, name))
         check_smoothing(self.smoothing)
         if self.part == 0:
-            raise UserError("objective.part=0.0: leaves nothing to learn from; give more than 0, such as 0.15.")
+            raise UserError("objective.part=0.0: no token would be predicted; give more than 0, such as 0.15.")
         if self.kept + self.random > 1:
             raise UserError(
-                f"objective.kept={self.kept} and objective.random={self.random}: together they are more than all; "
+                f"objective.kept={self.kept} and objective.random={self.random}: their sum is above 1; "
                 "give a sum of at most 1, such as 0.2."
             )
 
@@ -63,10 +63,10 @@ class MaskedTokens:
         return {"nll": batch.counts["targets"]}
 
     def __call__(self, model: BidirectionalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
-        """The masked places alone are projected to the vocabulary.
+        """The loss of the masked positions; only these are projected to the vocabulary.
 
-        Every row of a batch gives as many places, of which those with an IGNORED target count for nothing: shapes
-        depend on the width of the batch alone, and the device is not asked where the targets are.
+        Every row gives the same number of positions, some with an IGNORED target, so that shapes depend only on the
+        width of the batch and no synchronisation is needed.
         """
         targets = batch["targets"]  # (B, T)
         most = max(1, int(masked_count(np.array([targets.shape[1]]), self.part)[0]))

@@ -1,4 +1,4 @@
-"""What an objective is, and what it is tied to while a model trains."""
+"""The protocol of an objective, and the module that computes it for a model."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -11,11 +11,11 @@ from regard.data.fields import Field
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
 
-Sums = dict[str, Tensor]  # a term of the loss → its sum over a batch, not yet divided by how many there are
+Sums = dict[str, Tensor]  # a term of the loss → its sum over a batch, not yet divided by its count
 
 
 class HasReadout(Protocol):
-    """What turns features into logits."""
+    """A model that turns features into logits."""
 
     def readout(self, features: Tensor) -> Tensor:
         """The logits (…, V) of features (…, W)."""
@@ -24,18 +24,18 @@ class HasReadout(Protocol):
 
 @runtime_checkable
 class HasLinearReadout(HasReadout, Protocol):
-    """A voice whose last act is one matrix product, ``readout(features) == F.linear(*product(features))``, or one for
-    every cluster of its vocabulary."""
+    """A model whose logits are one matrix product, ``readout(features) == F.linear(*product(features))``, or one per
+    cluster of its vocabulary."""
 
     def product(self, features: Tensor) -> Product | Clustered:
-        """What the logits of features (…, W) are made of, before they are made."""
+        """The operands of the product that gives the logits of features (…, W)."""
         ...
 
 
 class CausalModel(HasReadout, Protocol):
-    """A model that says tokens: teacher forcing and stepping are the same method, `advance`."""
+    """A model that predicts the next token: teacher forcing and decoding use the same method, `advance`."""
 
-    config: Any  # config.width is that of the features
+    config: Any  # config.width is the width of the features
 
     def start(
         self,
@@ -44,24 +44,24 @@ class CausalModel(HasReadout, Protocol):
         rows: int | None = None,
         capacity: int | None = None,
     ) -> Any:
-        """The state before the first token, of as many rows as the source has (or as asked for)."""
+        """The state before the first token, with as many rows as the source, or with `rows` rows."""
         ...
 
     def advance(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Read tokens (B, T); the features of what comes next, (B, T, W), and the state after the last."""
+        """Read tokens (B, T); return the features of the next tokens, (B, T, W), and the state after the last token."""
         ...
 
 
 class Objective(Protocol):
-    """A frozen, callable dataclass that says what is minimised: Σ weight · sum / count over its terms.
+    """A frozen, callable dataclass that defines the loss: Σ weight · sum / count over its terms.
 
-    The counts come from the batch alone, so that they can be summed over everything that makes up a step *before* the
-    first forward pass: however a batch is cut into pieces, its average is the same.
+    The counts depend only on the batch, so that they can be summed over all batches of a step *before* the first
+    forward pass: the mean does not depend on how a step is divided into batches.
     """
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The terms, in order, and what each weighs in the loss."""
+        """The terms, in order, and the weight of each in the loss."""
         ...
 
     @property
@@ -75,24 +75,24 @@ class Objective(Protocol):
         ...
 
     def modules(self, model: Any, fields: Mapping[str, Field]) -> nn.Module | None:
-        """Modules that the objective trains beside this model, if any."""
+        """A module that the objective trains beside the model, or None."""
         ...
 
     def corruption(self, fields: Mapping[str, Field]) -> Corruption | None:
-        """What is done to the rows of a batch before the model reads them, if anything."""
+        """What changes the rows of a batch before the model reads them, such as masking; None if nothing does."""
         ...
 
     def count(self, batch: Batch) -> dict[str, int]:
-        """How many there are of what each term sums."""
+        """The number of summands of each term."""
         ...
 
     def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
-        """The sum of each term over the batch, and of anything else that metrics read; `own` is what `modules` made."""
+        """The sum of each term over the batch, and other sums that metrics need; `own` is the result of `modules`."""
         ...
 
 
 class LossModule(nn.Module):
-    """A model, its objective and what the objective learns: the unit that is trained, never the unit that is saved."""
+    """A model, its objective and the objective's own module: what training updates. Only the model is loaded later."""
 
     def __init__(self, model: nn.Module, objective: Objective, fields: Mapping[str, Field] | None = None) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def no_corruption(fields: Mapping[str, Field]) -> None:
 
 
 def begin(model: CausalModel, batch: Batch) -> Any:
-    """The state from which a model reads a batch's tokens."""
+    """The state of a model before the tokens of a batch."""
     rows, length = batch["tokens"].shape
     source = batch.fields.get("source")
     real = None if source is None else batch.visible("source")

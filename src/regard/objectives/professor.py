@@ -1,7 +1,7 @@
-"""Professor forcing: a judge compares how a model behaves when told the truth and when left alone (Lamb et al. 2016).
+"""Professor forcing (Lamb et al. 2016): a discriminator compares teacher-forced and free-running features of a decoder.
 
-The judge learns to tell the two apart by the decoder's features; the model learns to say the targets *and* to behave,
-left alone, so that the judge takes it for a model that was told. Neither's loss moves the other's weights.
+The discriminator learns to classify the features; the model learns to predict the targets *and* to have free-running
+features that the discriminator takes for teacher-forced ones. The loss of each does not change the other's weights.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,17 +21,17 @@ from regard.objectives.loss import token_loss
 from regard.objectives.objective import CausalModel, Sums, begin, no_corruption
 from regard.objectives.sequence import check_smoothing, forced
 
-# Lamb et al. 2016: a judge this good learns no more, and one this bad has nothing to teach.
-SATED, CLUELESS = 0.99, 0.75
+# Lamb et al. 2016: above the first accuracy the discriminator is not trained; below the second the model ignores it.
+MAX_ACCURACY, MIN_ACCURACY = 0.99, 0.75
 
 
 @dataclass(frozen=True)
 class ProfessorForcing:
-    """Teacher forcing, and beside it: behave alike whether told the truth or not."""
+    """Teacher forcing with an adversarial term that makes free-running features like teacher-forced ones."""
 
-    weight: float = 0.1  # what fooling the judge counts beside the likelihood of the targets
-    width: int = 128  # of the judge
-    smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
+    weight: float = 0.1  # the weight of the adversarial term
+    width: int = 128  # the width of the discriminator
+    smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("target", "next")
     corruption = staticmethod(no_corruption)
@@ -58,26 +58,26 @@ class ProfessorForcing:
 
     def __call__(self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
         assert isinstance(own, Discriminator)
-        told = forced(model, batch)  # (B, T, W)
-        alone, alone_real = _left_alone(model, batch, own.eos)
+        teacher_forced = forced(model, batch)  # (B, T, W)
+        free, free_real = _free_running(model, batch, own.eos)
         real = batch.real["tokens"]
-        there = real.any(dim=1)  # (B,) False for filler rows
+        row_real = real.any(dim=1)  # (B,) False for filler rows
 
-        told_logits, alone_logits = own(told.detach(), real), own(alone.detach(), alone_real)
-        verdicts = torch.stack([told_logits > 0, alone_logits < 0]) & there  # (2, B) which of them are right
-        right = verdicts.sum() / (2 * there.sum())
-        told_apart = _bce(told_logits, there, truth=1.0) + _bce(alone_logits, there, truth=0.0)
+        forced_logits, free_logits = own(teacher_forced.detach(), real), own(free.detach(), free_real)
+        correct = torch.stack([forced_logits > 0, free_logits < 0]) & row_real  # (2, B)
+        accuracy = correct.sum() / (2 * row_real.sum())
+        discriminate = _bce(forced_logits, row_real, label=1.0) + _bce(free_logits, row_real, label=0.0)
         with frozen(own):
-            fool = _bce(own(alone, alone_real), there, truth=1.0)
+            fool = _bce(own(free, free_real), row_real, label=1.0)
         return {
-            "nll": token_loss(model, told, batch["targets"], self.smoothing),
-            "fool": torch.where(right > CLUELESS, fool, 0.0 * fool),
-            "discriminate": torch.where(right < SATED, told_apart, 0.0 * told_apart),
+            "nll": token_loss(model, teacher_forced, batch["targets"], self.smoothing),
+            "fool": torch.where(accuracy > MIN_ACCURACY, fool, 0.0 * fool),
+            "discriminate": torch.where(accuracy < MAX_ACCURACY, discriminate, 0.0 * discriminate),
         }
 
 
 class Discriminator(nn.Module):
-    """Was this model told the truth? A GRU in each direction over its features, and a small network on their mean."""
+    """Classifies features as teacher-forced or free-running: a GRU in each direction, and an MLP on their mean."""
 
     def __init__(self, features: int, width: int, eos: int = -1) -> None:
         super().__init__()
@@ -88,11 +88,11 @@ class Discriminator(nn.Module):
         self.verdict = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
 
     def forward(self, features: Tensor, real: Tensor) -> Tensor:
-        """The logit of "told" for each row, (B,), given features (B, T, W)."""
+        """The logit of "teacher-forced" for each row, (B,), given features (B, T, W)."""
         shrunk = self.shrink(features).tanh()  # (B, T, D)
         forth, _ = self.forth(shrunk)
         back, _ = self.back(_reversed(shrunk, real))
-        both = torch.cat([forth, back], dim=-1) * real[:, :, None]  # (B, T, 2D); the mean does not mind the order
+        both = torch.cat([forth, back], dim=-1) * real[:, :, None]  # (B, T, 2D); the mean does not depend on the order
         mean = both.sum(dim=1) / real.sum(dim=1, keepdim=True).clamp_min(1)
         logits: Tensor = self.verdict(mean)[:, 0]
         return logits
@@ -100,7 +100,7 @@ class Discriminator(nn.Module):
 
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
-    """Inside, gradients flow through the module's work but not into its weights."""
+    """Inside the block, gradients pass through the module but are not computed for its weights."""
     weights = [weight for weight in module.parameters() if weight.requires_grad]
     try:
         for weight in weights:
@@ -111,29 +111,29 @@ def frozen(module: nn.Module) -> Iterator[None]:
             weight.requires_grad_(True)
 
 
-def _left_alone(model: CausalModel, batch: Batch, eos: int) -> tuple[Tensor, Tensor]:
-    """Features (B, T, W) of a model that reads what it says, drawn at random, and where it had not ended yet (B, T)."""
+def _free_running(model: CausalModel, batch: Batch, eos: int) -> tuple[Tensor, Tensor]:
+    """Features (B, T, W) of a model that reads tokens sampled from itself, and which come before eos (B, T)."""
     tokens, state = batch["tokens"][:, :1], begin(model, batch)
-    going = batch.real["tokens"].any(dim=1, keepdim=True)  # (B, 1)
-    draw, features, real = Sampler(), [], []
+    unfinished = batch.real["tokens"].any(dim=1, keepdim=True)  # (B, 1)
+    sample, features, real = Sampler(), [], []
     for _ in range(batch["tokens"].shape[1]):
         feature, state = model.advance(tokens, state)
         features.append(feature)
-        real.append(going)
+        real.append(unfinished)
         with torch.no_grad():
-            tokens = draw(model.readout(feature)[:, 0])[:, None]
-        going = going & (tokens != eos)
+            tokens = sample(model.readout(feature)[:, 0])[:, None]
+        unfinished = unfinished & (tokens != eos)
     return torch.cat(features, dim=1), torch.cat(real, dim=1)
 
 
 def _reversed(sequence: Tensor, real: Tensor) -> Tensor:
-    """Each row's real part back to front, padding still behind it, (B, T, D)."""
+    """Each row with its real part reversed and its padding still at the end, (B, T, D)."""
     at = torch.arange(real.shape[1], device=real.device)
     lengths = real.sum(dim=1, keepdim=True)
     index = torch.where(at < lengths, lengths - 1 - at, at)  # (B, T)
     return sequence.gather(1, index[:, :, None].expand_as(sequence))
 
 
-def _bce(logits: Tensor, there: Tensor, truth: float) -> Tensor:
-    """The summed cross-entropy of yes-or-no logits (B,) over the rows that are there."""
-    return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, truth), there.to(logits), reduction="sum")
+def _bce(logits: Tensor, real: Tensor, label: float) -> Tensor:
+    """The sum of the binary cross-entropy of logits (B,) over the rows that are real."""
+    return F.binary_cross_entropy_with_logits(logits, torch.full_like(logits, label), real.to(logits), reduction="sum")

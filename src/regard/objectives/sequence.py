@@ -1,8 +1,8 @@
-"""Learning to say a sequence: how much of the truth the model is told while it speaks.
+"""Teacher forcing and scheduled sampling: the objectives that predict the next token.
 
-Told every earlier token (teacher forcing), a decoder trains fast and in parallel, but meets its own mistakes for the
-first time when it is used. Scheduled sampling (Bengio et al. 2015) feeds it its own words now and then, later more
-often.
+With teacher forcing a decoder reads the true tokens. It trains fast and in parallel, but reads its own mistakes only
+when it is used. With scheduled sampling (Bengio et al. 2015) it reads some of its own tokens during training, and more
+of them later.
 """
 
 import math
@@ -23,13 +23,13 @@ Decay = Literal["constant", "linear", "inverse-sigmoid"]
 
 @dataclass(frozen=True)
 class TeacherForcing:
-    """Predict each target from the truth before it, or, below ratio 1, from what the model itself said there."""
+    """Predict each target from the true tokens before it; with a ratio below 1, some are the model's own tokens."""
 
-    ratio: float = 1.0  # the chance that a decoder is told the true token, at first
-    schedule: Decay = "constant"  # how that chance falls
-    floor: float = 0.0  # where it falls to
-    over: int = 1000  # in so many steps
-    smoothing: float = 0.0  # the weight that targets give up to the whole vocabulary
+    ratio: float = 1.0  # the initial probability that the decoder reads the true token
+    schedule: Decay = "constant"  # how that probability decays
+    floor: float = 0.0  # the lowest probability
+    over: int = 1000  # steps of the decay
+    smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     heads: ClassVar[tuple[str, ...]] = ("target", "next")
     modules = staticmethod(no_modules)
@@ -45,7 +45,7 @@ class TeacherForcing:
 
     @property
     def capturable(self) -> bool:
-        """A probability that changes would be frozen into a captured graph."""
+        """False with a schedule: a CUDA graph would keep the probability of the step that was captured."""
         return self.schedule == "constant"
 
     def count(self, batch: Batch) -> dict[str, int]:
@@ -57,9 +57,9 @@ class TeacherForcing:
         return {"nll": token_loss(model, features, batch["targets"], self.smoothing)}
 
     def ratio_at(self, step: int) -> float:
-        """The chance of the truth at a step: `ratio` at first, `floor` in the end (Bengio et al. 2015, section 2.4).
+        """The probability of the true token at a step, from `ratio` down to `floor` (Bengio et al. 2015, section 2.4).
 
-        The inverse sigmoid k / (k + exp(i / k)) has k such that half of the way down is done after over / 2 steps.
+        The k of the inverse sigmoid k / (k + exp(i / k)) is such that half of the decay is done after over / 2 steps.
         """
         match self.schedule:
             case "constant":
@@ -69,41 +69,41 @@ class TeacherForcing:
             case "inverse-sigmoid":
                 k = _solve_k(self.over / 2)
                 left = 1 / (1 + math.exp(min(step / k, 700.0)) / k)
-        return left * self.ratio + (1 - left) * self.floor  # at first `ratio` to the last bit: 1 is one call
+        return left * self.ratio + (1 - left) * self.floor  # exactly `ratio` at step 0
 
 
 def forced(model: CausalModel, batch: Batch) -> Tensor:
-    """The features (B, T, W) of a model that reads the truth, in one call."""
+    """The features (B, T, W) of a model that reads the true tokens, in one call."""
     features, _ = model.advance(batch["tokens"], begin(model, batch))
     return features
 
 
 def mixed(model: CausalModel, batch: Batch, ratio: float) -> Tensor:
-    """The features (B, T, W) of a model that reads each token as it is with chance `ratio`, else as it said it.
+    """The features (B, T, W) of a model that reads each true token with probability `ratio`, else its own token.
 
-    What it says is its best guess, and no gradient flows through the choice. The first token is always the truth.
+    Its own token is the likeliest one; no gradient passes through that choice. The first token is always the true one.
     """
     tokens, state = batch["tokens"][:, :1], begin(model, batch)
     features: list[Tensor] = []
     for t in range(batch["tokens"].shape[1]):
         if t > 0:
             with torch.no_grad():
-                said = model.readout(features[-1]).argmax(dim=-1)  # (B, 1)
-            told = torch.rand(said.shape, device=said.device) < ratio
-            tokens = torch.where(told, batch["tokens"][:, t : t + 1], said)
+                predicted = model.readout(features[-1]).argmax(dim=-1)  # (B, 1)
+            use_true = torch.rand(predicted.shape, device=predicted.device) < ratio
+            tokens = torch.where(use_true, batch["tokens"][:, t : t + 1], predicted)
         feature, state = model.advance(tokens, state)
         features.append(feature)
     return torch.cat(features, dim=1)
 
 
 def check_part(name: str, value: float) -> None:
-    """Refuse a setting that is no part of a whole."""
+    """Refuse a fraction that is not between 0 and 1."""
     if not 0 <= value <= 1:
         raise UserError(f"objective.{name}={value}: give a number from 0 to 1.")
 
 
 def check_smoothing(value: float) -> None:
-    """Refuse label smoothing that leaves the target nothing."""
+    """Refuse label smoothing outside [0, 1)."""
     if not 0 <= value < 1:
         raise UserError(f"objective.smoothing={value}: give 0 (none) or more, below 1, such as 0.1.")
 

@@ -1,4 +1,4 @@
-"""One function per experiment, and the names of everything that a recipe may hold."""
+"""Recipes, one function per experiment, and the tables of names that a recipe may use."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -36,12 +36,12 @@ VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
 
 
 def without_vocabularies(config: ModelConfig) -> ModelConfig:
-    """The settings of an existing model for a new one: its vocabularies follow from the data."""
+    """The config with vocabulary sizes of 0, so that they are set from the data."""
     sizes: dict[str, Any] = {field.name: 0 for field in fields(config) if field.name in VOCABULARIES}
     return replace(config, **sizes)
 
 
-# Every name that a setting, a recipe.json or the command line may use, one table for each kind of part.
+# The names that settings, recipe.json and the command line use: one table per part of a recipe.
 KINDS: Kinds = {
     "recipe": RECIPES,
     "data": DATA,
@@ -54,7 +54,7 @@ KINDS: Kinds = {
 
 
 def with_kinds(more: Kinds | None) -> Kinds:
-    """Our tables with the entries of a user's own, which win where a name is in both."""
+    """KINDS with a user's own entries, which take precedence if a name is in both."""
     if not more or more is KINDS:
         return KINDS
     for name in more:

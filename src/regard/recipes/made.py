@@ -1,4 +1,4 @@
-"""Recipes that need no files: dates made with Babel, and the pronouncing dictionary."""
+"""Recipes that need no files: dates generated with Babel, and the CMU pronouncing dictionary."""
 
 from regard.data.dates import Dates
 from regard.data.sounds import Sounds
@@ -9,7 +9,7 @@ from regard.recipes.recipe import Recipe
 
 
 def dates() -> Recipe:
-    """Dates as people write them in many languages → ISO 8601, in a minute on a CPU."""
+    """Dates written in many languages → ISO 8601, in a minute on a CPU."""
     return Recipe(
         name="dates",
         title="dates in 24 languages to ISO 8601",
@@ -32,7 +32,7 @@ def dates() -> Recipe:
 
 
 def sounds() -> Recipe:
-    """Letters → phonemes on the CMU dictionary: how English words are spoken."""
+    """Letters → phonemes: the pronunciation of English words (CMU dictionary)."""
     return Recipe(
         name="sounds",
         title="English spelling to phonemes (CMUdict, without stress)",

@@ -1,4 +1,4 @@
-"""How to train: for how long, how fast, on what, and when to look up."""
+"""The plan of a run: its length, batches, optimiser, device and evaluation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,32 +11,32 @@ Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything about a training run that is neither model, data nor objective."""
+    """The settings of training that belong neither to the model, the data nor the objective."""
 
     steps: int = 1000  # updates of the weights
     minutes: float | None = None  # stop after this long, evaluations included; the schedule still runs over steps
-    batch_tokens: int = 4096  # padded tokens of a batch, on its longer side
-    accumulate: int = 1  # batches that make one step, on each of several ranks
-    rate: float = 1e-3  # the learning rate at its highest; with noam a factor, such as 1
-    schedule: Schedule = "cosine"  # how the rate falls after the warm-up; noam: 1/√step, and smaller for wide models
-    warmup: int = 100  # steps in which the rate rises to its highest
+    batch_tokens: int = 4096  # tokens of a batch, padding included, on its longer side
+    accumulate: int = 1  # batches per step, on each rank
+    rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1
+    schedule: Schedule = "cosine"  # how the rate decays after the warm-up; noam: 1/√step, divided by √width
+    warmup: int = 100  # steps in which the rate rises to its maximum
     optimizer: Literal["adam", "adamw", "sgd"] = "adamw"  # sgd has momentum 0.9
-    betas: tuple[float, float] = (0.9, 0.999)  # of adam: how slowly its means of gradients and of their squares forget
-    epsilon: float = 1e-8  # of adam: added to the root of the mean square
-    decay: float = 0.01  # of weight matrices: pulled towards zero, in proportion to the rate (adam: not at all)
-    clip: float = 1.0  # the longest gradient; 0: any
-    seed: int = 1  # of the first weights, the order of the examples and the dropout
+    betas: tuple[float, float] = (0.9, 0.999)  # of adam: the decay of its means of gradients and of squared gradients
+    epsilon: float = 1e-8  # of adam: added to the root of the mean squared gradient
+    decay: float = 0.01  # weight decay of matrices and embeddings; adam has none
+    clip: float = 1.0  # the largest norm of the gradient; 0: no clipping
+    seed: int = 1  # of the initial weights, the order of the examples and the dropout
     device: str = "auto"  # auto, cpu, cuda or cuda:N
     precision: Literal["auto", "float32", "bf16"] = "auto"  # of matrix products; auto: bf16 on a GPU
-    capture: bool = True  # capture each shape of batch as one CUDA graph; means nothing on a CPU
-    compile: bool = False  # compile the blocks of a Transformer; other models have none
-    threads: int = 0  # of the CPU; 0: as many as torch likes
-    log: int = 10  # report every so many steps
-    evaluate: int = 200  # judge and save every so many steps
-    samples: int = 500  # validation examples that are decoded to judge; the loss is of all of them
-    patience: int = 0  # stop after so many evaluations without gain; 0: never
-    keep: int = 2  # the newest steps to keep on disk, beside the best one
-    select: str = "loss"  # the measure that chooses the best step
+    capture: bool = True  # capture each shape of batch as a CUDA graph; ignored on a CPU
+    compile: bool = False  # compile the blocks of a Transformer; ignored for other models
+    threads: int = 0  # CPU threads; 0: torch's default
+    log: int = 10  # steps between two reports
+    evaluate: int = 200  # steps between two evaluations; each evaluation saves the step
+    samples: int = 500  # validation examples that are decoded at an evaluation; the loss uses all of them
+    patience: int = 0  # stop after this many evaluations without improvement; 0: never
+    keep: int = 2  # newest steps that are kept on disk, beside the best one
+    select: str = "loss"  # the metric that selects the best step
 
     def __post_init__(self) -> None:
         for name in ("steps", "accumulate", "log", "evaluate", "keep"):

@@ -1,4 +1,4 @@
-"""Recipes for one well-known text, or another of your own: Shakespeare's plays, a character at a time."""
+"""Recipes for language models of characters: Shakespeare's plays, or a text of your own."""
 
 from regard.data.streams import Shakespeare
 from regard.models import GptConfig
@@ -40,7 +40,7 @@ def shakespeare_cpu() -> Recipe:
 
 
 def _gpt(width: int, heads: int, layers: int, context: int, dropout: float) -> GptConfig:
-    """GPT-2 in small: no biases, which it does as well without."""
+    """A small GPT-2 without biases."""
     return GptConfig(
         width=width,
         heads=heads,

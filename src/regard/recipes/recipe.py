@@ -1,4 +1,4 @@
-"""A recipe: which data, which model, what is minimised, and how it is trained."""
+"""A recipe: the data, the model, the objective and the plan of an experiment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from regard.objectives import Labelling, MaskedTokens, ProfessorForcing, Teacher
 from regard.recipes.plan import Plan
 from regard.tasks import Task
 
-# The names by which settings and recipe.json know each kind of part.
+# The names of data and objectives in settings and in recipe.json.
 DATA: dict[str, type[Any]] = {
     "dates": Dates,
     "sounds": Sounds,
@@ -38,21 +38,21 @@ OBJECTIVES: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """One experiment, whole: with the same recipe and data, the same machine makes the same run."""
+    """A complete experiment: the same recipe and data give the same run on the same machine."""
 
-    name: str = ""  # what to call it
-    title: str = ""  # one line about it
+    name: str = ""  # the name of the recipe
+    title: str = ""  # a description in one line
     data: Annotated[Any, Table("data")] = field(default_factory=Dates)
     model: Annotated[Any, Table("model")] = field(default_factory=Seq2SeqConfig)
     objective: Annotated[Any, Table("objective")] = field(default_factory=TeacherForcing)
     plan: Plan = field(default_factory=Plan)
-    metrics: tuple[str, ...] = ("exact",)  # what to measure beside the loss
+    metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
 
 
 def find_task(recipe: Recipe, kinds: Kinds) -> Task:
-    """The task of a recipe: the first that its data serves and its model and objective can do.
+    """The task of a recipe: the first task of its data that fits the model and the objective.
 
-    Parts of a recipe that do not go together, and metrics that do not exist, are refused by name.
+    Raises an error that names the setting if parts of the recipe do not fit together or a metric does not exist.
     """
     tasks: list[Task] = [kinds["task"][name] for name in recipe.data.tasks]
     fitting = [task for task in tasks if task.head in recipe.model.predicts]
@@ -68,23 +68,23 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     assert task is not None
     for name in recipe.metrics:
         if name not in kinds["metric"]:
-            known = nearest(name, kinds["metric"])
-            raise UserError(f"metrics={','.join(recipe.metrics)}: no metric {name}.{known}")
+            near = nearest(name, kinds["metric"])
+            raise UserError(f"metrics={','.join(recipe.metrics)}: no metric {name}.{near}")
     if recipe.plan.select not in {"loss", *recipe.metrics}:
         near = nearest(recipe.plan.select, {"loss", *recipe.metrics})
-        raise UserError(f"plan.select={recipe.plan.select}: the recipe does not measure that.{near}")
+        raise UserError(f"plan.select={recipe.plan.select}: not a metric of the recipe.{near}")
     return task
 
 
 def models_for(tasks: list[Task], kinds: Kinds) -> list[str]:
-    """The names of the models, published sizes aside, that can do one of the tasks."""
+    """The names of the models that fit one of the tasks, without the published sizes."""
     heads = {task.head for task in tasks}
     models: dict[str, Any] = {name: kind for name, kind in kinds["model"].items() if isinstance(kind, type)}
     return [name for name, kind in models.items() if heads & set(kind.predicts)]
 
 
 def name_of(part: object, table: Mapping[str, Any]) -> str:
-    """What settings call a part of a recipe."""
+    """The name of a part of a recipe in settings."""
     return next(name for name, kind in table.items() if kind is type(part))
 
 

@@ -1,4 +1,4 @@
-"""Recipes for a person's own text: what comes next, what is missing, and what it is."""
+"""Recipes for your own text: a language model, a masked language model and a classifier."""
 
 from regard.data.sources import Labelled, Lines
 from regard.models import BertConfig, LstmnConfig, StructuredConfig
@@ -8,7 +8,7 @@ from regard.recipes.recipe import Recipe
 
 
 def text() -> Recipe:
-    """A language model of your own lines that attends to its own past: `data.train=FILE`.
+    """A language model of your own lines, an LSTM with attention to its earlier states: `data.train=FILE`.
 
     `model=gpt` trains a Transformer instead; `data=book` reads the file as one running text.
     """
@@ -24,7 +24,7 @@ def text() -> Recipe:
 
 
 def masked() -> Recipe:
-    """A model of your own lines that fills in what is hidden, as BERT does (Devlin et al. 2019): `data.train=FILE`."""
+    """A masked language model of your own lines, BERT (Devlin et al. 2019): `data.train=FILE`."""
     return Recipe(
         name="masked",
         title="fill in the gaps of your own text",
@@ -37,7 +37,7 @@ def masked() -> Recipe:
 
 
 def labels() -> Recipe:
-    """A classifier of your own texts that shows what it looked at: `data.train=FILE`.
+    """A classifier of your own texts that shows its attention weights: `data.train=FILE`.
 
     The file is a table with the columns `data.text` and `data.label`, or has label<TAB>text on each line.
     """

@@ -1,4 +1,4 @@
-"""Recipes that translate: a person's own pairs, and three public corpora."""
+"""Recipes for translation: your own pairs, and three public corpora."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,9 +27,9 @@ def translate() -> Recipe:
 
 
 def multi30k() -> Recipe:
-    """English → German captions of pictures (Multi30k), with a small Transformer (Vaswani et al. 2017) from nothing.
+    """English → German captions of pictures (Multi30k), with a small Transformer (Vaswani et al. 2017).
 
-    29,000 pairs are few: much dropout, and one embedding for everything that is read and said.
+    29,000 pairs are few: the dropout is high, and the source, the target and the output layer share one embedding.
     """
     return Recipe(
         name="multi30k",
@@ -75,7 +75,7 @@ def wmt14() -> Recipe:
         plan=Plan(
             steps=100_000,
             batch_tokens=25_000,
-            rate=1.0,  # of which noam makes 7e-4 at its highest
+            rate=1.0,  # a factor: the rate has a maximum of 7e-4
             schedule="noam",
             warmup=4000,
             optimizer="adam",
@@ -118,7 +118,7 @@ def multi30k_de_en() -> Recipe:
 
 
 def greek() -> Recipe:
-    """Greek → English New Testament, its attention held against an alignment made by hand."""
+    """Greek → English New Testament; its attention is compared with an alignment made by hand."""
     return Recipe(
         name="greek",
         title="Greek to English New Testament, aligned by hand",
@@ -131,6 +131,6 @@ def greek() -> Recipe:
 
 
 def _shape(name: str) -> TransformerConfig:
-    """A published translator, its vocabularies open."""
+    """A published translation model without vocabulary sizes."""
     config: Any = SIZES[name]
     return replace(config, source_vocab=0, target_vocab=0)

@@ -1,7 +1,7 @@
 """CUDA graphs: the hundreds of small kernels of a recurrent step, launched as one.
 
-A step of an RNN is bound by the CPU that launches its kernels. Batches come in few shapes, so forward and backward of
-each shape are captured once and replayed from then on; only the contents of the buffers change.
+The speed of an RNN step is limited by the CPU, which launches its kernels. Batches have few shapes, so the forward and
+backward passes of each shape are captured once and then replayed; only the contents of the buffers change.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,35 +12,35 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 
-# Forward and backward of one batch: (batch, step, the factor of each term) → the sums of the terms.
+# Forward and backward passes of one batch: (batch, step, the factor of each term) → the sums of the terms.
 Work = Callable[[Batch, int, Tensor], Tensor]
 
 Kind = tuple[object, ...]
 
-WARMUPS = 3  # runs before the capture, in which kernels are chosen and buffers made
+WARMUPS = 3  # runs before the capture: they select kernels and allocate buffers
 
 
 class Graphs:
-    """The CUDA graph of `run` for each kind of batch. Gradients add up in buffers that never move."""
+    """The CUDA graph of `run` for each kind of batch. Gradients accumulate in buffers at fixed addresses."""
 
     def __init__(self, run: Work, weights: Sequence[nn.Parameter]) -> None:
         self._run = run
         self._weights = [weight for weight in weights if weight.requires_grad]
         self._graphs: dict[Kind, Work] = {}
-        self._pool = torch.cuda.graph_pool_handle()  # of the graphs' memory, one for all: only one replays at a time
+        self._pool = torch.cuda.graph_pool_handle()  # one memory pool for all graphs: only one replays at a time
 
     def of(self, batch: Batch, factors: Tensor) -> Work:
-        """What to call for a batch of this kind; captured at the first."""
+        """The function that replays the graph for batches of this kind; the graph is captured at the first call."""
         kind = kind_of(batch)
         if kind not in self._graphs:
-            with torch.cuda.device(factors.device):  # streams and graphs are made on the current one
+            with torch.cuda.device(factors.device):  # streams and graphs are created on the current device
                 self._graphs[kind] = self._capture(batch, factors)
         return self._graphs[kind]
 
     def _capture(self, batch: Batch, factors: Tensor) -> Work:
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        kept = [weight.grad.clone() for weight in self._weights if weight.grad is not None]
+        gradients = [weight.grad.clone() for weight in self._weights if weight.grad is not None]
         inputs = {name: tensor.clone() for name, tensor in _tensors(batch).items()}
         fixed, fixed_factors = _with_tensors(batch, inputs), factors.clone()
 
@@ -53,22 +53,22 @@ class Graphs:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             sums = self._run(fixed, 0, fixed_factors)
-        for weight, grad in zip(self._weights, kept):
+        for weight, grad in zip(self._weights, gradients):
             assert weight.grad is not None
-            weight.grad.copy_(grad)  # what the warm-up added is taken back
+            weight.grad.copy_(grad)  # undoes what the warm-up runs added
 
         def replay(batch: Batch, step: int, factors: Tensor) -> Tensor:
             for name, tensor in _tensors(batch).items():
                 inputs[name].copy_(tensor, non_blocking=True)
             fixed_factors.copy_(factors)
             graph.replay()
-            return sums.clone()  # another graph may use its place
+            return sums.clone()  # another graph may overwrite the memory
 
         return replay
 
 
 def kind_of(batch: Batch) -> Kind:
-    """What the kernels of a batch depend on: the shapes of all its tensors, and which inputs have no padding.
+    """What determines the kernels of a batch: the shapes of all its tensors, and which inputs have no padding.
 
     An input without padding is read without a mask, by other kernels.
     """
@@ -77,11 +77,11 @@ def kind_of(batch: Batch) -> Kind:
 
 
 def _tensors(batch: Batch) -> dict[str, Tensor]:
-    """Every tensor of a batch: a graph that missed one would read the values that it was captured with."""
+    """Every tensor of a batch by name. If one were left out, the graph would read its values from the capture."""
     return {f"{kind}.{name}": tensor for kind in ("fields", "real") for name, tensor in getattr(batch, kind).items()}
 
 
 def _with_tensors(batch: Batch, tensors: Mapping[str, Tensor]) -> Batch:
-    """The batch with other tensors in the places of its own."""
+    """A copy of the batch with these tensors."""
     fields = {name: tensors[f"fields.{name}"] for name in batch.fields}
     return replace(batch, fields=fields, real={name: tensors[f"real.{name}"] for name in batch.real})

@@ -1,4 +1,4 @@
-"""Compiling: the block that a Transformer repeats, turned into fused kernels once."""
+"""Compilation of the Transformer block, with `torch.compile`."""
 
 from contextlib import AbstractContextManager
 
@@ -9,11 +9,10 @@ from regard.layers.transformer import Block
 
 
 def compile_blocks(model: nn.Module) -> int:
-    """Let every block of a model be compiled when it is first called, in place; how many there are.
+    """Mark every block of a model for compilation at its first call, in place; return the number of blocks.
 
-    All blocks are one program, so that it is compiled once and not for each layer; and the model around them, with its
-    searches and caches, stays ordinary code. `Module.compile` keeps the names of the weights, which `torch.compile`
-    would change.
+    All blocks share one program, which is compiled once and not per layer. The rest of the model, with its search and
+    caches, is not compiled. `Module.compile` keeps the names of the weights, which `torch.compile` would change.
     """
     blocks = [module for module in model.modules() if isinstance(module, Block)]
     for block in blocks:
@@ -22,9 +21,9 @@ def compile_blocks(model: nn.Module) -> int:
 
 
 def uncompiled() -> AbstractContextManager[object]:
-    """Inside, compiled blocks run as ordinary code.
+    """A context manager in which compiled blocks run uncompiled.
 
-    A program is compiled for one grad mode and few shapes. Evaluating has neither the gradients nor the shapes of
-    training: there it would be compiled again and again.
+    A program is compiled for one grad mode and few shapes. Evaluation has no gradients and other shapes than training,
+    so that each new shape would be compiled again.
     """
     return torch.compiler.set_stance("force_eager")

@@ -1,4 +1,4 @@
-"""What a recipe would cost here, found by running its longest batch once and a few ordinary ones."""
+"""Estimates the memory and time of a recipe on this machine, from its longest batch and a few ordinary batches."""
 
 import resource
 import statistics
@@ -21,7 +21,7 @@ from regard.training.optim import build_optimizer, optimizer_state
 from regard.training.prepare import Prepared, prepare
 from regard.training.warm_start import WarmStart
 
-ORDINARY = 5  # batches that are timed; the first one, which warms up, is not counted
+TIMED = 5  # batches that are timed; the first is a warm-up and is not counted
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Estimate:
     """The size, memory and time of a run."""
 
     parameters: int
-    shapes: list[tuple[int, ...]]  # of batches: (rows, width of each axis)
+    shapes: list[tuple[int, ...]]  # the shapes of batches: (rows, width of each axis)
     epoch: int  # batches per epoch
     examples: int
     dropped: int  # examples too long for the model or the batch
@@ -37,17 +37,17 @@ class Estimate:
     weights_bytes: int
     optimizer_bytes: int
     activations_bytes: int  # kept for the backward pass of the longest batch
-    peak_bytes: int  # together with gradients; on a GPU as measured
+    peak_bytes: int  # weights, gradients, optimiser state and activations; on a GPU, the measured peak
     seconds_per_step: float
-    seconds: float  # of all steps, without evaluations
-    host_bytes: int  # the most memory that this process took, files that it reads included
-    text_bytes: int = 0  # of a running text that stays on the disk
-    token_bytes: int = 0  # of its token file
+    seconds: float  # the time of all steps, without evaluations
+    host_bytes: int  # the peak memory of this process, mapped files included
+    text_bytes: int = 0  # the size of a running text that stays on disk
+    token_bytes: int = 0  # the size of its token file
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Batches of a corpus by their number, in another order."""
+class SelectedBatches:
+    """Some batches of a corpus, selected by their numbers."""
 
     batches: Batches | Windows
     numbers: list[int]
@@ -59,29 +59,29 @@ class Chosen:
 def estimate(
     recipe: Recipe, init: WarmStart | None = None, kinds: Kinds = KINDS, report: Report | None = None
 ) -> Estimate:
-    """Prepare everything, make a few updates, keep nothing; `init` is what the run would start from.
+    """Prepare the recipe and run a few updates, without writing a run; `init` is the warm start of the run, if any.
 
-    Of a text on the disk that has no token file yet, only a sample is encoded.
+    If a text on disk has no token file yet, only a sample of it is encoded.
     """
     prepared = prepare(recipe, given=init, kinds=kinds, report=report, whole=False)
     with within_memory(recipe.plan, prepared.device):
-        return _measured(prepared)
+        return _measure(prepared)
 
 
-def _measured(prepared: Prepared) -> Estimate:
+def _measure(prepared: Prepared) -> Estimate:
     loss_module, plan = prepared.build(), prepared.recipe.plan
     optimizer = build_optimizer(loss_module, plan)
     plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
-    with counted(loss_module) as kept:
-        list(train(loss_module, Chosen(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
-    timed = [step.seconds for step in train(loss_module, prepared.batches, replace(plain, steps=ORDINARY), optimizer)]
+    with count_saved_bytes(loss_module) as saved:
+        list(train(loss_module, SelectedBatches(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
+    timed = [step.seconds for step in train(loss_module, prepared.batches, replace(plain, steps=TIMED), optimizer)]
     per_step = statistics.mean(timed[1:]) * plan.accumulate
 
     weights = _bytes(list(loss_module.parameters()))
     state = _bytes(list(optimizer_state(optimizer, loss_module).values()))
-    peak = weights * 2 + state + kept.bytes  # gradients are as large as the weights
+    peak = weights * 2 + state + saved.bytes  # gradients are as large as the weights
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
     train_text, token_bytes = prepared.corpus.train, 0
@@ -96,7 +96,7 @@ def _measured(prepared: Prepared) -> Estimate:
         device=str(prepared.device),
         weights_bytes=weights,
         optimizer_bytes=state,
-        activations_bytes=kept.bytes,
+        activations_bytes=saved.bytes,
         peak_bytes=peak,
         seconds_per_step=per_step,
         seconds=min(per_step * plan.steps, 60 * plan.minutes if plan.minutes else float("inf")),
@@ -107,30 +107,30 @@ def _measured(prepared: Prepared) -> Estimate:
 
 
 @dataclass
-class Counted:
-    """How many bytes a forward pass has kept for the backward one."""
+class SavedBytes:
+    """The number of bytes that autograd saved for the backward pass."""
 
     bytes: int = 0
 
 
 @contextmanager
-def counted(module: nn.Module) -> Iterator[Counted]:
-    """Count what autograd keeps inside, each storage once; what is a weight's, as it is or turned, is not counted."""
-    total, seen = Counted(), {weight.untyped_storage().data_ptr() for weight in module.parameters()}
+def count_saved_bytes(module: nn.Module) -> Iterator[SavedBytes]:
+    """Count the bytes that autograd saves inside the block, each storage once; weights and their views are excluded."""
+    total, seen = SavedBytes(), {weight.untyped_storage().data_ptr() for weight in module.parameters()}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in seen:
             seen.add(storage.data_ptr())
             total.bytes += storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield total
 
 
 def _longest(batches: Batches | Windows) -> int:
-    """The number of a batch in the first epoch that has the most places."""
+    """The number of the batch in the first epoch with the most positions, padding included."""
 
     def size(number: int) -> int:
         batch = batches.batch(number)

@@ -1,4 +1,4 @@
-"""How good a model is: the metrics of the one table (`regard.metrics`), on examples."""
+"""Evaluation of a model: the metrics of `regard.metrics`, computed on examples."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ WITH = {"alignment": ("chance",)}  # metrics that are reported together with oth
 
 @dataclass(frozen=True)
 class Scores:
-    """Metrics by name; a note says how one was computed, so that others can compare."""
+    """The values of metrics by name, and notes on how some were computed, such as sacreBLEU's signature."""
 
     values: dict[str, float] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
@@ -40,19 +40,19 @@ def evaluate(
     penalty: float = 1.0,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Scores:
-    """The metrics that were asked for, of those that the model and the examples allow.
+    """Those of the named metrics that can be computed for the model and the examples.
 
-    `alignment` comes with `chance`; neither of them nor `aer` exists where the model has no attention to a source, or
-    the examples have no links between units that its tokens make up.
+    `alignment` is reported together with `chance`. Both, and `aer`, need a model with attention to a source, and
+    examples with links between words, or between characters if these are the model's tokens.
     """
     if not examples:
         raise UserError("there are no examples to evaluate the model on; give at least one.")
     names = [each for name in model.metrics if name in metrics for each in (name, *WITH.get(name, ()))]
     wanted = {name: model.metrics[name] for name in names}
     scores = Scores()
-    if sums := _needing("sums", wanted):
-        scores |= _computed(sums, *_sums(model, examples, batch_tokens))
-    if answers := _needing("answers", wanted):
+    if sums := _metrics_needing("sums", wanted):
+        scores |= _compute(sums, *_sum_terms(model, examples, batch_tokens))
+    if answers := _metrics_needing("answers", wanted):
         texts = translate(
             model,
             [example.source for example in examples],
@@ -62,35 +62,35 @@ def evaluate(
             batch_tokens=batch_tokens,
         )
         references = [(example.target, *example.others) for example in examples]
-        scores |= _computed(answers, [each.text for each in texts], references)
-    if weights := _needing("weights", wanted):
-        linked = [example for example in examples if _comparable(model, example)]
+        scores |= _compute(answers, [each.text for each in texts], references)
+    if weights := _metrics_needing("weights", wanted):
+        linked = [example for example in examples if _has_comparable_links(model, example)]
         tables = _attention(model, linked, batch_tokens) if linked else None
         if tables is not None:
-            scores |= _computed(weights, tables, [example.links for example in linked])
+            scores |= _compute(weights, tables, [example.links for example in linked])
     return scores
 
 
-def _needing(what: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+def _metrics_needing(what: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
     return {name: metric for name, metric in metrics.items() if metric.needs == what}
 
 
-def _computed(metrics: Mapping[str, Metric], *given: Any) -> Scores:
+def _compute(metrics: Mapping[str, Metric], *given: Any) -> Scores:
     found = {name: metric.compute(*given) for name, metric in metrics.items()}
     values = {name: one.score if isinstance(one, Bleu) else one for name, one in found.items() if one is not None}
     return Scores(values, {name: one.signature for name, one in found.items() if isinstance(one, Bleu)})
 
 
 @torch.no_grad()
-def _sums(model: Loaded, examples: Sequence[Any], batch_tokens: int) -> tuple[dict[str, float], dict[str, int]]:
-    """What the task's plain objective adds up over all examples, and how many there are of each of its terms.
+def _sum_terms(model: Loaded, examples: Sequence[Any], batch_tokens: int) -> tuple[dict[str, float], dict[str, int]]:
+    """The sums of the objective's terms over all examples, and the count of each term.
 
-    What a corruption masks is the same at every evaluation.
+    A corruption masks the same tokens at every evaluation.
     """
     objective = model.task.objective()
     sums, counts = dict[str, float](), dict[str, int]()
     for batch in _batches(model, examples, batch_tokens, objective.corruption(model.fields)):
-        for name, number in objective.count(batch).items():  # before the batch moves: no device has to be waited for
+        for name, number in objective.count(batch).items():  # before the batch moves to the device: no synchronisation
             counts[name] = counts.get(name, 0) + number
         with model.autocast():
             found = objective(model.module, batch.to(model.device), 0)
@@ -104,7 +104,7 @@ def _sums(model: Loaded, examples: Sequence[Any], batch_tokens: int) -> tuple[di
 def _batches(
     model: Loaded, examples: Sequence[Any], batch_tokens: int, corruption: Corruption | None
 ) -> Iterator[Batch]:
-    """Every target once: windows of a running text one after the other, else examples of one length together."""
+    """Batches that have every target once: windows of a running text in order, or examples grouped by length."""
     if (field := running_text(model)) is not None:
         assert model.recipe is not None
         text, _ = encode_running(field.tokenizer, examples)
@@ -131,21 +131,21 @@ def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int) -> li
     if any(table is None for table in tables):
         return None
     return [
-        _units(model, example.unit, pair, table[:-1])  # without the row of eos
+        _merge_units(model, example.unit, pair, table[:-1])  # without the row of eos
         for example, pair, table in zip(examples, pairs, tables)
         if table is not None
     ]
 
 
-def _comparable(model: Loaded, example: Any) -> bool:
-    """Whether an example has links between units that tokens make up: words always, characters if tokens are."""
+def _has_comparable_links(model: Loaded, example: Any) -> bool:
+    """Whether an example has links that can be compared: between words, or between characters if these are tokens."""
     if getattr(example, "links", None) is None or model.source_tokenizer is None:
         return False
     return example.unit == "word" or {model.source_tokenizer.kind, model.target_tokenizer.kind} == {"char"}
 
 
-def _units(model: Loaded, unit: Unit, pair: IdPair, weights: Floats) -> Floats:
-    """Weights (Tq, Tk) between the units that are linked: characters, which are the tokens, or words."""
+def _merge_units(model: Loaded, unit: Unit, pair: IdPair, weights: Floats) -> Floats:
+    """Attention weights (Tq, Tk) between the linked units: tokens if these are characters, or words."""
     if unit == "char":
         return weights
     assert model.source_tokenizer is not None
@@ -153,7 +153,7 @@ def _units(model: Loaded, unit: Unit, pair: IdPair, weights: Floats) -> Floats:
 
 
 def truncated(model: Loaded, examples: Sequence[Any]) -> int:
-    """How many of the examples are longer than the model can read, so that only their beginnings are evaluated."""
+    """The number of examples that are longer than the model's context, of which only the beginning is evaluated."""
     if running_text(model) is not None or model.longest is None:
         return 0
     whole, cut = model.encode(examples), encoded(model, examples)
@@ -161,12 +161,12 @@ def truncated(model: Loaded, examples: Sequence[Any]) -> int:
 
 
 def encoded(model: Loaded, examples: Sequence[Any]) -> list[Row]:
-    """The rows of examples, none longer than the model can read: the end of a long text is cut off."""
+    """The rows of examples, truncated to the model's context."""
     return model.encode(examples, longest=model.longest)
 
 
 def id_pairs(model: Loaded, examples: Sequence[Pair]) -> list[IdPair]:
-    """The ids of sources and targets without special tokens, no longer than the model can read with them."""
+    """The ids of sources and targets without special tokens, truncated so that these still fit in the context."""
     source, target = model.source_tokenizer, model.target_tokenizer
     assert source is not None
     pairs = zip(
@@ -175,6 +175,6 @@ def id_pairs(model: Loaded, examples: Sequence[Pair]) -> list[IdPair]:
     )
     if model.longest is None:
         return list(pairs)
-    read = model.longest - len(source.special_tokens.wrap_input([]))
-    say = model.longest - len(target.special_tokens.wrap_target([])) + 1
-    return [(a[:read], b[:say]) for a, b in pairs]
+    source_limit = model.longest - len(source.special_tokens.wrap_input([]))
+    target_limit = model.longest - len(target.special_tokens.wrap_target([])) + 1
+    return [(a[:source_limit], b[:target_limit]) for a, b in pairs]

@@ -1,4 +1,4 @@
-"""What a run tells while it goes: plain values, to be drawn, logged or ignored."""
+"""The events that a run yields while it trains: plain values that a caller can display, log or ignore."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,25 +7,25 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Started:
-    """Everything is ready; the first step comes next, unless a finished run is resumed."""
+    """Preparation is done; the first step comes next, unless a finished run is resumed."""
 
     path: Path
-    step: int  # where it goes on from; 0 is the beginning
+    step: int  # the step that training starts from; 0 for a new run
     steps: int
     parameters: int
     device: str
     precision: str
     examples: int  # to train on
     dropped: int  # examples too long for the model or the batch
-    shapes: int  # of batches
+    shapes: int  # the number of different shapes of batches
     epoch: int  # batches per epoch
     ranks: int = 1  # processes that train together
-    over: str | None = None  # why no step is left: steps, minutes or patience
+    over: str | None = None  # why the resumed run has no step left: steps, minutes or patience
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Some steps are done: their mean loss and speed, and the last one's rate and gradient."""
+    """The mean loss and speed of the steps since the last report, and the rate and gradient norm of the last step."""
 
     step: int
     steps: int
@@ -33,30 +33,30 @@ class Progress:
     terms: dict[str, float]
     rate: float
     norm: float
-    tokens_per_second: float  # real targets, of all ranks together
-    seconds: float  # since the run began, earlier sittings included
+    tokens_per_second: float  # targets without padding, of all ranks together
+    seconds: float  # since the run began, the time before a resume included
 
     @property
     def line(self) -> dict[str, Any]:
-        """As metrics.jsonl holds it."""
-        told = {"loss": self.loss, **self.terms, "rate": self.rate, "norm": self.norm}
+        """The event as a line of metrics.jsonl."""
+        losses = {"loss": self.loss, **self.terms, "rate": self.rate, "norm": self.norm}
         speed = {"tokens_per_second": round(self.tokens_per_second), "seconds": round(self.seconds, 3)}
-        return {"step": self.step, "kind": "train", **told, **speed}
+        return {"step": self.step, "kind": "train", **losses, **speed}
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The validation examples were judged."""
+    """The model was evaluated on the validation examples."""
 
     step: int
     values: dict[str, float]
     notes: dict[str, str]
-    best: bool  # better than all before
+    best: bool  # better than at all steps before
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A step is whole on the disk."""
+    """A step was written to disk completely."""
 
     step: int
     path: Path
@@ -64,7 +64,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Finished:
-    """Nothing more to do."""
+    """The run is complete."""
 
     step: int
     reason: str  # steps, minutes or patience

@@ -1,4 +1,4 @@
-"""The directory of a run: what may be written into it, and what it already holds."""
+"""The directory of a run: checks before anything is written, and its creation and removal."""
 
 import os
 import shutil
@@ -10,12 +10,12 @@ from regard.config import Kinds, to_json
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.stored import recipe_json, stored_recipe
-from regard.training.schedule import ENDLESS
+from regard.training.schedule import INDEPENDENT_OF_STEPS
 
-Existing = Literal["refuse", "resume", "overwrite"]  # what to do about a run that is already there
+Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
-# Settings that a resumed run may change: they do not change what is learnt at a step. Of accumulate that is true as
-# long as all ranks together read as many batches as before, which `check_batches` sees to.
+# Settings that a resumed run may change: they do not change the update of a step. For plan.accumulate that is true only
+# if all ranks together read as many batches as before, which `check_batches` checks.
 FREE = (
     *("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log"),
     *("plan.device", "plan.threads", "plan.capture", "plan.compile", "plan.accumulate"),
@@ -23,45 +23,44 @@ FREE = (
 
 
 def is_run(out: Path) -> bool:
-    """Whether a run has been started here."""
+    """Whether the directory has a run."""
     return (out / "recipe.json").is_file()
 
 
 def check_folder(out: Path, existing: Existing) -> None:
-    """Refuse to write over anything that the user did not say may go."""
+    """Refuse to overwrite anything without the user's permission."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: this is a file; choose another --out.")
     if is_run(out) and existing == "refuse":
         raise UserError(
-            f"{out}: holds a run; go on with --resume, replace it with --overwrite, or choose another --out."
+            f"{out}: holds a run; continue it with --resume, replace it with --overwrite, or choose another --out."
         )
-    if not is_run(out) and out.is_dir() and not _vacant(out):
+    if not is_run(out) and out.is_dir() and not _is_unused(out):
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
         raise UserError(f"{out}: holds no run to resume; leave --resume out to start one.")
     if existing == "resume" and read_pointer(out, "latest") is None:
-        raise UserError(f"{out}: the run has no saved step to go on from; start it again with --overwrite.")
+        raise UserError(f"{out}: the run has no saved step to resume from; start it again with --overwrite.")
 
 
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
-    """Refuse to go on with a run under settings that it was not started with."""
-    was, now = (_flat(to_json(each, kinds)) for each in (stored_recipe(out, kinds), recipe))
-    falls = recipe.plan.schedule not in ENDLESS  # over the steps, so that with more of them each has another rate
-    free = (*FREE, *([] if falls else ["plan.steps"]))
+    """Refuse to resume a run with other settings than it was started with."""
+    was, now = (_flatten(to_json(each, kinds)) for each in (stored_recipe(out, kinds), recipe))
+    free = (*FREE, *(["plan.steps"] if recipe.plan.schedule in INDEPENDENT_OF_STEPS else []))
     for name in was | now:
         if name not in free and was.get(name) != now.get(name):
-            started, given = _told(was.get(name)), _told(now.get(name))
+            started, given = _format(was.get(name)), _format(now.get(name))
             same = f"{name}={started}" if started else "the recipe it was started with"
             cure = f"resume with {same}, or choose another --out"
             if name == "plan.steps":
-                cure = f"over those its rate falls; to train longer, start another run from it: from={out} --out NEW"
+                cure = f"the learning rate depends on it; to train longer, start another run: from={out} --out NEW"
             raise UserError(
                 f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; {cure}."
             )
 
 
 def check_batches(out: Path, accumulate: int, ranks: int, before: int) -> None:
-    """Refuse to go on with a run whose steps were made of more or fewer batches: `before`, on all ranks together."""
+    """Refuse to resume a run with another number of batches per step than `before`, on all ranks together."""
     if accumulate * ranks == before:
         return
     now = f"plan.accumulate={accumulate} on {ranks} {'rank' if ranks == 1 else 'ranks'}"
@@ -71,7 +70,7 @@ def check_batches(out: Path, accumulate: int, ranks: int, before: int) -> None:
 
 
 def clear(out: Path) -> None:
-    """Remove a run. It steps aside in one move first: a kill leaves the whole run or none."""
+    """Remove a run. The directory is renamed first, so that a process that is killed leaves no half of a run."""
     aside = out.with_name(f".{out.name}.old")
     shutil.rmtree(aside, ignore_errors=True)
     os.rename(out, aside)
@@ -79,7 +78,7 @@ def clear(out: Path) -> None:
 
 
 def make_folder(out: Path) -> None:
-    """The directory, still empty: no run yet."""
+    """Create the directory of a run, still empty."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -87,26 +86,26 @@ def make_folder(out: Path) -> None:
 
 
 def open_run(out: Path, recipe: Recipe, step: int, kinds: Kinds) -> None:
-    """Make the directory a run that goes on from a step, which is already saved."""
+    """Write the recipe of a run whose step `step` is saved, and remove later lines from its log."""
     write_json(out / "recipe.json", recipe_json(recipe, kinds))
     truncate_after(out / "metrics.jsonl", step)
 
 
-def _vacant(out: Path) -> bool:
-    """Whether nothing is here but, at most, the first step of a start that was killed before it had its recipe."""
+def _is_unused(out: Path) -> bool:
+    """Whether the directory is empty, or has only step 0 of a run that was killed before its recipe was written."""
     paths = (path.relative_to(out) for path in (*out.iterdir(), *out.glob("steps/*")))
     seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
     return seen <= {"latest", "steps", "steps/000000"}
 
 
-def _flat(tree: dict[str, Any], place: str = "") -> dict[str, Any]:
-    """Dotted name → value; the kind of a part stands under the part's own name."""
+def _flatten(tree: dict[str, Any], place: str = "") -> dict[str, Any]:
+    """The settings of a JSON tree as dotted name → value; the kind of a part has the part's own name."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         dotted = place if name == "kind" else f"{place}.{name}" if place else name
-        found |= _flat(value, dotted) if isinstance(value, dict) else {dotted: value}
+        found |= _flatten(value, dotted) if isinstance(value, dict) else {dotted: value}
     return found
 
 
-def _told(value: Any) -> str:
+def _format(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)

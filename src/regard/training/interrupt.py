@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, but never in the middle of an update."""
+"""Handling of Ctrl-C and SIGTERM: an update is never interrupted."""
 
 import signal
 import threading
@@ -6,23 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the second is how schedulers and torchrun ask
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # schedulers and torchrun send SIGTERM
 
 
 class SignalGuard:
-    """While installed, an interrupt waits for the end of a `with shield.closed()` block; elsewhere it acts at once.
+    """Signal handlers that delay an interrupt until the end of a `with guard.delayed()` block.
 
-    One of several ranks is `patient`: an interrupt is only noted in `asked`, for all ranks to stop together, except in
-    a `with shield.open()` block.
+    Outside such a block, an interrupt raises KeyboardInterrupt at once. With `always_delay`, for one of several ranks,
+    an interrupt only sets `requested`, so that all ranks can stop together, except in a `with guard.immediate()` block.
     """
 
-    def __init__(self, patient: bool = False) -> None:
-        self.asked = False
-        self._patient = self._closed = patient
+    def __init__(self, always_delay: bool = False) -> None:
+        self.requested = False
+        self._always_delay = self._delaying = always_delay
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take over the signals; only the main thread may, elsewhere nothing changes."""
+        """Install the handlers inside the block; outside the main thread, where Python allows none, do nothing."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -34,32 +34,32 @@ class SignalGuard:
                 signal.signal(number, handler)
 
     @contextmanager
-    def closed(self) -> Iterator[None]:
-        """What happens inside is not interrupted."""
-        self._closed = True
+    def delayed(self) -> Iterator[None]:
+        """The block is not interrupted."""
+        self._delaying = True
         try:
             yield
         finally:
-            self._closed = self._patient
-        if not self._patient:
-            self._act()
+            self._delaying = self._always_delay
+        if not self._always_delay:
+            self._raise_if_requested()
 
     @contextmanager
-    def open(self) -> Iterator[None]:
-        """What happens inside is interrupted at once."""
-        self._closed = False
+    def immediate(self) -> Iterator[None]:
+        """The block is interrupted at once."""
+        self._delaying = False
         try:
-            self._act()
+            self._raise_if_requested()
             yield
         finally:
-            self._closed = self._patient
+            self._delaying = self._always_delay
 
-    def _act(self) -> None:
-        if self.asked:
-            self.asked = False
+    def _raise_if_requested(self) -> None:
+        if self.requested:
+            self.requested = False
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if not self._closed:
+        if not self._delaying:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True

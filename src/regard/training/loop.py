@@ -1,4 +1,4 @@
-"""The training loop, as a generator: what happens between steps is ordinary code of whoever iterates."""
+"""The training loop, as a generator: the caller runs its own code between two steps."""
 
 import math
 import time
@@ -24,28 +24,28 @@ from regard.training.parallel import ALONE, Ranks
 from regard.training.schedule import rate_at
 
 
-class Diverged(UserError):  # noqa: N818  it says what happened
-    """Training has come to a loss or gradient that is no number; the weights are those before it."""
+class Diverged(UserError):  # noqa: N818
+    """The loss or gradient of a step is not finite; the weights are those before that step."""
 
 
 class Source(Protocol):
-    """Where batches come from: any step's, at any time (`regard.data.batches.Batches`)."""
+    """A source of batches with random access by step, such as `regard.data.batches.Batches`."""
 
     def batch(self, step: int) -> Batch: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One update of the weights. Reading its numbers waits for the device; not reading them does not."""
+    """One update of the weights. Its numbers stay on the device: to read them synchronises."""
 
-    n: int  # updates so far, this one included
+    n: int  # the number of updates so far, with this one
     rate: float
-    tokens: int  # that were read, padding apart, on all ranks together
+    tokens: int  # tokens read, without padding, on all ranks together
     means: Tensor  # (terms,) the mean of each term
     total: Tensor  # 0-d, the loss: Σ weight · mean
-    length: Tensor  # 0-d, of the model's gradient before it was clipped
-    names: tuple[str, ...]  # of the terms
-    seconds: float = 0.0  # what the step itself took, as the CPU saw it
+    length: Tensor  # 0-d, the norm of the model's gradient before clipping
+    names: tuple[str, ...]  # the names of the terms
+    seconds: float = 0.0  # the time of the step, measured on the CPU
 
     @property
     def loss(self) -> float:
@@ -70,28 +70,30 @@ def train(
 ) -> Iterator[Step]:
     """Train from step `start` to `plan.steps`, on the device that the weights are on.
 
-    Batches and noise of a step depend on the plan's seed and the step alone: a run that goes on from saved weights and
-    optimiser is the run that was never interrupted. An update whose gradient is not finite is never made. Of several
-    `ranks`, which start from the same weights, each reads its share of the batches, and all come to the same weights.
+    The batches and the dropout of a step depend only on the plan's seed and the step: a run that is resumed from saved
+    weights and optimiser state gives the same result as an uninterrupted one. An update whose gradient is not finite is
+    skipped. Several `ranks` start from the same weights, read different batches and end with the same weights.
     """
     if plan.compile:
         compile_blocks(loss_module.model)
     like, width = next(loss_module.parameters()), _width(loss_module, plan)
     optimizer = optimizer or build_optimizer(loss_module, plan)
     captured = plan.capture and like.is_cuda and loss_module.objective.capturable
-    work = _work(loss_module, plan, captured)
+    forward_backward = _batch_step(loss_module, plan, captured)
     weights = like.new_tensor(list(loss_module.objective.weights.values()))  # (terms,)
-    late, step = DelayedFlag(like.device), None
+    flag, step = DelayedFlag(like.device), None
     loss_module.train()
     for n in range(start, plan.steps):
         began = time.perf_counter()
         numbers = ranks.numbers(n, plan.accumulate)
         micro = [batches.batch(number) for number in numbers]
         *counts, tokens = ranks.sum(_counts(loss_module.objective, micro))
-        share = 1 / like.new_tensor(counts).clamp(min=1)  # (terms,) what each summand counts
-        sums = torch.stack([work(batch, n, number, weights * share) for batch, number in zip(micro, numbers)]).sum(0)
+        share = 1 / like.new_tensor(counts).clamp(min=1)  # (terms,) the weight of each summand
+        sums = torch.stack(
+            [forward_backward(batch, n, number, weights * share) for batch, number in zip(micro, numbers)]
+        ).sum(0)
         if ranks.several:
-            ranks.add([sums, *_gradients(loss_module)])
+            ranks.all_reduce([sums, *_gradients(loss_module)])
         before = step
         step = Step(
             n=n + 1,
@@ -103,10 +105,10 @@ def train(
             names=tuple(loss_module.objective.weights),
         )
         bad = ~(step.total + step.length).isfinite()
-        if late(bad):  # a GPU's answer is that of the step before, whose update was called off on the device
-            raise _diverged(before if late.behind and before else step, plan)
+        if flag(bad):  # on a GPU the flag is that of the step before, whose update was skipped on the device
+            raise _diverged(before if flag.behind and before else step, plan)
         set_rate(optimizer, step.rate)
-        setattr(optimizer, "found_inf", bad.float())  # noqa: B010  how torch names what calls a fused step off
+        setattr(optimizer, "found_inf", bad.float())  # noqa: B010  torch: a fused optimiser skips the step if it is 1
         optimizer.step()
         optimizer.zero_grad(set_to_none=not captured)
         yield replace(step, seconds=time.perf_counter() - began)
@@ -115,26 +117,26 @@ def train(
 
 
 def require_finite(step: Step, plan: Plan) -> None:
-    """Wait for a step and raise `Diverged` if its loss or gradient was not finite."""
+    """Wait for the device, and raise `Diverged` if the loss or gradient of the step is not finite."""
     if not math.isfinite(step.loss + step.norm):
         raise _diverged(step, plan)
 
 
 def _diverged(step: Step, plan: Plan) -> Diverged:
-    found = f"the loss is {step.loss:.4g}, the gradient's length {step.norm:.4g}"
+    found = f"the loss is {step.loss:.4g}, the norm of the gradient {step.norm:.4g}"
     cure = f"lower plan.rate ({plan.rate:g}) or plan.clip ({plan.clip:g}), or raise plan.warmup ({plan.warmup})"
     return Diverged(f"step {step.n}: training diverged: {found}; the weights before it are intact; {cure}.")
 
 
 def _counts(objective: Objective, micro: list[Batch]) -> list[int]:
-    """How many there are of each term in this rank's part of a step; then, how many targets."""
+    """The count of each term in this rank's batches of a step, then the number of tokens."""
     counts = [objective.count(batch) for batch in micro]
     terms = [sum(count[term] for count in counts) for term in objective.weights]
     return [*terms, sum(batch.counts.get("tokens", batch.counts["targets"]) for batch in micro)]
 
 
 def _gradients(loss_module: LossModule) -> list[Tensor]:
-    """The gradient of every weight, zero where no batch of this rank has made any: another rank's may have."""
+    """The gradient of every weight; zero where this rank has none, since another rank may have one."""
     weights = [weight for weight in loss_module.parameters() if weight.requires_grad]
     for weight in weights:
         weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
@@ -142,18 +144,20 @@ def _gradients(loss_module: LossModule) -> list[Tensor]:
 
 
 def _width(loss_module: LossModule, plan: Plan) -> int:
-    """The width of the model, for the one schedule that depends on it."""
+    """The width of the model, which only the noam schedule needs."""
     if plan.schedule != "noam":
         return 1
     try:
         model: Any = loss_module.model
         return int(model.config.width)
     except AttributeError as error:
-        raise UserError("plan.schedule=noam: the model has no config.width to go by; use inverse-sqrt.") from error
+        raise UserError(
+            "plan.schedule=noam: the model has no config.width, as noam needs; use inverse-sqrt."
+        ) from error
 
 
-def _work(loss_module: LossModule, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:
-    """Forward and backward of one batch, given its step, its number and the factor of each term: the terms' sums."""
+def _batch_step(loss_module: LossModule, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:
+    """The function (batch, step, batch number, factor of each term) → sums of the terms, with the backward pass."""
     device = next(loss_module.parameters()).device
     precision = choose_precision(plan.precision, device)
 
@@ -165,20 +169,20 @@ def _work(loss_module: LossModule, plan: Plan, captured: bool) -> Callable[[Batc
 
     graphs = Graphs(run, list(loss_module.parameters())) if captured else None
 
-    def work(batch: Batch, step: int, number: int, factors: Tensor) -> Tensor:
+    def forward_backward(batch: Batch, step: int, number: int, factors: Tensor) -> Tensor:
         batch = batch.to(device)
-        chosen = run if graphs is None else graphs.of(batch, factors)  # capturing one disturbs the noise: before it
-        seed_noise(plan.seed, 0, number)  # the batch's number is enough: no two ranks read the same batch
-        return chosen(batch, step, factors)
+        compute = run if graphs is None else graphs.of(batch, factors)  # before seeding: a capture draws numbers
+        seed_noise(plan.seed, 0, number)  # by batch: no two ranks read the same batch
+        return compute(batch, step, factors)
 
-    return work
+    return forward_backward
 
 
-def _clip(loss_module: LossModule, longest: float) -> Tensor:
-    """Shorten the gradients of the model, and apart from them those of the objective's own modules.
+def _clip(loss_module: LossModule, max_norm: float) -> Tensor:
+    """Clip the norm of the model's gradients, and separately that of the objective's own modules.
 
-    Returns the length that the model's had. It is not finite where any of them is not.
+    Returns the norm of the model's gradients before clipping; it is not finite if any of the gradients is not.
     """
     modules = [loss_module.model] if loss_module.own is None else [loss_module.model, loss_module.own]
-    lengths = [clip_grad_norm_(module.parameters(), longest or math.inf, foreach=True) for module in modules]
-    return lengths[0] + sum(0 * other for other in lengths[1:])
+    norms = [clip_grad_norm_(module.parameters(), max_norm or math.inf, foreach=True) for module in modules]
+    return norms[0] + sum(0 * other for other in norms[1:])

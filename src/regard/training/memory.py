@@ -1,4 +1,4 @@
-"""A device that is full: which settings to change."""
+"""Out of memory: an error that names the settings to change."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from regard.recipes.plan import Plan
 
 @contextmanager
 def within_memory(plan: Plan, device: torch.device) -> Iterator[None]:
-    """Inside, running out of the device's memory is a mistake that a person can mend."""
+    """Turn torch's out-of-memory error inside the block into a UserError with a cure."""
     try:
         yield
     except torch.OutOfMemoryError as error:

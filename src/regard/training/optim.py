@@ -8,10 +8,10 @@ from regard.recipes.plan import Plan
 
 
 def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:
-    """The plan's optimiser. Only what has two dimensions or more decays: biases and gains do not.
+    """The plan's optimiser. Weight decay applies only to weights of two or more dimensions, not to biases and gains.
 
-    All of them are fused, on the GPU for speed, and everywhere because a fused step can be called off by a flag on the
-    device (`found_inf`), which keeps good weights from a bad gradient before the CPU knows of it.
+    All optimisers are fused: for speed on a GPU, and because a fused step can be skipped by a flag on the device
+    (`found_inf`), which protects the weights from a gradient that is not finite without a synchronisation.
     """
     weights = [weight for weight in module.parameters() if weight.requires_grad]
     groups = [
@@ -28,13 +28,13 @@ def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Let the next step have this rate."""
+    """Set the learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
 
 def optimizer_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor]:
-    """All that the optimiser remembers: `name of the weight/what` → tensor."""
+    """The state of the optimiser as one mapping: `weight name/state name` → tensor."""
     return {
         f"{name}/{key}": value
         for name, weight in module.named_parameters()
@@ -44,10 +44,12 @@ def optimizer_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor
 
 
 def restore_optimizer(optimizer: Optimizer, module: nn.Module, state: dict[str, Tensor]) -> None:
-    """Give the optimiser back what `optimizer_state` took, on the device of its weights."""
+    """Restore the state that `optimizer_state` returned, on the device of the weights."""
     weights = dict(module.named_parameters())
     for place, value in state.items():
         name, _, key = place.rpartition("/")
         if name not in weights:
-            raise UserError(f"training/optimizer.safetensors: the model has no weight {name}; it is of another model.")
+            raise UserError(
+                f"training/optimizer.safetensors: the model has no weight {name}; it is the file of another model."
+            )
         optimizer.state[weights[name]][key] = value.to(weights[name].device)

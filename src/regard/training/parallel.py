@@ -1,11 +1,11 @@
-"""Several processes that train one model: each reads its share of a step's batches, all make the same update.
+"""Data-parallel training: each process reads its share of a step's batches, and all make the same update.
 
 `torchrun --nproc-per-node N -m regard train …` starts N ranks. The batches of a step are numbered as if one process
-read them all, and rank r takes every N-th; counts are added up before the forward pass, gradients after the last
-backward pass, both as sums. So N ranks are one rank that accumulates N times as many batches, dropout included.
+read them all, and rank r reads every N-th. Counts are summed over the ranks before the forward pass, gradients after
+the last backward pass. So N ranks give the same update as one rank that accumulates N times as many batches.
 
-Gradients are added up here and not by `DistributedDataParallel`: it would average what has to be summed, reduce at
-every backward pass unless told not to, and keep a step from being captured as a CUDA graph.
+Gradients are summed here and not by `DistributedDataParallel`, which averages them, reduces at every backward pass
+(except under `no_sync`) and prevents the capture of a step as a CUDA graph.
 """
 
 import os
@@ -23,29 +23,29 @@ from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import UserError
 
-SHORT = timedelta(minutes=10)  # how long a rank may keep the others waiting at a step, compiling included
-LONG = timedelta(hours=12)  # how long the first rank may take to judge, while the others wait
-MESSAGE = 2**23  # numbers that are sent together, or a single tensor that has more
+STEP_TIMEOUT = timedelta(minutes=10)  # the longest wait for another rank at a step, compilation included
+EVALUATION_TIMEOUT = timedelta(hours=12)  # the longest wait for the first rank while it evaluates
+MESSAGE = 2**23  # the most numbers in one message, unless a single tensor has more
 
 
-class RankLost(UserError):  # noqa: N818  it says what happened
-    """Another rank has died or does not answer; the weights are those of the last whole step."""
+class RankLost(UserError):  # noqa: N818
+    """Another rank has died or does not answer; the weights are those of the last complete step."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Which of how many processes this is. One alone is the ordinary case, and speaks to nobody."""
+    """The rank of this process among `count` processes. With one process, nothing is communicated."""
 
     rank: int = 0
     count: int = 1
-    local: int = 0  # its number on its machine: that of its GPU
-    neighbours: int = 1  # how many there are on its machine, itself included
-    patient: Any = None  # the process group whose messages may take LONG
-    store: Any = None  # what torchrun keeps for all ranks, and outlives each of them
+    local: int = 0  # the rank on its machine: the number of its GPU
+    local_count: int = 1  # processes on its machine, with this one
+    slow_group: Any = None  # the process group with the timeout EVALUATION_TIMEOUT
+    store: Any = None  # torchrun's key-value store, which outlives each rank
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that judges, writes and speaks."""
+        """Whether this is the rank that evaluates, writes files and prints."""
         return self.rank == 0
 
     @property
@@ -57,8 +57,8 @@ class Ranks:
         whole = accumulate * self.count
         return range(step * whole + self.rank, (step + 1) * whole, self.count)
 
-    def place(self, device: str) -> str:
-        """The device of this rank, given the plan's: a GPU of its own, or the CPU that all share."""
+    def choose_device(self, device: str) -> str:
+        """The device of this rank, given that of the plan: one GPU per rank, or the CPU for all."""
         if not self.several or device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
             return device
         if device not in ("auto", "cuda"):
@@ -69,24 +69,24 @@ class Ranks:
         torch.cuda.set_device(self.local)
         return f"cuda:{self.local}"
 
-    # -- messages: all ranks must send the same ones in the same order -------------------------------------------------
+    # -- collectives: all ranks must call the same ones in the same order ----------------------------------------------
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Each number added up over all ranks, on the CPU: no GPU waits for it."""
+        """The sum of each number over all ranks, computed on the CPU without a GPU synchronisation."""
         if not self.several:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64)
-        with _heard():
+        with _detect_lost_rank():
             dist.all_reduce(numbers)
         return numbers.tolist()
 
-    def from_first(self, values: Sequence[float]) -> list[float]:
-        """What the first rank has to say, however long it takes; what others give here counts for nothing."""
+    def broadcast(self, values: Sequence[float]) -> list[float]:
+        """The values of the first rank, with a long timeout; the values of the other ranks are ignored."""
         if not self.several:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64)
-        with _heard():
-            dist.broadcast(numbers, src=0, group=self.patient)
+        with _detect_lost_rank():
+            dist.broadcast(numbers, src=0, group=self.slow_group)
         return numbers.tolist()
 
     def agree(self, number: int) -> bool:
@@ -94,38 +94,38 @@ class Ranks:
         if not self.several:
             return True
         numbers = torch.tensor([number, -number])
-        with _heard():
-            dist.all_reduce(numbers, op=dist.ReduceOp.MAX, group=self.patient)
+        with _detect_lost_rank():
+            dist.all_reduce(numbers, op=dist.ReduceOp.MAX, group=self.slow_group)
         return bool(numbers[0] == -numbers[1])
 
-    def add(self, tensors: Sequence[Tensor]) -> None:
-        """Let the tensors of every rank become the sums over all ranks."""
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
+        """Replace the tensors, in place, by their sums over all ranks."""
         self._send(tensors, lambda flat: dist.all_reduce(flat, async_op=True))
 
-    def copy(self, tensors: Iterable[Tensor]) -> None:
-        """Let the tensors of every rank become those of the first."""
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
+        """Replace the tensors, in place, by those of the first rank."""
         self._send([tensor.detach() for tensor in tensors], lambda flat: dist.broadcast(flat, src=0, async_op=True))
 
     def _send(self, tensors: Sequence[Tensor], send: Callable[[Tensor], Any]) -> None:
-        """Few large messages instead of many small ones; all are under way before the first is waited for."""
+        """Send few large messages instead of many small ones; start all of them before waiting for the first."""
         if not self.several:
             return
-        under_way = []
-        for group in _messages(tensors):
+        pending = []
+        for group in _group_messages(tensors):
             flat = torch.cat([tensor.flatten() for tensor in group])
-            with _heard():
-                under_way.append((group, flat, send(flat)))
-        for group, flat, work in under_way:
-            with _heard():
+            with _detect_lost_rank():
+                pending.append((group, flat, send(flat)))
+        for group, flat, work in pending:
+            with _detect_lost_rank():
                 work.wait()
             parts = flat.split([tensor.numel() for tensor in group])
             torch._foreach_copy_(group, [part.view_as(tensor) for part, tensor in zip(parts, group)])
 
     def claim_output(self) -> bool:
-        """Whether this rank is the first that asks: of several that fail together, one tells why."""
+        """Whether this rank is the first to call this method: if several ranks fail together, only one prints why."""
         try:
-            return not self.several or bool(self.store.add("regard/told", 1) == 1)
-        except RuntimeError:  # torchrun itself is gone
+            return not self.several or bool(self.store.add("regard/output", 1) == 1)
+        except RuntimeError:  # torchrun itself has ended
             return self.first
 
 
@@ -133,27 +133,27 @@ ALONE = Ranks()
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
-    """The ranks that torchrun has started, for as long as the block lasts; one alone where it has not."""
+def join_ranks() -> Iterator[Ranks]:
+    """Connect the ranks that torchrun started, inside the block; ALONE if the process was not started by torchrun."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1 or "RANK" not in os.environ:
         yield ALONE
         return
     try:
-        store, rank, count = next(iter(rendezvous("env://", timeout=SHORT)))
+        store, rank, count = next(iter(rendezvous("env://", timeout=STEP_TIMEOUT)))
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=SHORT)
-        patient = dist.new_group(backend="gloo", timeout=LONG)
-    except (RuntimeError, ValueError) as error:  # torch's own errors are kinds of RuntimeError
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=STEP_TIMEOUT)
+        slow_group = dist.new_group(backend="gloo", timeout=EVALUATION_TIMEOUT)
+    except (RuntimeError, ValueError) as error:  # torch's own errors are subclasses of RuntimeError
         reason = str(error).partition("\n")[0]
-        raise UserError(f"the {count} ranks have not found each other: {reason}.") from error
-    local, neighbours = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", count)
-    yield Ranks(rank, count, int(local), int(neighbours), patient, store)
-    dist.destroy_process_group()  # after a failure there is nobody to part from
+        raise UserError(f"the {count} ranks cannot connect to each other: {reason}.") from error
+    local, local_count = os.environ.get("LOCAL_RANK", rank), os.environ.get("LOCAL_WORLD_SIZE", count)
+    yield Ranks(rank, count, int(local), int(local_count), slow_group, store)
+    dist.destroy_process_group()  # not after a failure: the other ranks may be gone
 
 
-def _messages(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors in their order, as many together as a message may hold; each message has one dtype."""
+def _group_messages(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Group tensors, in order, into messages of at most MESSAGE numbers and one dtype each."""
     for _, alike in groupby(tensors, key=lambda tensor: tensor.dtype):
         group: list[Tensor] = []
         size = 0
@@ -167,10 +167,10 @@ def _messages(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 
 
 @contextmanager
-def _heard() -> Iterator[None]:
-    """A message that fails means that somebody is gone. Nothing else happens inside."""
+def _detect_lost_rank() -> Iterator[None]:
+    """Turn the failure of a collective inside the block into RankLost."""
     try:
         yield
     except RuntimeError as error:
-        silent = "timed out" in str(error).lower()
-        raise RankLost(f"another process of this job {'does not answer' if silent else 'has died'}") from error
+        reason = "does not answer" if "timed out" in str(error).lower() else "has died"
+        raise RankLost(f"another process of this job {reason}") from error

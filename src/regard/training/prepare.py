@@ -1,4 +1,4 @@
-"""From a recipe to everything that training needs: corpus, fields, batches, the model with its sizes."""
+"""Turns a recipe into what training needs: the corpus, fields, batches, and the model's config with its sizes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -38,33 +38,33 @@ from regard.training.warm_start import WarmStart
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What a recipe comes to on this machine."""
+    """A recipe with its data loaded, ready for training on this machine."""
 
-    recipe: Recipe  # as it was given, but for the model's settings that a warm start brings
+    recipe: Recipe  # as given, but with the model's settings of a warm start
     task: Task
-    config: ModelConfig  # the model's, with the sizes of the fields
+    config: ModelConfig  # the model's config, with the sizes of the fields
     fields: Mapping[str, Field]
     corpus: Corpus
     batches: Batches | Windows  # of the training examples
     device: torch.device
     kinds: Kinds
-    encoded: float = 1.0  # how much of the training text the batches have: less than all only for an estimate
+    encoded: float = 1.0  # the fraction of the training text that is in the batches; below 1 only for an estimate
 
     def build(self) -> LossModule:
-        """The model and its objective, on the device, with the initial weights that follow from the seed."""
+        """The model and its objective, on the device, with initial weights that depend on the seed."""
         if self.recipe.plan.threads:
             torch.set_num_threads(self.recipe.plan.threads)
         torch.manual_seed(self.recipe.plan.seed)
         return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
 
     def init_embeddings(self, loss_module: LossModule) -> None:
-        """Give the input embedding the word vectors that `model.embedding` names, if the model takes any."""
+        """Set the input embedding to the word vectors of the file `config.word_vectors`, if there is one."""
         path = self.config.word_vectors
         if path:
             text = next(each for each in self.fields.values() if isinstance(each, TextField))
             embedding = loss_module.model.get_submodule(self.config.input_embedding)
             assert isinstance(embedding, nn.Embedding)
-            init_embedding(embedding, path, _words(text.tokenizer))
+            init_embedding(embedding, path, _word_vector_names(text.tokenizer))
 
 
 def prepare(
@@ -102,7 +102,7 @@ def prepare(
 
 
 def _sample(recipe: Recipe, corpus: Corpus, report: Report | None) -> Iterable[Any]:
-    """The examples that fields are fitted to: all, or some of a large text."""
+    """The examples that fields are fitted on: all, or a sample of a large text."""
     if isinstance(corpus.train, TextExamples):
         return tokenizer_sample(recipe.data, corpus.train, report)
     return corpus.train
@@ -111,7 +111,7 @@ def _sample(recipe: Recipe, corpus: Corpus, report: Report | None) -> Iterable[A
 def _windows(
     recipe: Recipe, corpus: Corpus, config: ModelConfig, text: RunningText, report: Report | None, whole: bool
 ) -> tuple[Windows, float]:
-    """The windows of the training text, and how much of it they are made from."""
+    """The windows of the training text, and the fraction of the text that they cover."""
     plan, window = recipe.plan, window_of(recipe.data, config.longest)
     if not whole and (sample := encode_sample(text.tokenizer, corpus.train)):
         ids, part = sample
@@ -129,9 +129,9 @@ def _batches(recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fi
 
 
 def sized(config: Any, fields: Mapping[str, Field], padded: bool = False) -> Any:
-    """The model's settings with every size that was left at 0 taken from the field that it follows from.
+    """The model's config, with every size that is 0 set to that of its field.
 
-    A vocabulary that came with weights may be `padded`: larger than the tokenizer's.
+    With `padded`, a vocabulary may be larger than the tokenizer's, as in some checkpoints.
     """
     sizes: dict[str, Any] = {}
     for name, column in config.sizes.items():
@@ -143,7 +143,7 @@ def sized(config: Any, fields: Mapping[str, Field], padded: bool = False) -> Any
 
 
 def _limit(config: ModelConfig) -> int | None:
-    """The longest row of a batch that the model can read: its longest text, rounded down to a width of batches."""
+    """The longest row of a batch: the model's longest text, rounded down to a width that batches have."""
     if config.longest is None:
         return None
     if config.reads_source and config.longest < LENGTHS[0]:
@@ -152,14 +152,14 @@ def _limit(config: ModelConfig) -> int | None:
     return max((length for length in LENGTHS if length <= config.longest), default=config.longest)
 
 
-def _words(tokenizer: Tokenizer) -> list[str]:
-    """What each token is called in a file of word vectors.
+def _word_vector_names(tokenizer: Tokenizer) -> list[str]:
+    """The name of each token in a file of word vectors.
 
-    A sub-word may be a word of the file only if it begins a word; the file has no '▁' before it. A sub-word inside a
-    word is no word, however it is spelt; punctuation always stands alone.
+    A sub-word that begins a word has the name of that word, without '▁'. A sub-word inside a word has no vector, even
+    if the file has a word of the same letters. Punctuation is always a word of its own.
     """
     pieces = tokenizer.pieces(range(tokenizer.size))
     if tokenizer.kind not in ("bpe", "byte-bpe"):
         return pieces
-    nothing = " "  # which no file has a vector of
-    return [nothing if piece[:1].isalnum() else piece.removeprefix(SPACE) or nothing for piece in pieces]
+    no_vector = " "  # a name that no file has
+    return [no_vector if piece[:1].isalnum() else piece.removeprefix(SPACE) or no_vector for piece in pieces]

@@ -1,4 +1,4 @@
-"""A run: a recipe carried out in a directory, from wherever it stands to its end.
+"""A run: trains a recipe in a directory, from its last saved step to the end.
 
 >>> for event in Run(find_recipe("dates"), Path("runs/dates")):  # doctest: +SKIP
 ...     print(event)
@@ -47,13 +47,13 @@ from regard.verbs.loaded import Loaded
 
 
 class Run:
-    """Iterating trains, and yields what happens. Everything that can be refused is refused when the run is made.
+    """Iteration trains the model and yields events. Mistakes in the settings raise an error in the constructor.
 
-    `existing` says what to do about a run that is already in `out`; without a recipe, resuming takes the stored one.
-    `init`, what `warm_start_from` another run or a public checkpoint is, gives this one its first weights, and the
-    model's settings and tokenizers that go with them. Iterating again goes on. Of several `ranks` all iterate, and the
-    first alone evaluates and writes. `kinds` has tables of a user's own (`regard.recipes.KINDS` has ours).
-    `report` is called while a large text is encoded.
+    `existing` is what to do if `out` has a run already; without a recipe, a resumed run uses the stored one. `init`
+    (from `warm_start_from` another run or a public checkpoint) has the first weights, with the model's settings and the
+    tokenizers. A second iteration continues the first. With several `ranks` all iterate, and only the first evaluates
+    and writes. `kinds` adds a user's own tables to `regard.recipes.KINDS`. `report` is called while a large text is
+    encoded.
     """
 
     def __init__(
@@ -76,26 +76,27 @@ class Run:
             check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))
         if recipe is None:
-            raise UserError(f"{out}: nothing says what to train there; name a recipe.")
+            raise UserError(f"{out}: there is no recipe to train; name a recipe.")
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
-        self._folder = Path(os.path.abspath(out))  # `out`, wherever one stands later
+        self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
-        self.prepared = prepare(_placed(recipe, ranks), before, init, kinds, report)
-        self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # the given one's, to be resumed
+        plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
+        self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report)
+        self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # with the settings of `init`
         check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
         with within_memory(recipe.plan, self.prepared.device):
             self.loss_module = self.prepared.build()
             self.optimizer = build_optimizer(self.loss_module, recipe.plan)
-            self.state = self._restored(before) if before else self._initial_state(init)
-        self.saved = self.state.step if before else -1  # the last step on the disk; -1: none
-        if not ranks.agree(int(self.state.data[:12], 16) + self.state.step):  # and nobody writes before all have looked
+            self.state = self._restore(before) if before else self._initial_state(init)
+        self.saved = self.state.step if before else -1  # the last step on disk; -1: none
+        if not ranks.agree(int(self.state.data[:12], 16) + self.state.step):  # also a barrier: no rank writes before it
             raise UserError(
-                f"{out}: the ranks do not read the same data and run; put both where all machines see them."
+                f"{out}: the ranks do not read the same data and run; put both into a folder that all machines share."
             )
-        ranks.copy(self.loss_module.parameters())
+        ranks.broadcast_tensors(self.loss_module.parameters())
 
-    def _restored(self, before: Path) -> RunState:
-        """Where the run stood at its last saved step, which it goes on from."""
+    def _restore(self, before: Path) -> RunState:
+        """Restore the weights and the optimiser from the last saved step; return its state."""
         state = restore(before, self.loss_module, self.optimizer)
         batches = state.batches or stored_recipe(self.out, self.kinds).plan.accumulate
         check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, batches)
@@ -105,7 +106,7 @@ class Run:
         return replace(state, batches=batches)
 
     def _initial_state(self, given: WarmStart | None) -> RunState:
-        """The start of a run, with its own weights or those of a model that is given."""
+        """The state of a new run; its weights are initialised, or set to those of the given model."""
         if given:
             self.loss_module.model.load_state_dict(given.weights())
         else:
@@ -113,92 +114,88 @@ class Run:
         return RunState(data=self.prepared.batches.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
 
     def __iter__(self) -> Iterator[Event]:
-        """Train to the end. Interrupted, abandoned or out of memory, it saves the step it has come to."""
-        shield = SignalGuard(patient=self.ranks.several)
-        with within_memory(self.recipe.plan, self.prepared.device), shield.installed():
+        """Train to the end. An interrupt, the end of iteration or a lack of memory saves the last step."""
+        guard = SignalGuard(always_delay=self.ranks.several)
+        with within_memory(self.recipe.plan, self.prepared.device), guard.installed():
             try:
-                first = self._open()
+                saved = self._write_folder()
                 yield self._started()
-                yield from first
-                yield from self._train(shield)
+                yield from saved
+                yield from self._train(guard)
             except (KeyboardInterrupt, GeneratorExit, torch.OutOfMemoryError) as stop:
-                if 0 <= self.saved < self.state.step:  # before the first is saved, the directory may be another run's
+                if 0 <= self.saved < self.state.step:  # else the directory may have another run
                     self._save()
                 if isinstance(stop, KeyboardInterrupt) and self.ranks.first:
-                    with suppress(RankLost):  # whoever is gone need not be told
-                        self.ranks.from_first(self._word(stop=True))
+                    with suppress(RankLost):
+                        self.ranks.broadcast(self._status(stop=True))
                 raise
             except RankLost as error:
-                whole = f"the run is whole at step {self.saved}; go on with --resume"
-                raise RankLost(f"{self.out}: {error}; {whole}.") from error
+                cure = f"the run is complete up to step {self.saved}; continue it with --resume"
+                raise RankLost(f"{self.out}: {error}; {cure}.") from error
 
-    def _open(self) -> list[Event]:
-        """Make the directory a run. Its first weights come before its recipe: no run is ever without any."""
-        fresh = self.saved < 0
+    def _write_folder(self) -> list[Event]:
+        """Create the directory. The first weights are written before the recipe, so that every run has weights."""
+        new = self.saved < 0
         if not self.ranks.first:
-            return [self._save()] if fresh else []
-        if fresh and self._existing == "overwrite" and is_run(self._folder):
+            return [self._save()] if new else []
+        if new and self._existing == "overwrite" and is_run(self._folder):
             clear(self._folder)
         make_folder(self._folder)
-        first: list[Event] = [self._save()] if fresh else []
+        events: list[Event] = [self._save()] if new else []
         open_run(self._folder, self.recipe, self.state.step, self.kinds)
         best = self.state.best_step
         if best is not None and read_pointer(self._folder, "best") != f"{best:06d}":
-            set_pointer(self._folder, "best", best)  # a kill came between saving it and marking it
-        return first
+            set_pointer(self._folder, "best", best)  # the process was killed between the two
+        return events
 
-    def _train(self, shield: SignalGuard) -> Iterator[Event]:
+    def _train(self, guard: SignalGuard) -> Iterator[Event]:
         plan = self.recipe.plan
         self._began = time.perf_counter() - self.state.seconds
-        if self.state.evaluated < self.state.step and self._due():
-            yield from self._evaluate(shield)
+        if self.state.evaluated < self.state.step and self._should_evaluate():
+            yield from self._evaluate(guard)
         steps = train(self.loss_module, self.prepared.batches, plan, self.optimizer, self.state.step, self.ranks)
-        since: list[Step] = []  # the last report
+        unreported: list[Step] = []
         began = time.perf_counter()
-        while self._over() is None:
-            with shield.closed():
+        while self._stop_reason() is None:
+            with guard.delayed():
                 step = next(steps)
-                # All ranks stop at the same step, by the first one's clock.
-                stop, seconds = self.ranks.sum([shield.asked, self._elapsed * self.ranks.first])
+                # All ranks use the clock of the first rank, so that they stop at the same step.
+                stop, seconds = self.ranks.sum([guard.requested, self._elapsed * self.ranks.first])
                 self.state = replace(self.state, step=step.n, seconds=seconds)
             if stop:
-                self._stop()
-            since.append(step)
-            if step.n % plan.log == 0 or self._due():
-                yield self._report(since, began)
-                since, began = [], time.perf_counter()
-            if self._due():
+                if not self.ranks.first:
+                    self._wait_for_status()  # the first rank saves the step
+                raise KeyboardInterrupt
+            unreported.append(step)
+            if step.n % plan.log == 0 or self._should_evaluate():
+                yield self._report(unreported, began)
+                unreported, began = [], time.perf_counter()
+            if self._should_evaluate():
                 require_finite(step, plan)
-                yield from self._evaluate(shield)
+                yield from self._evaluate(guard)
                 began = time.perf_counter()
-        reason, it = self._over(), self.state
+        reason, state = self._stop_reason(), self.state
         assert reason is not None
-        yield Finished(it.step, reason, it.best_step, it.best, it.seconds)
+        yield Finished(state.step, reason, state.best_step, state.best, state.seconds)
 
-    def _stop(self) -> None:
-        """Leave the loop; others than the first rank do so when it has saved."""
-        if not self.ranks.first:
-            self._hear()
-        raise KeyboardInterrupt
-
-    def _word(self, stop: bool = False) -> list[float]:
-        """What the first rank tells the others: whether to stop, and what of its mark decides when the run is over."""
+    def _status(self, stop: bool = False) -> list[float]:
+        """What the first rank broadcasts: whether to stop, and the state that decides when the run ends."""
         return [stop, self.state.waited, self.state.seconds]
 
-    def _hear(self) -> None:
-        """Wait for the first rank to judge and save, and take its word."""
-        stop, waited, seconds = self.ranks.from_first(self._word())
+    def _wait_for_status(self) -> None:
+        """Wait until the first rank has evaluated and saved the step, and receive its status."""
+        stop, waited, seconds = self.ranks.broadcast(self._status())
         self.state = replace(self.state, evaluated=self.state.step, waited=int(waited), seconds=seconds)
         self.saved = self.state.step
         if stop:
             raise KeyboardInterrupt
 
-    def _due(self) -> bool:
-        """Whether the step that was reached is one to judge and save."""
-        return self.state.step % self.recipe.plan.evaluate == 0 or self._over() is not None
+    def _should_evaluate(self) -> bool:
+        """Whether the present step is to be evaluated and saved."""
+        return self.state.step % self.recipe.plan.evaluate == 0 or self._stop_reason() is not None
 
-    def _over(self) -> str | None:
-        """Why there is nothing more to do, if there is not."""
+    def _stop_reason(self) -> str | None:
+        """Why the run ends at the present step: steps, minutes or patience; None if it does not."""
         plan = self.recipe.plan
         if self.state.step >= plan.steps:
             return "steps"
@@ -210,53 +207,53 @@ class Run:
 
     @property
     def _elapsed(self) -> float:
-        """Seconds since the run began, earlier sittings included."""
+        """Seconds since the run began, the time before a resume included."""
         return time.perf_counter() - self._began
 
-    # -- looking up ----------------------------------------------------------------------------------------------------
+    # -- evaluation ----------------------------------------------------------------------------------------------------
 
-    def _evaluate(self, shield: SignalGuard) -> Iterator[Event]:
-        """Judge the step, note whether it is the best, and save it; the first rank does, the others wait."""
+    def _evaluate(self, guard: SignalGuard) -> Iterator[Event]:
+        """Evaluate and save the step on the first rank; the other ranks wait."""
         if not self.ranks.first:
-            self._hear()
+            self._wait_for_status()
             return
         training = self._elapsed - self.state.evaluating
-        with shield.open():
+        with guard.immediate():
             scores = self.evaluate()
-        with shield.closed():  # a step that counts as judged must have its line
+        with guard.delayed():  # the log line and the state must agree
             seconds = self._elapsed
             select = self.recipe.plan.select
-            it = select_best(self.state, select, self.kinds["metric"][select], scores)
-            self.state = it = replace(it, seconds=seconds, evaluating=seconds - training)
-            best, clock = it.best_step == it.step, {"seconds": round(seconds, 3), "training": round(training, 3)}
-            told = {"step": it.step, "kind": "valid", **scores.values, **clock, "notes": scores.notes}
-            append_line(self._folder / "metrics.jsonl", told)
+            state = select_best(self.state, select, self.kinds["metric"][select], scores)
+            self.state = state = replace(state, seconds=seconds, evaluating=seconds - training)
+            best, times = state.best_step == state.step, {"seconds": round(seconds, 3), "training": round(training, 3)}
+            line = {"step": state.step, "kind": "valid", **scores.values, **times, "notes": scores.notes}
+            append_line(self._folder / "metrics.jsonl", line)
             saved = self._save()
             if best:
-                set_pointer(self._folder, "best", it.step)
-            self.ranks.from_first(self._word())
-        yield Evaluated(it.step, scores.values, scores.notes, best)
+                set_pointer(self._folder, "best", state.step)
+            self.ranks.broadcast(self._status())
+        yield Evaluated(state.step, scores.values, scores.notes, best)
         yield saved
-        self.state = replace(it, evaluating=self._elapsed - training)
+        self.state = replace(state, evaluating=self._elapsed - training)
 
     def evaluate(self) -> Scores:
-        """The measures of the step that was reached, on the validation examples."""
-        it, recipe = self.prepared, self.recipe
+        """The metrics of the present step on the validation examples."""
+        prepared, recipe = self.prepared, self.recipe
         model = Loaded(
             path=self.out,
             step=self.state.step,
             recipe=recipe,
             module=cast(Model, self.loss_module.model),
-            fields=it.fields,
+            fields=prepared.fields,
             kinds=self.kinds,
-            device=it.device,
-            precision=choose_precision(recipe.plan.precision, it.device),
+            device=prepared.device,
+            precision=choose_precision(recipe.plan.precision, prepared.device),
             long="truncate",
         )
         with evaluation_mode(self.loss_module, recipe.plan.compile):
-            return evaluate_step(model, it.corpus.valid, recipe)
+            return evaluate_step(model, prepared.corpus.valid, recipe)
 
-    # -- telling -------------------------------------------------------------------------------------------------------
+    # -- events and files ----------------------------------------------------------------------------------------------
 
     def _save(self) -> Saved:
         path = self._folder / "steps" / f"{self.state.step:06d}"
@@ -266,41 +263,36 @@ class Run:
         return Saved(self.state.step, path)
 
     def _started(self) -> Started:
-        it, plan = self.prepared, self.recipe.plan
+        prepared, plan = self.prepared, self.recipe.plan
         return Started(
             path=self.out,
             step=self.state.step,
             steps=plan.steps,
             parameters=sum(weight.numel() for weight in self.loss_module.model.parameters()),
-            device=str(it.device),
-            precision=choose_precision(plan.precision, it.device),
-            examples=len(it.corpus.train) - it.batches.dropped,
-            dropped=it.batches.dropped,
-            shapes=len(it.batches.shapes),
-            epoch=len(it.batches),
+            device=str(prepared.device),
+            precision=choose_precision(plan.precision, prepared.device),
+            examples=len(prepared.corpus.train) - prepared.batches.dropped,
+            dropped=prepared.batches.dropped,
+            shapes=len(prepared.batches.shapes),
+            epoch=len(prepared.batches),
             ranks=self.ranks.count,
-            over=self._over(),
+            over=self._stop_reason(),
         )
 
-    def _report(self, since: list[Step], began: float) -> Progress:
-        """The steps since the last report as one line."""
-        last = since[-1]
-        loss = float(torch.stack([step.total for step in since]).mean())  # waits for the device: time is read after it
+    def _report(self, steps: list[Step], began: float) -> Progress:
+        """Write the means of steps as a line of metrics.jsonl; `began` is when the first of them started."""
+        last = steps[-1]
+        loss = float(torch.stack([step.total for step in steps]).mean())  # synchronises; the time is read afterwards
         progress = Progress(
             step=last.n,
             steps=self.recipe.plan.steps,
             loss=loss,
-            terms=dict(zip(last.names, torch.stack([step.means for step in since]).mean(dim=0).tolist())),
+            terms=dict(zip(last.names, torch.stack([step.means for step in steps]).mean(dim=0).tolist())),
             rate=last.rate,
             norm=last.norm,
-            tokens_per_second=sum(step.tokens for step in since) / (time.perf_counter() - began),
+            tokens_per_second=sum(step.tokens for step in steps) / (time.perf_counter() - began),
             seconds=self.state.seconds,
         )
         if self.ranks.first:
             append_line(self._folder / "metrics.jsonl", progress.line)
         return progress
-
-
-def _placed(recipe: Recipe, ranks: Ranks) -> Recipe:
-    """The recipe on this rank's own device."""
-    return replace(recipe, plan=replace(recipe.plan, device=ranks.place(recipe.plan.device)))

@@ -1,4 +1,4 @@
-"""One step of a run on disk: the model as verbs load it, and under `training/` what only going on needs."""
+"""One step of a run on disk: the model, and under `training/` what is needed to resume the run."""
 
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,22 +17,22 @@ from regard.training.prepare import Prepared
 
 @dataclass(frozen=True)
 class RunState:
-    """How far a run has come."""
+    """The progress of a run."""
 
-    step: int = 0  # updates made
+    step: int = 0  # updates so far
     evaluated: int = 0  # the last step that was evaluated
-    best: float | None = None  # the best value of the measure that selects
-    best_loss: float | None = None  # of that step
+    best: float | None = None  # the best value of the metric plan.select
+    best_loss: float | None = None  # the loss of the best step
     best_step: int | None = None
-    waited: int = 0  # evaluations since the best
-    seconds: float = 0.0  # of training, judging and saving included
-    evaluating: float = 0.0  # of those, spent on judging and saving; not known of runs from before they were timed
+    waited: int = 0  # evaluations since the best step
+    seconds: float = 0.0  # since the run began, evaluation and saving included
+    evaluating: float = 0.0  # seconds of evaluation and saving; 0 in old runs, which did not store it
     data: str = ""  # the digest of the training examples
-    batches: int = 0  # that make one step, on all ranks together; 0: plan.accumulate, before there were ranks
+    batches: int = 0  # batches per step, on all ranks together; 0 in old runs: plan.accumulate
 
 
 def save(run: Path, state: RunState, prepared: Prepared, loss_module: LossModule, optimizer: Optimizer) -> Path:
-    """Write the step that the run has come to."""
+    """Write the present step of a run; return its directory."""
     files: dict[str, Content] = {
         "model.json": to_json(prepared.config, prepared.kinds),
         "weights.safetensors": _writer(loss_module.model.state_dict()),
@@ -46,7 +46,7 @@ def save(run: Path, state: RunState, prepared: Prepared, loss_module: LossModule
 
 
 def restore(folder: Path, loss_module: LossModule, optimizer: Optimizer) -> RunState:
-    """Put everything back as `save` found it."""
+    """Restore the weights and the optimiser that `save` wrote; return the state."""
     load_weights(loss_module.model, folder / "weights.safetensors")
     if loss_module.own is not None:
         load_weights(loss_module.own, folder / "training/objective.safetensors")
@@ -55,7 +55,7 @@ def restore(folder: Path, loss_module: LossModule, optimizer: Optimizer) -> RunS
 
 
 def read_state(folder: Path) -> RunState:
-    """How far the run had come when this step was saved."""
+    """The state of a run when this step was saved."""
     path = folder / "training/state.json"
     state = read_json(path)
     names = {field.name for field in fields(RunState)}

@@ -1,17 +1,17 @@
-"""The learning rate as a function of the step, and of nothing else."""
+"""The learning rate as a function of the step."""
 
 import math
 
 from regard.recipes.plan import Plan
 
-ENDLESS = ("constant", "inverse-sqrt", "noam")  # schedules that do not ask how many steps there will be
+INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
 
 
 def rate_at(plan: Plan, step: int, width: int) -> float:
-    """The rate of step 0, 1, …: a straight rise to `plan.rate`, then the fall that `plan.schedule` names.
+    """The learning rate of step 0, 1, …: a linear warm-up to `plan.rate`, then the decay that `plan.schedule` names.
 
-    `width` is the model's, which only noam looks at: rate · width^-½ · min(n^-½, n · warmup^-1½) for n = step + 1
-    (Vaswani et al. 2017, eq. 3). It rises and falls as inverse-sqrt does, to another height.
+    `width` is the model's. Only noam uses it: rate · width^-½ · min(n^-½, n · warmup^-1½) for n = step + 1
+    (Vaswani et al. 2017, eq. 3). Noam has the form of inverse-sqrt, with another maximum.
     """
     if plan.schedule == "noam":
         n, warmup = step + 1, max(plan.warmup, 1)

@@ -1,4 +1,4 @@
-"""How a run selects its best step: what it measures, on which examples, and what counts as better."""
+"""How a run evaluates a step and selects the best one."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ def check_evaluation(recipe: Recipe, corpus: Corpus, metrics: Mapping[str, Metri
     """Refuse a recipe whose steps cannot be evaluated, before anything is trained."""
     plan = recipe.plan
     if not corpus.valid:
-        raise UserError("data: there are no validation examples to evaluate a step on; set data.valid.")
+        raise UserError("data: there are no validation examples to evaluate a step with; set data.valid.")
     if metrics[plan.select].needs != "sums" and not plan.samples:
-        raise UserError(f"plan.samples=0: plan.select={plan.select} takes samples to measure; give 1 or more.")
+        raise UserError(f"plan.samples=0: plan.select={plan.select} is measured on samples; give 1 or more.")
 
 
 @contextmanager
 def evaluation_mode(module: nn.Module, compiled: bool) -> Iterator[None]:
-    """Inside, the module has no dropout and runs as ordinary code; afterwards it trains on."""
+    """Inside the block, the module is in evaluation mode and runs uncompiled; then it returns to training mode."""
     module.eval()
     with ExitStack() as stack:
         stack.callback(module.train)
@@ -39,18 +39,18 @@ def evaluation_mode(module: nn.Module, compiled: bool) -> Iterator[None]:
 
 
 def evaluate_step(model: Loaded, valid: Sequence[Any], recipe: Recipe) -> Scores:
-    """The likelihood of all validation examples, and what takes decoding of `plan.samples` of them."""
+    """The loss on all validation examples, and metrics that need decoding on `plan.samples` of them."""
     plan = recipe.plan
     cheap = {name for name in ("loss", *recipe.metrics) if model.metrics[name].needs == "sums"}
     slow = set(recipe.metrics) - cheap
-    apart = max(1, len(valid) // max(1, plan.samples))  # from all over the file: it may be sorted
-    some = valid[::apart][: plan.samples]
+    stride = max(1, len(valid) // max(1, plan.samples))  # the samples are spread over the file, which may be sorted
+    some = valid[::stride][: plan.samples]
     scores = evaluate(model, valid, cheap, batch_tokens=plan.batch_tokens)
     return scores | evaluate(model, some, slow, batch_tokens=plan.batch_tokens) if slow and some else scores
 
 
 def select_best(state: RunState, name: str, metric: Metric, scores: Scores) -> RunState:
-    """The state of a run after an evaluation: `best_step` is the present step if it is the best so far."""
+    """The state after an evaluation: `best_step` becomes the present step if that is the best so far."""
     value, loss = scores.values.get(name), scores.values["loss"]
     if value is None or not _better(metric, (value, loss), (state.best, state.best_loss)):
         return replace(state, evaluated=state.step, waited=state.waited + 1)
@@ -58,7 +58,7 @@ def select_best(state: RunState, name: str, metric: Metric, scores: Scores) -> R
 
 
 def _better(metric: Metric, now: tuple[float, float], before: tuple[float | None, float | None]) -> bool:
-    """Whether (value, loss) is better. Values of few samples are often equal: then the lower loss decides."""
+    """Whether `now`, (value, loss), is better than `before`. If the values are equal, the lower loss is better."""
     (value, loss), (best, lowest) = now, before
     if not math.isfinite(value):
         return False

@@ -20,20 +20,20 @@ from regard.stored import field_path
 from regard.tasks import Task
 from regard.verbs.loaded import load
 
-GIVEN = "from"  # the name that the settings of the given model have in the table of models
+GIVEN = "from"  # the name of the given model's settings in the table of models
 
 
 class WarmStart(NamedTuple):
-    """A model that exists already: its settings, its fields, and how to read its weights."""
+    """An existing model: its settings, its fields, and a function that reads its weights."""
 
     config: ModelConfig
-    tokenizers: Sequence[Tokenizer]  # of its texts, in the order of its fields, with all their special tokens
-    others: Mapping[str, Field] = {}  # the fields that are no texts
-    weights: Callable[[], Mapping[str, Tensor]] = dict  # reads them when they are needed: a run does not keep them
-    data: Any = None  # what the tokenizers were trained on, for the model of a run
+    tokenizers: Sequence[Tokenizer]  # of its text fields, in order, with all their special tokens
+    others: Mapping[str, Field] = {}  # the fields that are not text
+    weights: Callable[[], Mapping[str, Tensor]] = dict  # a function, so that the weights are not kept in memory
+    data: Any = None  # the data of the run that the model is from; None for a public checkpoint
 
     def fields_for(self, task: Task) -> dict[str, Field]:
-        """The fields of a task, with the tokenizers of the model."""
+        """The fields of a task, with the model's tokenizers."""
         texts = iter(self.tokenizers)
         return {
             name: kind(next(texts)) if issubclass(kind, TextField) else self.others[name]
@@ -42,7 +42,7 @@ class WarmStart(NamedTuple):
 
 
 def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
-    """The model of a run (its best step), of a step of one, or of a public checkpoint."""
+    """The model of a run (its best step), of one step of a run, or of a public checkpoint."""
     model = load(path, "cpu", kinds=kinds)
     texts = {name: each for name, each in model.fields.items() if isinstance(each, TextField)}
     tokenizers = [each.tokenizer for each in texts.values()]
@@ -60,10 +60,10 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
 def warm_started(
     recipe: Recipe, settings: Sequence[str], given: WarmStart, path: str | Path, kinds: Kinds = KINDS
 ) -> tuple[Recipe, WarmStart]:
-    """A recipe for the model that is given, changed by settings.
+    """A recipe with the given model, changed by settings.
 
-    The settings of the model and of its tokenizers come with its weights; other values are refused. Dropout is free,
-    since no weight depends on it.
+    The settings of the model and its tokenizers must be those of its weights; other values are refused. Dropout may
+    change, since no weight depends on it.
     """
     kind = name_of(given.config, kinds["model"])
     changes = [setting for setting in settings if setting != f"model={kind}"]
@@ -81,11 +81,11 @@ def warm_started(
 
 
 def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str | Path, kinds: Kinds) -> None:
-    """Refuse a model that the data or the objective is not for."""
+    """Refuse a model that does not fit the data or the objective."""
     data = stated.get("data", name_of(recipe.data, kinds["data"]))
     objective = stated.get("objective", name_of(recipe.objective, kinds["objective"]))
     if data not in kinds["data"] or objective not in kinds["objective"]:
-        return  # the settings are refused by name later
+        return  # the settings raise an error later
     fitting = _models(data, objective, kinds)
     if not fitting or kind in fitting:
         return
@@ -96,14 +96,14 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
 
 
 def _models(data: str, objective: str | None, kinds: Kinds) -> list[str]:
-    """The kinds of model that a kind of data is for, with any objective or with one."""
+    """The kinds of model that fit a kind of data and an objective (None: any)."""
     tasks = [kinds["task"][name] for name in kinds["data"][data].tasks]
     heads = None if objective is None else kinds["objective"][objective].heads
     return models_for([task for task in tasks if heads is None or task.head in heads], kinds)
 
 
 def _recipes(kind: str, data: str, kinds: Kinds) -> list[str]:
-    """The recipes that train this kind of model on this kind of data."""
+    """The names of recipes that train this kind of model on this kind of data."""
     made = {name: recipe() for name, recipe in kinds["recipe"].items()}
     return [
         name
@@ -114,21 +114,21 @@ def _recipes(kind: str, data: str, kinds: Kinds) -> list[str]:
 
 
 def _with_tokens(data: Any, stated: Mapping[str, str], given: WarmStart, path: str | Path) -> Any:
-    """The data with the settings of the given tokenizers; to split texts in another way is refused."""
+    """The data with the settings of the given tokenizers; other settings are refused."""
     source, target = given.tokenizers[0], given.tokenizers[-1]
-    one = source.pieces(range(source.size)) == target.pieces(range(target.size))
-    true: dict[str, Any] = {
+    same = source.pieces(range(source.size)) == target.pieces(range(target.size))
+    actual: dict[str, Any] = {
         "tokens": source.kind,
         "source_tokens": source.kind,
         "target_tokens": target.kind,
         "vocab": getattr(given.data, "vocab", max(source.size, target.size)),
-        "joint": getattr(given.data, "joint", one),
+        "joint": getattr(given.data, "joint", same),
     }
-    true = {field.name: true[field.name] for field in fields(data) if field.name in true}
-    for name, was in true.items():
+    actual = {field.name: actual[field.name] for field in fields(data) if field.name in actual}
+    for name, was in actual.items():
         now = getattr(data, name)
         if f"data.{name}" in stated and now != was:
             why = f"it is {format_value(was)} for the tokenizers of {path}, which come with its weights"
             raise UserError(f"data.{name}={format_value(now)}: {why}; leave it out.")
-    ours = get_args(Tokens)  # a public tokenizer may be of a kind that no setting names
-    return replace(data, **{name: was for name, was in true.items() if "tokens" not in name or was in ours})
+    ours = get_args(Tokens)  # the kind of a public tokenizer may not be a valid setting
+    return replace(data, **{name: was for name, was in actual.items() if "tokens" not in name or was in ours})

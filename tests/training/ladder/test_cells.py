@@ -9,7 +9,7 @@ from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.training.events import Finished
 from regard.training.ladder.cells import Cell, measure
-from regard.training.ladder.quality import judgements, read_log
+from regard.training.ladder.quality import evaluations, read_log
 from regard.training.run import Run
 
 
@@ -27,7 +27,7 @@ def cell(recipe, tmp_path) -> Cell:
 
 def test_training_is_timed_apart_from_judging(cell: Cell) -> None:
     found = measure(cell, _to_its_end)
-    told = judgements(read_log(cell.out))
+    told = evaluations(read_log(cell.out))
     assert [(point["step"], point["seconds"]) for point in found["curve"]] == [
         (one["step"], one["training"]) for one in told
     ]
@@ -52,5 +52,5 @@ def test_a_cell_whose_judging_was_not_timed_is_refused(cell: Cell) -> None:
     cell.result.unlink()
     lines = [{name: value for name, value in line.items() if name != "training"} for line in read_log(cell.out)]
     (cell.out / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    with pytest.raises(UserError, match="seed-1: begun before training was timed apart; remove it"):
+    with pytest.raises(UserError, match="seed-1: its log has no time of training; remove it"):
         measure(cell, _to_its_end)

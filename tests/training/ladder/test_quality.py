@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.training.ladder.quality import Goal, Point, averaged, curve, goal, judgements, read_log
+from regard.training.ladder.quality import Goal, Point, averaged, curve, evaluations, goal, read_log
 
 # Half a second a step. Judging after step 4 takes ten seconds, and after step 8 five.
 LOG = [
@@ -17,7 +17,7 @@ LOG = [
 
 
 def test_judging_is_no_training() -> None:
-    assert judgements(LOG) == LOG[1::2]
+    assert evaluations(LOG) == LOG[1::2]
     assert curve(LOG, "bleu") == [Point(4, 2.0, 10.0), Point(8, 4.0, 30.0)]
     assert curve(LOG, "aer") == []
 

@@ -11,9 +11,9 @@ from regard.errors import UserError
 from regard.models import Seq2SeqConfig, TransformerConfig
 from regard.recipes import Recipe, find_recipe
 from regard.training.ladder.cells import cells
-from regard.training.ladder.fitting import TOLERANCE, fitted, parameters, with_vocabularies
+from regard.training.ladder.fitting import TOLERANCE, fit_size, parameters, with_vocabularies
 from regard.training.ladder.published import published
-from regard.training.ladder.rungs import OWN, attentions, chosen, rungs
+from regard.training.ladder.rungs import OWN, attentions, rungs, select_rungs
 from regard.training.prepare import prepare
 
 
@@ -43,9 +43,9 @@ def test_the_rungs_of_a_transformer_differ_in_nothing_that_is_the_budget() -> No
 
 def test_choosing_rungs() -> None:
     found = rungs(find_recipe("dates"))
-    assert list(chosen(found, ["general-local-p", " no attention"])) == ["no attention", "general local-p"]
+    assert list(select_rungs(found, ["general-local-p", " no attention"])) == ["no attention", "general local-p"]
     with pytest.raises(UserError, match=r"--rungs addtive.*additive"):
-        chosen(found, ["addtive"])
+        select_rungs(found, ["addtive"])
     with pytest.raises(UserError, match="regard ladder dates"):
         rungs(find_recipe("text"))
 
@@ -58,7 +58,7 @@ def test_multi30k_in_one_size(width: int) -> None:
     sized = replace(recipe.model, source_vocab=6000, target_vocab=6000)
     target = parameters(sized)
     for name, rung in rungs(recipe).items():
-        model = fitted(name, with_vocabularies(rung.model, sized), target)
+        model = fit_size(name, with_vocabularies(rung.model, sized), target)
         assert abs(parameters(model) / target - 1) < (0.02 if width > 32 else TOLERANCE)
         assert model.width % (8 if width == 256 else 2) == 0
         assert with_vocabularies(model) == replace(model, source_vocab=0, target_vocab=0)
@@ -68,15 +68,15 @@ def test_multi30k_in_one_size(width: int) -> None:
 
 def test_widths_suit_a_gpu_where_that_is_near_enough() -> None:
     config = Seq2SeqConfig(source_vocab=90, target_vocab=90, width=200, embed=64)
-    assert fitted("additive", replace(config, width=10), parameters(config)) == config
-    between = fitted("additive", config, parameters(replace(config, width=206)))
+    assert fit_size("additive", replace(config, width=10), parameters(config)) == config
+    between = fit_size("additive", config, parameters(replace(config, width=206)))
     assert isinstance(between, Seq2SeqConfig)
     assert (between.width, between.embed) == (208, 64)
-    narrow = fitted("additive", replace(config, width=30, embed=64), parameters(replace(config, width=28, embed=64)))
+    narrow = fit_size("additive", replace(config, width=30, embed=64), parameters(replace(config, width=28, embed=64)))
     assert isinstance(narrow, Seq2SeqConfig)
     assert (narrow.width, narrow.embed) == (28, 64)  # so narrow it was asked for
     small = replace(config, width=36, embed=8)
-    assert fitted("additive", small, parameters(small)) == small  # 32 and 40 are too far
+    assert fit_size("additive", small, parameters(small)) == small  # 32 and 40 are too far
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_widths_suit_a_gpu_where_that_is_near_enough() -> None:
 @pytest.mark.parametrize("target", [150_000, 400_000])
 def test_a_transformer_of_any_shape_keeps_its_heads(settings: dict[str, int], target: int) -> None:
     config = TransformerConfig(source_vocab=90, target_vocab=90, layers=1, **settings)  # type: ignore[arg-type]
-    found = fitted("transformer", config, target)
+    found = fit_size("transformer", config, target)
     assert isinstance(found, TransformerConfig)
     assert abs(parameters(found) / target - 1) <= TOLERANCE
     assert (found.heads, found.decoder_heads, found.layers) == (config.heads, config.decoder_heads, 1)
@@ -103,7 +103,7 @@ def test_a_transformer_of_any_shape_keeps_its_heads(settings: dict[str, int], ta
 
 def test_a_model_already_of_that_size_stays() -> None:
     config = TransformerConfig(source_vocab=50, target_vocab=50, width=30, heads=3, layers=1, inner=31)
-    assert fitted("transformer", config, parameters(config)) == config
+    assert fit_size("transformer", config, parameters(config)) == config
 
 
 def test_every_rung_sees_the_same_batches(tmp_path: Path) -> None:

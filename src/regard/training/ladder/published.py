@@ -1,4 +1,4 @@
-"""What others measured on the same data: figures to stand beside ours, each with how it was computed."""
+"""Published results on the same data, each with how it was computed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from regard.recipes import Recipe
 
 @dataclass(frozen=True)
 class Published:
-    """A column of figures that were published, by rung."""
+    """A column of published results by rung."""
 
-    measure: str  # what they are figures of, in words
+    measure: str  # the name of the metric
     figures: Mapping[str, float]
-    note: str  # of what, by whom
+    note: str  # the data, the model and the source
 
 
 MULTI30K = {
@@ -33,6 +33,6 @@ MULTI30K = {
 
 
 def published(recipe: Recipe) -> Published | None:
-    """The figures for the data of a recipe, where there are any that bear comparison."""
+    """The published results for the data of a recipe; None if there are none that can be compared."""
     data = recipe.data
     return MULTI30K.get((data.source, data.target)) if isinstance(data, Multi30k) else None

@@ -1,4 +1,4 @@
-"""How soon a model was how good: its measures against the seconds that it was trained for."""
+"""Quality over time: the metrics of a run by its seconds of training."""
 
 import json
 import statistics
@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.metrics import METRICS
 
-SHARE = 0.95  # of the best rung's quality: what the others are timed to reach
+SHARE = 0.95  # the goal, as a fraction of the best rung's quality
 
 Lines = list[dict[str, Any]]
 
@@ -19,32 +19,32 @@ class Point:
     """One evaluation."""
 
     step: int
-    seconds: float  # of training before it
+    seconds: float  # of training before the evaluation
     value: float
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A quality that is worth waiting for."""
+    """A value of a metric; runs are compared by the time they need to reach it."""
 
     measure: str
     value: float
 
     @property
     def less(self) -> bool:
-        """Whether less of it is better."""
+        """Whether a lower value is better."""
         return METRICS[self.measure].lower_is_better
 
     def reached(self, points: Iterable[Point]) -> float | None:
-        """The seconds of training after which an evaluation first found it."""
+        """The seconds of training before the first evaluation that reached the value; None if none did."""
         good = (point for point in points if (point.value <= self.value if self.less else point.value >= self.value))
         return next((point.seconds for point in good), None)
 
 
 def goal(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | None:
-    """95 % of what the best rung came to, in the mean over its seeds; of a measure like the loss, the best / 95 %.
+    """95 % of the value of the best rung, in the mean over its seeds; the value / 95 % if lower is better.
 
-    None where no rung has the measure (one without attention has no alignment), or none came to anything.
+    None if no rung has the metric (one without attention has no alignment), or if the best value is 0.
     """
     pick = min if METRICS[measure].lower_is_better else max
     finals = [statistics.fmean(pick(one.value for one in seed) for seed in seeds) for seeds in rungs if all(seeds)]
@@ -55,18 +55,18 @@ def goal(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | Non
 
 
 def curve(log: Lines, measure: str) -> list[Point]:
-    """Every evaluation of a run by the time spent training before it, judging and saving apart."""
-    found = [line for line in judgements(log) if isinstance(line.get(measure), int | float)]
+    """The evaluations of a run by the time of training before them, without the time of evaluation and saving."""
+    found = [line for line in evaluations(log) if isinstance(line.get(measure), int | float)]
     return [Point(line["step"], line["training"], line[measure]) for line in found]
 
 
-def judgements(log: Lines) -> Lines:
-    """The lines of a log that tell of an evaluation."""
+def evaluations(log: Lines) -> Lines:
+    """The lines of a log that are evaluations."""
     return [line for line in log if line["kind"] == "valid"]
 
 
 def averaged(seeds: Sequence[Sequence[Point]]) -> list[Point]:
-    """The mean over several seeds, which were all judged at the same steps."""
+    """The mean of the curves of several seeds, which were evaluated at the same steps."""
     return [
         Point(points[0].step, *(statistics.fmean(each) for each in zip(*((one.seconds, one.value) for one in points))))
         for points in zip(*seeds)
@@ -74,7 +74,7 @@ def averaged(seeds: Sequence[Sequence[Point]]) -> list[Point]:
 
 
 def read_log(run: Path) -> Lines:
-    """The lines of metrics.jsonl, if there are any yet, but for one that a kill left half-written."""
+    """The lines of metrics.jsonl, if the file exists; a line that was not written completely is skipped."""
     path, found = run / "metrics.jsonl", []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:

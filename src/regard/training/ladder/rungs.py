@@ -1,4 +1,4 @@
-"""What a ladder compares. A rung is a name and a recipe; a new family of models is one more line of RUNGS."""
+"""The rungs of a ladder. A rung is a name and a recipe; a new family of models is one more entry of RUNGS."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,19 +10,19 @@ from regard.models import Seq2SeqConfig, TransformerConfig
 from regard.recipes import Recipe, find_recipe
 from regard.scores import NOT_FOR_A_SOURCE, SCORES
 
-# The settings of a plan that a rung may bring along: how its family learns best. The others are the budget.
+# The settings of a plan that each family of models has of its own. The other settings are the same for all rungs.
 OWN = ("rate", "schedule", "warmup", "optimizer", "betas", "epsilon", "decay", "clip")
 
 
 def rungs(recipe: Recipe) -> dict[str, Recipe]:
-    """For a recurrent recipe, every attention; for the recipe of a Transformer, every family that translates."""
+    """For a recurrent recipe, every kind of attention; for a Transformer, every family of translation models."""
     if (made := RUNGS.get(type(recipe.model))) is None:
         raise UserError(f"ladder {recipe.name}: only translation has rungs without attention; try: regard ladder dates")
     return made(recipe, recipe.model)
 
 
-def chosen(found: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
-    """The rungs of these names, in the ladder's order; a name's spaces may be written as dashes."""
+def select_rungs(found: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
+    """The rungs with these names, in the order of the ladder; a space in a name may be written as a dash."""
     wanted = {name.strip().replace("-", " "): name for name in names}
     dashless = {rung.replace("-", " "): rung for rung in found}
     for name, given in wanted.items():
@@ -32,12 +32,12 @@ def chosen(found: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:
 
 
 def with_attentions(recipe: Recipe, model: Seq2SeqConfig) -> dict[str, Recipe]:
-    """The recipe with every attention."""
+    """The recipe with every kind of attention."""
     return {name: replace(recipe, model=rung) for name, rung in attentions(model).items()}
 
 
 def attentions(config: Seq2SeqConfig) -> dict[str, Seq2SeqConfig]:
-    """No attention, every score that one text can ask another with, and Luong's two windows."""
+    """No attention, every score that can attend to a source, and Luong's two windows."""
     decoder = "bahdanau" if config.decoder in ("once", "every") else config.decoder
     reading = replace(config, decoder=decoder, window="none")
     scores = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
@@ -61,13 +61,13 @@ def families(recipe: Recipe, model: TransformerConfig) -> dict[str, Recipe]:
 
 
 def _recurrent(recipe: Recipe, model: TransformerConfig) -> tuple[Seq2SeqConfig, Recipe]:
-    """The recurrent network, and how it is trained, of the recipe that has one for such data.
+    """The recurrent model of a recipe for such data, and the Transformer's recipe with the plan of that model.
 
-    It reads texts as long as the Transformer does, or the two would not be given the same batches.
+    Its capacity is the Transformer's context, so that both get the same batches.
     """
-    known = find_recipe("multi30k-de-en" if isinstance(recipe.data, Multi30k) else "translate")
-    config = cast(Seq2SeqConfig, known.model)
-    own: dict[str, Any] = {name: getattr(known.plan, name) for name in OWN}
+    recurrent = find_recipe("multi30k-de-en" if isinstance(recipe.data, Multi30k) else "translate")
+    config = cast(Seq2SeqConfig, recurrent.model)
+    own: dict[str, Any] = {name: getattr(recurrent.plan, name) for name in OWN}
     embed = min(config.embed, model.width)
     width = config.width * embed // config.embed // 2 * 2
     rnn = replace(config, width=max(width, 2), embed=embed, capacity=model.context)

@@ -28,6 +28,7 @@ from regard.errors import UserError
 Content = bytes | dict[str, Any] | Callable[[Path], object]  # a dict is written as JSON; a function writes to the path
 
 MANIFEST = "manifest.json"
+FORMAT = 2  # of the files of a run; runs of another format are refused
 FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -46,7 +47,8 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
         try:
             for name, content in files.items():
                 _write(unfinished / name, content)
-            _write(unfinished / MANIFEST, {"files": {name: _fingerprint(unfinished / name) for name in files}})
+            fingerprints = {name: _fingerprint(unfinished / name) for name in files}
+            _write(unfinished / MANIFEST, {"format": FORMAT, "files": fingerprints})
             for folder, _, _ in os.walk(unfinished):
                 _sync(Path(folder))
             _move_into_place(unfinished, final)
@@ -91,12 +93,22 @@ def resolve(path: Path, pointers: Sequence[str] = ("best", "latest")) -> Path:
     return found
 
 
+def check_format(path: Path, version: Any) -> None:
+    """Raise ``UserError`` if a file of a run has another format than this version reads."""
+    if version != FORMAT:
+        raise UserError(
+            f"{path}: a run of format {version}, but this version reads format {FORMAT}; train it again, or use the "
+            "version of regard that wrote it."
+        )
+
+
 def verify(folder: Path) -> None:
     """Raise ``UserError`` if a file of a step is missing, truncated or changed."""
     manifest = read_json(folder / MANIFEST)
     fingerprints = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(fingerprints, dict) or not all(isinstance(one, dict) for one in fingerprints.values()):
         raise UserError(f"{folder / MANIFEST}: contents changed. {_CURE}")
+    check_format(folder / MANIFEST, manifest.get("format", 1))
     for name, expected in fingerprints.items():
         path = folder / name
         if not path.is_file():

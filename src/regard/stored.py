@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.checkpoint import load_tensors, read_json
+from regard.checkpoint import FORMAT, check_format, load_tensors, read_json
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
-
-FORMAT = 2  # of the files of a run; runs of another format are refused
 
 
 def recipe_json(recipe: Recipe, kinds: Kinds) -> dict[str, Any]:
@@ -27,11 +25,7 @@ def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
     path = run / "recipe.json"
     content = read_json(path)
     version = content.pop("format", 1) if isinstance(content, dict) else 1
-    if version != FORMAT:
-        raise UserError(
-            f"{path}: a run of format {version}, but this version reads format {FORMAT}; train it again, or use the "
-            "version of regard that made it."
-        )
+    check_format(path, version)
     recipe = from_json(content, kinds)
     if not isinstance(recipe, Recipe):
         raise UserError(f"{path}: not a recipe; restore the file or start another run.")

@@ -345,19 +345,21 @@ def test_out_of_memory_names_the_settings_and_saves(recipe, tmp_path, monkeypatc
             estimate(recipe())
 
 
-def test_a_run_from_before_there_were_ranks_is_resumed(recipe, tmp_path):
+def test_a_run_is_resumed_with_the_batches_of_its_steps(recipe, tmp_path):
     out = tmp_path / "run"
     list(Run(recipe("plan.steps=4", "plan.accumulate=2", "plan.minutes=9"), out))
-    state = out / "steps/000004/training/state.json"
-    stored = json.loads(state.read_text())
-    assert stored.pop("batches") == 2
-    assert stored.pop("evaluating") > 0
-    state.write_text(json.dumps(stored))
-    assert read_state(out / "steps/000004").batches == 0
-    (out / "steps/000004/manifest.json").write_text('{"files": {}}')
     assert Run(None, out, "resume").state.batches == 2
     with pytest.raises(UserError, match=r"plan.accumulate=1 on 1 rank: .* resume with plan.accumulate=2"):
         Run(recipe("plan.steps=4"), out, "resume")
+
+
+def test_a_step_of_another_format_is_refused(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4"), out))
+    manifest = out / "steps/000004/manifest.json"
+    manifest.write_text(json.dumps({"files": json.loads(manifest.read_text())["files"]}))
+    with pytest.raises(UserError, match=r"manifest\.json: a run of format 1, but this version reads format 2"):
+        Run(None, out, "resume")
 
 
 def test_an_abandoned_run_saves_too(recipe, tmp_path):

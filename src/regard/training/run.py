@@ -98,12 +98,11 @@ class Run:
     def _restore(self, before: Path) -> RunState:
         """Restore the weights and the optimiser from the last saved step; return its state."""
         state = restore(before, self.loss_module, self.optimizer)
-        batches = state.batches or stored_recipe(self.out, self.kinds).plan.accumulate
-        check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, batches)
+        check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, state.batches)
         if state.data != self.prepared.batches.digest:
             changed = "the training data is not what the run was started with"
             raise UserError(f"{self.out}: {changed}; restore it to resume.")
-        return replace(state, batches=batches)
+        return state
 
     def _initial_state(self, given: WarmStart | None) -> RunState:
         """The state of a new run; its weights are initialised, or set to those of the given model."""

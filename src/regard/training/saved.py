@@ -26,9 +26,9 @@ class RunState:
     best_step: int | None = None
     waited: int = 0  # evaluations since the best step
     seconds: float = 0.0  # since the run began, evaluation and saving included
-    evaluating: float = 0.0  # seconds of evaluation and saving; 0 in old runs, which did not store it
+    evaluating: float = 0.0  # seconds of evaluation and saving
     data: str = ""  # the digest of the training examples
-    batches: int = 0  # batches per step, on all ranks together; 0 in old runs: plan.accumulate
+    batches: int = 0  # batches per step, on all ranks together
 
 
 def save(run: Path, state: RunState, prepared: Prepared, loss_module: LossModule, optimizer: Optimizer) -> Path:
@@ -59,7 +59,7 @@ def read_state(folder: Path) -> RunState:
     path = folder / "training/state.json"
     state = read_json(path)
     names = {field.name for field in fields(RunState)}
-    if not isinstance(state, dict) or state.keys() | {"batches", "evaluating"} != names:
+    if not isinstance(state, dict) or state.keys() != names:
         raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
     return RunState(**state)
 

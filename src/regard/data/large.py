@@ -1,4 +1,4 @@
-"""Corpora too large for lists: pairs that stay on the disk until they are asked for, and their ids in flat arrays."""
+"""Parallel corpora that are too large for memory: pairs are read from disk when they are indexed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,11 @@ from regard.data.example import Pair
 from regard.data.files import not_utf8, opened, read_parallel
 from regard.errors import UserError
 
-Compact = NDArray[np.unsignedinteger[Any]]
-
-AT_ONCE = 20_000  # examples that are text, or lists of Python numbers, at one time
 NEWLINE = 0x0A
 
 
 class LinesOnDisk:
-    """The lines of a plain text file by their number: what is held in memory is where each begins."""
+    """The lines of a plain text file by number; only the start and end of each line are in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,7 +45,7 @@ class LinesOnDisk:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The bytes of each line."""
+        """The length of each line in bytes."""
         return self._ends - self._starts
 
     def _parts(self, size: int = 2**24) -> Iterator[tuple[int, NDArray[np.uint8]]]:
@@ -57,7 +54,7 @@ class LinesOnDisk:
 
 
 class ParallelOnDisk(Sequence[Pair]):
-    """The pairs of two plain files that correspond line for line; those with an empty side are left out."""
+    """The pairs of two plain parallel files; pairs with an empty side are left out."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self._source, self._target = LinesOnDisk(source), LinesOnDisk(target)
@@ -83,7 +80,7 @@ class ParallelOnDisk(Sequence[Pair]):
 
 
 def open_parallel(source: Path, target: Path) -> Sequence[Pair]:
-    """The pairs of two files: left on the disk where both are plain, read where one is packed."""
+    """The pairs of two parallel files: left on disk if both are plain, read into memory if one is packed."""
     if {source.suffix, target.suffix} & {".gz", ".xz"}:
         return [example for example in read_parallel(source, target) if example.source and example.target]
     return ParallelOnDisk(source, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import overload
 
@@ -16,6 +16,7 @@ from regard.data.files import not_utf8, opened, read_parallel
 from regard.errors import UserError
 
 NEWLINE = 0x0A
+PIECE = 2**24  # bytes that are searched for line ends at once
 
 
 class LinesOnDisk:
@@ -28,7 +29,8 @@ class LinesOnDisk:
             if not size:
                 raise UserError(f"{path}: the file is empty; give one with a line of text per example.")
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        ends = [found + at for at, part in self._parts() for found in [np.flatnonzero(part == NEWLINE)]]
+        pieces = ((at, np.frombuffer(self._bytes[at : at + PIECE], np.uint8)) for at in range(0, size, PIECE))
+        ends = [at + np.flatnonzero(piece == NEWLINE) for at, piece in pieces]
         last = [np.array([size])] if self._bytes[-1] != NEWLINE else []
         self._ends = np.concatenate([*ends, *last])
         self._starts = np.concatenate([[0], self._ends[:-1] + 1])
@@ -47,10 +49,6 @@ class LinesOnDisk:
     def lengths(self) -> NDArray[np.int64]:
         """The length of each line in bytes."""
         return self._ends - self._starts
-
-    def _parts(self, size: int = 2**24) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        for at in range(0, len(self._bytes), size):
-            yield at, np.frombuffer(self._bytes[at : at + size], np.uint8)
 
 
 class ParallelOnDisk(Sequence[Pair]):

@@ -151,7 +151,11 @@ class Windows:
         self, text: Values, window: int, budget: int, seed: int, rank: int = 0, ranks: int = 1, key: str = ""
     ) -> None:
         assert 0 <= rank < ranks
-        _check_window(text, window, budget)
+        if budget < window:
+            raise UserError(f"plan.batch_tokens={budget}: less than one window of {window} tokens; give that or more.")
+        if len(text) <= window:
+            cure = f"give a longer data.train, or data.window={max(1, len(text) - 1)} or less"
+            raise UserError(f"data: the text has {len(text)} tokens, not more than one window of {window}; {cure}.")
         self._text, self._window, self._rows = text, window, budget // window
         self._seed, self._rank, self._ranks, self._key = seed, rank, ranks, key
 
@@ -210,14 +214,6 @@ def _window_batch(text: Values, starts: Lengths, lengths: Lengths, window: int) 
         counts={"tokens": count, "targets": count},
         rows=rows.tolist(),
     )
-
-
-def _check_window(text: Values, window: int, budget: int) -> None:
-    if budget < window:
-        raise UserError(f"plan.batch_tokens={budget}: less than one window of {window} tokens; give that or more.")
-    if len(text) <= window:
-        cure = f"give a longer data.train, or data.window={max(1, len(text) - 1)} or less"
-        raise UserError(f"data: the text has {len(text)} tokens, not more than one window of {window}; {cure}.")
 
 
 def _open(path: str, report: Report | None) -> str | TextFile:

@@ -128,7 +128,7 @@ def _encode_units(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | No
     split, cache, held = _splitter(tokenizer), dict[str, bytes](), ""
     dtype = id_type(tokenizer.size)
 
-    def encode(units: Sequence[str]) -> Values:
+    def encode_units(units: Sequence[str]) -> Values:
         new = [unit for unit in set(units) if unit not in cache]
         cache.update((unit, array(dtype.char, ids).tobytes()) for unit, ids in zip(new, tokenizer.encode_batch(new)))
         ids = np.frombuffer(b"".join(map(cache.__getitem__, units)), dtype=dtype)
@@ -142,8 +142,8 @@ def _encode_units(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | No
         held = units.pop() if units else ""  # the last unit may continue in the next piece
         if longest is not None and len(held) > longest:
             units, held = [*units, held], ""
-        yield encode(units)
-    yield encode([held] if held else [])
+        yield encode_units(units)
+    yield encode_units([held] if held else [])
 
 
 def _splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]]:

@@ -8,7 +8,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.batches import Batch, Row, collate
@@ -119,13 +118,15 @@ def _force(model: Loaded, pairs: Sequence[IdPair], name: str | None) -> Iterator
     path = () if name is None else (path_of(name),)
     with pause_recording(model.module), record(model.module, path) as tape, model.autocast():
         logps = _logps(cast(CausalModel, model.module), batch)
-    attention = None if name is None else _mean_of_heads(tape[name])
+    attention = None if name is None else tape[name]  # (B, [H,] Tq, Ts)
+    if attention is not None:
+        attention = attention.mean(dim=1) if attention.dim() == 4 else attention
     first = 0 if model.source_tokenizer is None else model.source_tokenizer.special_tokens.prefix is not None
     last = list(model.fields)[-1]  # the target, or the text
     for row, pair in enumerate(pairs):
         length = len(row_of(model, pair)[last]) - 1
         # Without the columns of the source's special tokens.
-        weights = None if attention is None else attention[row, :length, first : first + len(pair[0])]
+        weights = None if attention is None else attention[row, :length, first : first + len(pair[0])].numpy()
         yield Forced(logps[row, :length], weights)
 
 
@@ -137,8 +138,3 @@ def _logps(module: CausalModel, batch: Batch) -> Floats:
         for row, targets in zip(features, batch["targets"].clamp_min(0))
     ]
     return torch.stack(rows).cpu().numpy()
-
-
-def _mean_of_heads(weights: Tensor) -> Floats:
-    """(B, [H,] Tq, Ts) → (B, Tq, Ts)"""
-    return (weights.mean(dim=1) if weights.dim() == 4 else weights).numpy()

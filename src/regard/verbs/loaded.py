@@ -43,6 +43,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
 LONG = ("error", "truncate", "window")
 PRECISIONS = ("float32", "bf16")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,17 +228,18 @@ class Loaded:
             return self.module
         version = sum(weight._version for weight in self.module.parameters())
         if self._decoder_cache.get("version") != version:
-            self._decoder_cache.update(version=version, decoder=self._build_decoder())
+            decoder: Any = self.module
+            if not self._autocasts_weights:
+                if self.device.type == "cuda":
+                    decoder = CapturedDecoder(self.module)
+                elif onednn_usable(self.module):
+                    decoder = OneDnnDecoder(self.module)
+            self._decoder_cache.update(version=version, decoder=decoder)
         return self._decoder_cache["decoder"]
 
     @cached_property
     def _decoder_cache(self) -> dict[str, Any]:
         return {}
-
-    def _build_decoder(self) -> Any:
-        if self.device.type == "cuda" and not self._autocasts_weights:
-            return CapturedDecoder(self.module)
-        return OneDnnDecoder(self.module) if onednn_usable(self.module) and not self._autocasts_weights else self.module
 
     @property
     def _autocasts_weights(self) -> bool:
@@ -255,9 +257,9 @@ def load(
 ) -> Loaded:
     """Load a model: the best step of a run (else its latest), the step whose directory is given, a directory of a
     public checkpoint (config.json, safetensors, tokenizer files), or `hf:OWNER/NAME`, fetched only with `download`."""
-    for name, value, known in (("precision", precision, PRECISIONS), ("long", long, LONG)):
-        if value not in known:
-            raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
+    for name, value, choices in (("precision", precision, PRECISIONS), ("long", long, LONG)):
+        if value not in choices:
+            raise UserError(f"{name}={value}: no such choice.{nearest(value, choices)}")
     chosen_device, path = choose_device(device), transformer_folder(resolve_hub_path(path, download, allow_pickle))
     loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
     module = loaded.module.to(chosen_device, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
@@ -268,9 +270,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
     """The model of a run, or of one of its steps."""
     folder = resolve(path)
     if not folder.name.isdecimal():
-        raise UserError(
-            f"{path}: a step outside its run, which holds the recipe; name the run, or a step in its steps/."
-        )
+        raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     recipe = stored_recipe(run, kinds)
     with SkipInit():
@@ -284,7 +284,8 @@ def _load_public(path: Path, allow_pickle: bool) -> Loaded:
     """A public checkpoint. Without tokenizer files it has no fields, but still gives states and logits."""
     settings = read_settings(path)
     module = read_model(path, settings, allow_pickle)
-    source, target = public_tokenizers(path, settings) if _has_tokenizer(path) else (None, None)
+    has_tokenizer = any((path / file).is_file() for file in TOKENIZER_FILES)
+    source, target = public_tokenizers(path, settings) if has_tokenizer else (None, None)
     for tokenizer, vocab in ((source, module.config.source_vocab), (target, module.config.token_vocab)):
         if tokenizer is not None:
             check_vocab(tokenizer, vocab, path)
@@ -292,8 +293,3 @@ def _load_public(path: Path, allow_pickle: bool) -> Loaded:
     kinds = task_of(module.config).fields
     fields = {name: kind(tokenizer) for (name, kind), tokenizer in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
     return Loaded(path, module, torch.device("cpu"), fields, public=settings)
-
-
-def _has_tokenizer(path: Path) -> bool:
-    files = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
-    return any((path / file).is_file() for file in files)

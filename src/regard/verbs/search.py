@@ -79,7 +79,7 @@ def translate(
     """The `nbest` best targets of every line, best first; the lines in their order.
 
     A target has at most `limit` tokens, its end included, and at most as many as the model has positions; a longer one
-    is cut there, and ranked by the tokens that it has.
+    is truncated, and ranked by its remaining tokens.
 
     With `align` each target has an alignment, from one pass of teacher forcing. While the caller records the model, the
     tape records one pass of teacher forcing over all targets that are not blank, and nothing of the search.

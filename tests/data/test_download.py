@@ -142,7 +142,7 @@ def test_only_missing_files_are_downloaded(server: Served, cache: Path, monkeypa
 def test_data_without_an_address_is_an_error() -> None:
     with pytest.raises(UserError, match="--download: Pairs is not read from public files"):
         download(Pairs())
-    with pytest.raises(UserError, match=r"multi30k/train\.xx\.gz: its address is not known"):
+    with pytest.raises(UserError, match=r"multi30k/train\.xx\.gz: has no known address"):
         download(Multi30k(source="xx"))
 
 

@@ -22,7 +22,7 @@ from regard.data.streams import (
     encode_text,
     in_order,
     joined,
-    stretches,
+    passages,
     window_of,
     without_bos_eos,
 )
@@ -139,11 +139,11 @@ def test_the_tokenizer_of_running_text_puts_no_marks() -> None:
 
 
 @given(st.text(alphabet="ab \n\r\u2028", max_size=900) | st.integers(0, 9000).map(lambda size: "x" * size))
-def test_stretches_make_up_the_text(text: str) -> None:
-    found = list(stretches(text))
+def test_passages_make_up_the_text(text: str) -> None:
+    found = list(passages(text))
     assert "".join(found) == text
     assert all(map(len, found))
-    assert all(len(stretch) <= 2000 for stretch in found)
+    assert all(len(passage) <= 2000 for passage in found)
 
 
 def test_a_book_is_read_as_it_stands(tmp_path: Path) -> None:

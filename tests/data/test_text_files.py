@@ -59,7 +59,7 @@ def test_pieces_make_up_the_text(tmp_path_factory: pytest.TempPathFactory, text:
     assert len(file) == len(text.encode())
     if size > 8:
         assert all(piece.endswith("\n") or "\n" not in piece for piece in pieces[:-1])
-    assert joined(TextExamples(file)) == "".join(file.stretches()) == text
+    assert joined(TextExamples(file)) == "".join(file.passages()) == text
 
 
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_packed_file_is_unpacked_once(
     cut = text.line_start(2000)
     assert text.part(0, cut).read() + text.part(cut).read() == LINES
     with monkeypatch.context() as patch:
-        patch.setattr(text_files, "written_aside", None)  # would fail if it were called
+        patch.setattr(text_files, "write_atomically", None)  # would fail if it were called
         assert TextFile(packed).path == text.path
     _old(packed, pack(b"Another.\n"))  # type: ignore[operator]
     assert TextFile(packed).read() == "Another.\n"

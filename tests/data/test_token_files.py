@@ -41,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every text counts as large, and is read and encoded in tiny pieces."""
     monkeypatch.setattr(token_files, "SMALL", -1)
-    monkeypatch.setattr(token_files, "ENCODED", 64)
+    monkeypatch.setattr(token_files, "PIECE", 64)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_pieces_have_the_ids_of_the_whole(kind: str, given_pieces: list[str]) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_are_kept_for_a_while_only(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_files, "KEPT", 3)
+    monkeypatch.setattr(token_files, "MAX_CACHED", 3)
     tokenizer, text = TOKENIZERS[kind], "".join(LEARNT) * 3
     found = np.concatenate(list(encode_pieces(tokenizer, (text[at : at + 7] for at in range(0, len(text), 7)))))
     assert found.tolist() == tokenizer.encode(text) == encode_text(tokenizer, text).tolist()
@@ -196,7 +196,7 @@ import sys, time
 from regard.data import token_files
 from regard.data.text_files import TextFile
 from regard.data.tokenizers import Tokenizer
-token_files.SMALL, token_files.ENCODED = -1, 64
+token_files.SMALL, token_files.PIECE = -1, 64
 ids = token_files.token_file(
     TextFile(sys.argv[1]), Tokenizer.load(sys.argv[2]), lambda *done: time.sleep(float(sys.argv[3]))
 )

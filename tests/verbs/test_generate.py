@@ -273,9 +273,9 @@ def test_an_empty_prompt(tmp_path: Path, ours: Callable[..., Loaded], model: Loa
     end = model.target_tokenizer.special_tokens.eos
     assert generate(model, [""], limit=5)[0].tokens == by_definition(model, [end], 5)
     gpt2(tmp_path, read_pointer=False)
-    with pytest.raises(UserError, match="prompt 2: empty, and this model has no mark to begin with"):
+    with pytest.raises(UserError, match="prompt 2: empty, but this model has no bos token to start from"):
         generate(load(tmp_path, device="cpu"), ["a", ""])
-    with pytest.raises(UserError, match="no mark to begin with"):
+    with pytest.raises(UserError, match="no bos token to start from"):
         generate(ours("gpt", running=True), [""])
 
 

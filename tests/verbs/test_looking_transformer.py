@@ -190,7 +190,7 @@ def test_a_search_ends_where_positions_do(beam: int) -> None:
     assert len(translate(translator(context=8, positions="relative"), ["abcabc"], limit=20)[0].tokens) <= 20
     with pytest.raises(UserError, match=r"line 1: 9 tokens, but the model reads at most 8"):
         translate(model, ["abcabcabc"])
-    with pytest.raises(UserError, match=r"text 1: a target of 8 tokens, but the model says at most 7.*truncate"):
+    with pytest.raises(UserError, match=r"text 1: a target of 8 tokens, but the model generates at most 7.*truncate"):
         score(model, [("a", "xyzxyzxy")])
 
 

@@ -19,7 +19,7 @@ def loaded(config: BertConfig | TransformerConfig) -> Loaded:
 
 def test_a_model_says_what_it_is_in_a_line() -> None:
     told = repr(loaded(BertConfig(vocab=13, **SIZES)))
-    assert told.startswith("<Loaded here: a model that reads both ways, Bert of ")
+    assert told.startswith("<Loaded here: a masked language model, Bert of ")
     assert told.endswith(" parameters, on cpu in float32>")
 
 
@@ -32,7 +32,7 @@ def test_a_mask_of_ones_and_zeros_is_one_of_truths() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"tokens": TOKENS + 9}, "tokens: 13 to 18 are not all ids of this model, which has 0 to 12"),
+        ({"tokens": TOKENS + 9}, "tokens: 13 to 18 are not all ids of this model, whose ids are 0 to 12"),
         ({"tokens": TOKENS - 9}, "tokens: -5 to 0"),
         ({"tokens": TOKENS[0]}, r"tokens: should be whole numbers of shape \(rows, length\), not \(3,\) of int64"),
         ({"tokens": TOKENS.float()}, "of float32"),

@@ -147,5 +147,5 @@ def _find_local(name: str) -> Path | None:
 
 def _find_remote(name: str, remote_files: Mapping[str, RemoteFile]) -> RemoteFile:
     if name not in remote_files:
-        raise UserError(f"{name}: its address is not known; put the file into the folder that REGARD_DATA names.")
+        raise UserError(f"{name}: has no known address; put the file into the folder of REGARD_DATA.")
     return remote_files[name]

@@ -46,7 +46,7 @@ class LabelledText:
 class Corpus:
     """The three parts of a data set; a part that is not given is empty.
 
-    The examples of a running text are stretches of it, in order: joined they are the text.
+    The examples of a running text are passages of it, in order: joined they are the text.
     """
 
     train: Sequence[Any] = field(default_factory=list)  # may stay on disk until it is used

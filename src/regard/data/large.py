@@ -1,12 +1,12 @@
-"""Corpora too large for lists: pairs that stay on the disk until they are asked for, and their ids in flat arrays."""
+"""Parallel corpora that are too large for memory: pairs are read from disk when they are indexed."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,12 @@ from regard.data.example import Pair
 from regard.data.files import not_utf8, opened, read_parallel
 from regard.errors import UserError
 
-Compact = NDArray[np.unsignedinteger[Any]]
-
-AT_ONCE = 20_000  # examples that are text, or lists of Python numbers, at one time
 NEWLINE = 0x0A
+PIECE = 2**24  # bytes that are searched for line ends at once
 
 
 class LinesOnDisk:
-    """The lines of a plain text file by their number: what is held in memory is where each begins."""
+    """The lines of a plain text file by number; only the start and end of each line are in memory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +29,8 @@ class LinesOnDisk:
             if not size:
                 raise UserError(f"{path}: the file is empty; give one with a line of text per example.")
             self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        ends = [found + at for at, part in self._parts() for found in [np.flatnonzero(part == NEWLINE)]]
+        pieces = ((at, np.frombuffer(self._bytes[at : at + PIECE], np.uint8)) for at in range(0, size, PIECE))
+        ends = [at + np.flatnonzero(piece == NEWLINE) for at, piece in pieces]
         last = [np.array([size])] if self._bytes[-1] != NEWLINE else []
         self._ends = np.concatenate([*ends, *last])
         self._starts = np.concatenate([[0], self._ends[:-1] + 1])
@@ -48,16 +47,12 @@ class LinesOnDisk:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """The bytes of each line."""
+        """The length of each line in bytes."""
         return self._ends - self._starts
-
-    def _parts(self, size: int = 2**24) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        for at in range(0, len(self._bytes), size):
-            yield at, np.frombuffer(self._bytes[at : at + size], np.uint8)
 
 
 class ParallelOnDisk(Sequence[Pair]):
-    """The pairs of two plain files that correspond line for line; those with an empty side are left out."""
+    """The pairs of two plain parallel files; pairs with an empty side are left out."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self._source, self._target = LinesOnDisk(source), LinesOnDisk(target)
@@ -83,7 +78,7 @@ class ParallelOnDisk(Sequence[Pair]):
 
 
 def open_parallel(source: Path, target: Path) -> Sequence[Pair]:
-    """The pairs of two files: left on the disk where both are plain, read where one is packed."""
+    """The pairs of two parallel files: left on disk if both are plain, read into memory if one is packed."""
     if {source.suffix, target.suffix} & {".gz", ".xz"}:
         return [example for example in read_parallel(source, target) if example.source and example.target]
     return ParallelOnDisk(source, target)

@@ -1,4 +1,4 @@
-"""Text files of any size: read in pieces, checked, hashed, unpacked into the cache; never whole in memory."""
+"""Text files of any size: read in pieces, checked, hashed and unpacked into the cache, never whole in memory."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from regard.data.example import Text
 from regard.data.files import cache_folder, not_utf8, opened
 from regard.errors import UserError
 
-Report = Callable[[str, int, int], object]  # (what is done, bytes done, bytes in all): called while a file is worked on
+Report = Callable[
+    [str, int, int], object
+]  # (activity, bytes done, bytes in total): called for progress on a large file
 
 PIECE = 2**22  # bytes that are read at once
 SAMPLE_PIECE = 2**18  # bytes of each piece of a sample
-STRETCH = 500  # characters after which a stretch ends at the next line's end
-LONGEST = 2000  # characters of a stretch where no line ends
+PASSAGE = 500  # characters after which a passage ends at the next line end
+LONGEST = 2000  # the most characters of a passage, where no line ends
 BOM = codecs.BOM_UTF8
 PACKED = (".gz", ".xz")
-SETTLED = 2e9  # nanoseconds: the hash of a file that changed later than this before it was read is not kept
+MIN_AGE = 2e9  # nanoseconds: the hash of a file that changed less than this before it was read is not cached
 
 
 class TextFile:
@@ -38,7 +40,7 @@ class TextFile:
 
     def __init__(self, path: str | Path, start: int = 0, stop: int | None = None, report: Report | None = None) -> None:
         self.given = Path(path).expanduser()  # the name for messages
-        self.path = _unpacked(self.given, report) if self.given.suffix in PACKED else self.given
+        self.path = _unpack(self.given, report) if self.given.suffix in PACKED else self.given
         with opened(self.path) as file:
             size = os.fstat(file.fileno()).st_size
             first = len(BOM) if file.read(len(BOM)) == BOM else 0
@@ -69,14 +71,14 @@ class TextFile:
         """
         if "sha256" in self.__dict__:
             return self.sha256
-        note = _note(self.path)
+        entry = _cache_entry(self.path)
         before = self.path.stat()
-        found = _noted(note, before)
+        found = _read_entry(entry, before)
         if found is None:
             began = time.time_ns()
             found = {"sha256": self._scan(report)}
-            if _signature(self.path.stat()) == _signature(before) and began - before.st_mtime_ns > SETTLED:
-                _write_note(note, before, found)
+            if _signature(self.path.stat()) == _signature(before) and began - before.st_mtime_ns > MIN_AGE:
+                _write_entry(entry, before, found)
         self.__dict__["sha256"] = found["sha256"]
         return str(found["sha256"])
 
@@ -95,13 +97,13 @@ class TextFile:
                     raise UserError(f"{self.given}: the file became shorter while it was read; start again.")
                 at += len(data)
                 data = rest + data
-                end = len(data) if at >= self.stop else _end(data)
+                end = len(data) if at >= self.stop else _piece_end(data)
                 if end:
                     yield self._decoded(data[:end])
                 rest = data[end:]
 
     def read(self) -> str:
-        """The whole text, for a file that is known to be small."""
+        """The whole text; only for a small file."""
         return "".join(self.pieces())
 
     def sample(self, size: int) -> Iterator[str]:
@@ -115,10 +117,10 @@ class TextFile:
             stop = self.line_start(min(start + SAMPLE_PIECE, self.stop))
             yield from self.part(start, stop).pieces()
 
-    def stretches(self) -> Iterator[str]:
-        """The text in order in stretches of some hundred characters, read as they are asked for."""
+    def passages(self) -> Iterator[str]:
+        """The text in order in passages of some hundred characters, read lazily."""
         for piece in self.pieces(SAMPLE_PIECE):
-            yield from stretches(piece)
+            yield from passages(piece)
 
     def line_start(self, byte: int, within: int = SAMPLE_PIECE) -> int:
         """The first byte of the first line that starts at or after `byte`.
@@ -131,7 +133,7 @@ class TextFile:
             file.seek(byte - 1)  # a line starts at `byte` where the byte before is a line end
             data = file.read(min(within, self.stop - byte + 1))
         end = data.find(b"\n")
-        return byte + end if end >= 0 else byte + _continued(data[1:])
+        return byte + end if end >= 0 else byte + _continuation_bytes(data[1:])
 
     def _decoded(self, data: bytes) -> str:
         with suppress(UnicodeDecodeError):
@@ -147,29 +149,29 @@ class TextFile:
             total = os.fstat(file.fileno()).st_size
             while data := file.read(PIECE):
                 if (zero := data.find(b"\0")) >= 0:
-                    kind = "so this is a binary file or UTF-16; save it as UTF-8 text"
-                    raise UserError(f"{self.given}: byte {at + zero} is zero, {kind}.")
-                self._decode(decoder, data, line)
+                    found_zero = f"byte {at + zero} is zero, so this is a binary file or UTF-16"
+                    raise UserError(f"{self.given}: {found_zero}; save it as UTF-8 text.")
+                self._check_utf8(decoder, data, line)
                 found.update(data)
                 blank = blank and not data.strip()
                 at, line = at + len(data), line + data.count(b"\n")
                 if report:
                     report("checking", at, total)
-            self._decode(decoder, b"", line, final=True)
+            self._check_utf8(decoder, b"", line, final=True)
         if blank:
             raise UserError(f"{self.given}: the file is empty; give one with some text in it.")
         return found.hexdigest()
 
-    def _decode(self, decoder: codecs.IncrementalDecoder, data: bytes, line: int, final: bool = False) -> None:
+    def _check_utf8(self, decoder: codecs.IncrementalDecoder, data: bytes, line: int, final: bool = False) -> None:
         try:
             decoder.decode(data, final)
         except UnicodeDecodeError as error:
-            line += error.object.count(b"\n", 0, error.start)  # what the decoder held back has no line end
+            line += error.object.count(b"\n", 0, error.start)  # the bytes that the decoder buffered have no line end
             raise not_utf8(self.given, line, error.object[error.start]) from error
 
 
 class TextExamples(Sequence[Text]):
-    """A text file as a sequence of examples of whole lines, read when they are asked for; joined they are the text."""
+    """A text file as a sequence of examples of whole lines, read lazily; joined, they are the text."""
 
     def __init__(self, text: TextFile) -> None:
         self.text = text
@@ -190,12 +192,12 @@ class TextExamples(Sequence[Text]):
         return Text(self.text.part(self._bound(at), self._bound(at + 1)).read())
 
     def _bound(self, number: int) -> int:
-        """The first byte of an example: of the first line that starts in its share of the bytes, if one does."""
+        """The first byte of an example: the first line start at or after its share of the bytes."""
         return self.text.line_start(self.text.start + number * LONGEST, within=LONGEST)
 
 
-def stretches(text: str) -> Iterator[str]:
-    """A text in parts that can be shown: paragraphs, or as many lines as make up some hundred characters."""
+def passages(text: str) -> Iterator[str]:
+    """Split a text into passages: paragraphs, or some lines of together some hundred characters."""
     held = ""
     for line in text.splitlines(keepends=True):
         while len(held) + len(line) > LONGEST:
@@ -203,14 +205,14 @@ def stretches(text: str) -> Iterator[str]:
             yield held + line[:room]
             held, line = "", line[room:]
         held += line
-        if held.strip() and (not line.strip() or len(held) >= STRETCH):
+        if held.strip() and (not line.strip() or len(held) >= PASSAGE):
             yield held
             held = ""
     if held:
         yield held
 
 
-def _end(data: bytes) -> int:
+def _piece_end(data: bytes) -> int:
     """Where a piece ends: after its last line end, else after its last space, else after its last whole character."""
     if (end := data.rfind(b"\n") + 1) or (end := max(data.rfind(space) for space in (b" ", b"\t", b"\r")) + 1):
         return end
@@ -218,8 +220,8 @@ def _end(data: bytes) -> int:
     return len(data) - last
 
 
-def _continued(data: bytes) -> int:
-    """How many bytes at the start belong to the character before."""
+def _continuation_bytes(data: bytes) -> int:
+    """The number of bytes at the start that belong to the character before."""
     return next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
 
 
@@ -227,7 +229,7 @@ def _continued(data: bytes) -> int:
 
 
 def cached(kind: str, name: str) -> Path:
-    """A path in a folder of the cache, which is made where it does not exist."""
+    """The path of a file in a folder of the cache; the folder is created if it does not exist."""
     folder = cache_folder() / kind
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -235,24 +237,24 @@ def cached(kind: str, name: str) -> Path:
 
 
 @contextmanager
-def written_aside(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write to, which takes the name `path` in one move if all goes well, and is removed if not."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file to write to, which is renamed to `path` at the end of the block, or removed on an error."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     with _writing(path):
-        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
         with _writing(path), open(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-            os.replace(aside, path)
+            os.replace(temporary, path)
     finally:
         with suppress(OSError):
-            aside.unlink()
+            temporary.unlink()
 
 
 def require_space(path: Path, needed: int) -> None:
-    """Refuse to begin a file that the disk has no room for."""
+    """Raise an error if the disk has not enough space for a file."""
     free = shutil.disk_usage(path.parent).free
     if needed > free:
         cure = "free some space, or choose a folder on another disk with REGARD_CACHE=FOLDER"
@@ -261,7 +263,7 @@ def require_space(path: Path, needed: int) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Inside, no other process of this machine makes the same file; where files cannot be locked, it may."""
+    """Lock `path` against other processes of this machine; without effect where files cannot be locked."""
     try:
         import fcntl
     except ImportError:
@@ -278,7 +280,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Open a file of the cache for reading; a link or a device in its place is refused."""
+    """Open a file of the cache for reading; a symbolic link or a device is refused."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -288,7 +290,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """A place that cannot be written to is the user's to change."""
+    """Turn an OSError inside the block into a UserError that names the path."""
     try:
         yield
     except OSError as error:
@@ -296,44 +298,44 @@ def _writing(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); {cure}.") from error
 
 
-def _unpacked(path: Path, report: Report | None) -> Path:
-    """The text of a packed file, in the cache; it is unpacked there once."""
-    note = _note(path)
+def _unpack(path: Path, report: Report | None) -> Path:
+    """The path of the text of a packed file in the cache, where it is unpacked once."""
+    entry = _cache_entry(path)
     with opened(path) as file:
         before = os.fstat(file.fileno())
-    if (found := _noted(note, before)) and (plain := _plain(found)):
+    if (found := _read_entry(entry, before)) and (plain := _unpacked_path(found)):
         return plain
     began = time.time_ns()
-    aside = cached("texts", f"{note.stem}.unpacked")
+    temporary = cached("texts", f"{entry.stem}.unpacked")
     digest, at = hashlib.sha256(), 0
-    with locked(aside):
-        if (found := _noted(note, before)) and (plain := _plain(found)):  # another process has unpacked it meanwhile
+    with locked(temporary):
+        if (found := _read_entry(entry, before)) and (plain := _unpacked_path(found)):  # by another process
             return plain
-        require_space(aside, before.st_size)  # at least; the size of the text is not known before
-        with opened(path) as file, written_aside(aside) as out:
+        require_space(temporary, before.st_size)  # a lower bound: the size of the text is not known yet
+        with opened(path) as file, write_atomically(temporary) as out:
             while data := file.read(PIECE):
                 out.write(data)
                 digest.update(data)
                 at += len(data)
                 if report:
                     report("unpacking", os.lseek(file.fileno(), 0, os.SEEK_CUR), before.st_size)
-        plain = aside.with_name(f"{digest.hexdigest()}.txt")
-        os.replace(aside, plain)
-        os.utime(plain, ns=(before.st_atime_ns, before.st_mtime_ns))  # its content is as old as the packed file's
-        if began - before.st_mtime_ns > SETTLED:
-            _write_note(note, before, {"text": plain.name, "bytes": at})
+        plain = temporary.with_name(f"{digest.hexdigest()}.txt")
+        os.replace(temporary, plain)
+        os.utime(plain, ns=(before.st_atime_ns, before.st_mtime_ns))  # the same age as the packed file
+        if began - before.st_mtime_ns > MIN_AGE:
+            _write_entry(entry, before, {"text": plain.name, "bytes": at})
     return plain
 
 
-def _plain(found: dict[str, Any]) -> Path | None:
-    """The unpacked text that a note names, if it is still there in full."""
+def _unpacked_path(found: dict[str, Any]) -> Path | None:
+    """The unpacked text that a cache entry names, if the file still exists with its full size."""
     path = cached("texts", str(found.get("text", "")))
     whole = path.is_file() and not path.is_symlink() and path.stat().st_size == found.get("bytes")
     return path if whole else None
 
 
-def _note(path: Path) -> Path:
-    """Where the cache keeps what is known about the file of this path."""
+def _cache_entry(path: Path) -> Path:
+    """The path of the cache entry for a file: JSON with its signature, hash and unpacked text."""
     whole = os.path.abspath(path)
     return cached("texts", hashlib.sha256(os.fsencode(whole)).hexdigest()[:32] + ".json")
 
@@ -342,15 +344,15 @@ def _signature(status: os.stat_result) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
-def _noted(note: Path, status: os.stat_result) -> dict[str, Any] | None:
-    """What the cache has about a file, if the file is unchanged since."""
-    with suppress(OSError, ValueError), open_regular(note) as file:
+def _read_entry(entry: Path, status: os.stat_result) -> dict[str, Any] | None:
+    """The content of a cache entry; None if there is none or if the file has changed since."""
+    with suppress(OSError, ValueError), open_regular(entry) as file:
         found = json.load(file)
         if isinstance(found, dict) and found.get("signature") == _signature(status):
             return found
     return None
 
 
-def _write_note(note: Path, status: os.stat_result, found: dict[str, Any]) -> None:
-    with written_aside(note) as file:
+def _write_entry(entry: Path, status: os.stat_result, found: dict[str, Any]) -> None:
+    with write_atomically(entry) as file:
         file.write(json.dumps({"signature": _signature(status), **found}).encode())

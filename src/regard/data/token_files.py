@@ -1,19 +1,19 @@
-"""The ids of a text of any size: encoded in pieces, once, into a file of the cache that is mapped into memory.
+"""Token files: the ids of a text of any size, encoded in pieces, once, into a memory-mapped file of the cache.
 
-A text is encoded unit by unit, where a unit is cut so that its ids do not depend on its neighbours: the ids are those
-of the whole text encoded at once. Most units of a text are words that came before, whose ids are kept.
+A text is split into units whose ids do not depend on the units around them, so that the ids are those of the whole text
+encoded at once. Most units are words that occurred before, whose ids are cached.
 
 - characters: every character is a unit;
-- words and byte-level sub-words: a cut before each space or line end that follows anything else. No token of theirs
-  reaches from other characters into whitespace;
-- sub-words with '▁': a cut at each space that follows anything else. The space itself is left out, since every unit
-  is given a '▁' in its place;
-- tokenizers of public checkpoints: a cut at a single space between two letters, which is left out where the tokenizer
-  puts a space before every text.
+- words and byte-level sub-words: a unit starts before a space or line end that follows another character. No token of
+  these tokenizers has whitespace after other characters;
+- sub-words with '▁': a unit starts after a space that follows another character. The space itself is dropped, since the
+  tokenizer adds a '▁' before every unit;
+- tokenizers of public checkpoints: a unit starts at a single space between two letters; the space is dropped if the
+  tokenizer adds one before every text.
 
-A unit of more than `FORCED` characters is cut anywhere, which may change the tokens at that one place. Only text
-without spaces has such units: more than a million characters without a space or line end, or, of sub-words with '▁',
-without a space.
+A unit of more than `LONGEST_UNIT` characters is split anywhere, which may change the tokens at that place. Only text
+without spaces has such units: more than a million characters without a space or line end (for sub-words with '▁',
+without a space).
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from numpy.typing import NDArray
 
 from regard.data.files import cache_folder
 from regard.data.flat import Values, id_type
-from regard.data.text_files import Report, TextFile, cached, locked, open_regular, require_space, written_aside
+from regard.data.text_files import Report, TextFile, cached, locked, open_regular, require_space, write_atomically
 from regard.data.tokenizers import Tokenizer
 
-FORMAT = 1  # changes when the same text and tokenizer are written in another way
-SMALL = 2**24  # bytes of a text that is encoded in memory, without a file
-ENCODED = 2**20  # bytes of text that are encoded at once
-KEPT = 1_000_000  # units whose ids are kept: some 200 MB
-FORCED = 2**20  # characters of the longest unit
-POINTS = 0x110000  # code points of Unicode
+FORMAT = 1  # the version of the file format
+SMALL = 2**24  # the most bytes of a text that is encoded in memory, without a file
+PIECE = 2**20  # bytes of text that are encoded at once
+MAX_CACHED = 1_000_000  # units whose ids are cached: about 200 MB
+LONGEST_UNIT = 2**20  # the most characters of a unit
+CODE_POINTS = 0x110000  # of Unicode
 
-# Python's \s has some characters that the tokenizers' has not, but both have these four.
+# \s matches more characters in Python than in the tokenizers, but both match space, tab, \r and \n.
 BEFORE_SPACE = re.compile(r"\s*+\S++(?:(?![ \t\r\n])\s++\S*+)*+|\s++")
 AT_SPACE = re.compile(r"(?<=[^ ]) (?=[\s\S])")
 BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])(?= [^\W\d_])")
@@ -51,7 +51,7 @@ AT_LETTERS = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 
 
 def token_file(text: TextFile, tokenizer: Tokenizer, report: Report | None = None) -> Values:
-    """The ids of a text: found in the cache, or written there first. The array is mapped from the file, read-only.
+    """The ids of a text, memory-mapped from its token file, read-only. The file is written if it does not exist.
 
     A text of at most `SMALL` bytes is encoded in memory instead.
     """
@@ -59,61 +59,61 @@ def token_file(text: TextFile, tokenizer: Tokenizer, report: Report | None = Non
         return encode_text(tokenizer, text.read())
     text.check(report)
     path = token_path(text, tokenizer)
-    if (found := _opened(path, text, tokenizer)) is None:
+    if (found := _open_tokens(path, text, tokenizer)) is None:
         cached("tokens", path.name)
         with locked(path):
-            if (found := _opened(path, text, tokenizer)) is None:  # another process may have written it meanwhile
+            if (found := _open_tokens(path, text, tokenizer)) is None:  # another process may have written it meanwhile
                 _remove_parts(path)
                 _write(path, text, tokenizer, report)
-                found = _opened(path, text, tokenizer)
+                found = _open_tokens(path, text, tokenizer)
     assert found is not None
     return found
 
 
 def token_key(text: TextFile, tokenizer: Tokenizer) -> str:
-    """The name of a text's token file: a hash of the text, its byte range, the tokenizer and the format."""
+    """The key of a token file: a hash of the text, its byte range, the tokenizer and the format."""
     parts = (FORMAT, text.sha256, text.start, text.stop, tokenizer_sha256(tokenizer))
     return hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()
 
 
 def token_path(text: TextFile, tokenizer: Tokenizer) -> Path:
-    """Where the token file of a text is, or would be."""
+    """The path of the token file of a text, which may not exist."""
     return cache_folder() / "tokens" / f"{token_key(text, tokenizer)}.bin"
 
 
 def tokenizer_sha256(tokenizer: Tokenizer) -> str:
-    """The hash of all that a tokenizer does to a text."""
+    """The hash of a tokenizer: of its serialised form."""
     return hashlib.sha256(tokenizer.serialize().encode()).hexdigest()
 
 
 def encode_text(tokenizer: Tokenizer, text: str) -> Values:
     """A whole text as one array of ids."""
-    if len(text) <= ENCODED and tokenizer.kind != "char":
+    if len(text) <= PIECE and tokenizer.kind != "char":
         return np.asarray(tokenizer.encode(text), id_type(tokenizer.size))
-    pieces = (text[at : at + ENCODED] for at in range(0, len(text), ENCODED))
+    pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
     return np.concatenate([*encode_pieces(tokenizer, pieces, longest=None), np.empty(0, id_type(tokenizer.size))])
 
 
-def encode_pieces(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | None = FORCED) -> Iterator[Values]:
-    """The ids of a text that is given in pieces, some at a time: the same as of the whole text.
+def encode_pieces(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | None = LONGEST_UNIT) -> Iterator[Values]:
+    """Yield the ids of a text that is given in pieces; together they are the ids of the whole text.
 
-    A unit of more than `longest` characters is cut; None: no unit is.
+    A unit of more than `longest` characters is split; None: no limit.
     """
     if tokenizer.kind == "char":
         return _encode_characters(tokenizer, pieces)
     return _encode_units(tokenizer, pieces, longest)
 
 
-def bytes_per_token(text: TextFile, tokenizer: Tokenizer, size: int = ENCODED) -> float:
-    """About how many bytes of a text make up a token, by a sample of it."""
+def bytes_per_token(text: TextFile, tokenizer: Tokenizer, size: int = PIECE) -> float:
+    """The mean number of bytes per token, estimated from a sample of the text."""
     sample = list(text.sample(size))
     tokens = sum(len(ids) for ids in encode_pieces(tokenizer, sample))
     return sum(len(piece.encode()) for piece in sample) / max(1, tokens)
 
 
 def _encode_characters(tokenizer: Tokenizer, pieces: Iterable[str]) -> Iterator[Values]:
-    """Every character is looked up in a table, which has the ids of those that were seen so far."""
-    table, seen = np.zeros(POINTS, id_type(tokenizer.size)), np.zeros(POINTS, dtype=bool)
+    """Encode characters with a table of ids by code point, which is filled as new characters occur."""
+    table, seen = np.zeros(CODE_POINTS, id_type(tokenizer.size)), np.zeros(CODE_POINTS, dtype=bool)
     for piece in pieces:
         points = np.frombuffer(piece.encode("utf-32-le", "surrogatepass"), np.uint32)
         new = np.unique(points[~seen[points]])
@@ -124,30 +124,30 @@ def _encode_characters(tokenizer: Tokenizer, pieces: Iterable[str]) -> Iterator[
 
 
 def _encode_units(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | None) -> Iterator[Values]:
-    """The ids of each unit are computed when it first comes, and kept while there are not too many."""
-    cut, kept, held = _cut(tokenizer), dict[str, bytes](), ""
-    kind = id_type(tokenizer.size)
+    """Encode a text unit by unit; the ids of units are cached."""
+    split, cache, held = _splitter(tokenizer), dict[str, bytes](), ""
+    dtype = id_type(tokenizer.size)
 
-    def encoded(units: Sequence[str]) -> Values:
-        new = [unit for unit in set(units) if unit not in kept]
-        kept.update((unit, array(kind.char, ids).tobytes()) for unit, ids in zip(new, tokenizer.encode_batch(new)))
-        found = np.frombuffer(b"".join(map(kept.__getitem__, units)), dtype=kind)
-        if len(kept) > KEPT:  # those that came first are the most frequent ones
+    def encode_units(units: Sequence[str]) -> Values:
+        new = [unit for unit in set(units) if unit not in cache]
+        cache.update((unit, array(dtype.char, ids).tobytes()) for unit, ids in zip(new, tokenizer.encode_batch(new)))
+        ids = np.frombuffer(b"".join(map(cache.__getitem__, units)), dtype=dtype)
+        if len(cache) > MAX_CACHED:  # keeps the units that occurred first: these are the most frequent ones
             for unit in new:
-                del kept[unit]
-        return found
+                del cache[unit]
+        return ids
 
     for piece in pieces:
-        units = cut(held + piece)
-        held = units.pop() if units else ""  # it may go on in the next piece
+        units = split(held + piece)
+        held = units.pop() if units else ""  # the last unit may continue in the next piece
         if longest is not None and len(held) > longest:
             units, held = [*units, held], ""
-        yield encoded(units)
-    yield encoded([held] if held else [])
+        yield encode_units(units)
+    yield encode_units([held] if held else [])
 
 
-def _cut(tokenizer: Tokenizer) -> Callable[[str], list[str]]:
-    """How a text is cut into units for a tokenizer."""
+def _splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]]:
+    """The function that splits a text into units for a tokenizer."""
     match tokenizer.kind:
         case "word" | "byte-bpe":
             return BEFORE_SPACE.findall
@@ -158,29 +158,29 @@ def _cut(tokenizer: Tokenizer) -> Callable[[str], list[str]]:
 
 
 def _write(path: Path, text: TextFile, tokenizer: Tokenizer, report: Report | None) -> None:
-    """Write the ids of a text, and a note of what they are beside it."""
-    kind = id_type(tokenizer.size)
-    require_space(path, int(len(text) / bytes_per_token(text, tokenizer) * kind.itemsize))
+    """Write the token file of a text, and a JSON file beside it that describes it."""
+    dtype = id_type(tokenizer.size)
+    require_space(path, int(len(text) / bytes_per_token(text, tokenizer) * dtype.itemsize))
     done = tokens = 0
 
-    def read() -> Iterator[str]:
+    def pieces_with_report() -> Iterator[str]:
         nonlocal done
-        for piece in text.pieces(ENCODED):
+        for piece in text.pieces(PIECE):
             yield piece
             done += len(piece.encode())
             if report:
                 report("encoding", done, len(text))
 
-    with written_aside(path) as file:
-        for ids in encode_pieces(tokenizer, read()):
+    with write_atomically(path) as file:
+        for ids in encode_pieces(tokenizer, pieces_with_report()):
             file.write(ids.data)
             tokens += len(ids)
-        with written_aside(path.with_suffix(".json")) as note:
-            note.write(json.dumps(_about(text, tokenizer, tokens), indent=2).encode())
+        with write_atomically(path.with_suffix(".json")) as description:
+            description.write(json.dumps(_describe(text, tokenizer, tokens), indent=2).encode())
 
 
-def _about(text: TextFile, tokenizer: Tokenizer, tokens: int) -> dict[str, Any]:
-    """What the note beside a token file has."""
+def _describe(text: TextFile, tokenizer: Tokenizer, tokens: int) -> dict[str, Any]:
+    """The content of the JSON file beside a token file."""
     return {
         "format": FORMAT,
         "tokens": tokens,
@@ -191,21 +191,21 @@ def _about(text: TextFile, tokenizer: Tokenizer, tokens: int) -> dict[str, Any]:
     }
 
 
-def _opened(path: Path, text: TextFile, tokenizer: Tokenizer) -> Values | None:
-    """The ids of a token file; None where it is not there, or not what its note describes."""
+def _open_tokens(path: Path, text: TextFile, tokenizer: Tokenizer) -> Values | None:
+    """The ids of a token file; None if it does not exist or does not match its description."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        with open_regular(path.with_suffix(".json")) as note:
-            about = json.load(note)
-        if about == _about(text, tokenizer, about["tokens"]):
+        with open_regular(path.with_suffix(".json")) as file:
+            description = json.load(file)
+        if description == _describe(text, tokenizer, description["tokens"]):
             with open_regular(path) as file:
-                ids: NDArray[Any] = np.memmap(file, dtype=about["dtype"], mode="r")
-            if len(ids) == about["tokens"] and ids.nbytes == path.stat().st_size:
+                ids: NDArray[Any] = np.memmap(file, dtype=description["dtype"], mode="r")
+            if len(ids) == description["tokens"] and ids.nbytes == path.stat().st_size:
                 return np.asarray(ids)
     return None
 
 
 def _remove_parts(path: Path) -> None:
-    """Remove what processes that were killed have left of this file; inside its lock nobody else writes it."""
+    """Remove the temporary files of processes that were killed; only under the lock, when no other process writes."""
     for part in chain(*(path.parent.glob(f".{name}.*.part") for name in (path.name, path.with_suffix(".json").name))):
         with suppress(OSError):
             part.unlink()

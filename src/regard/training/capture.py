@@ -4,7 +4,7 @@ The speed of an RNN step is limited by the CPU, which launches its kernels. Batc
 backward passes of each shape are captured once and then replayed; only the contents of the buffers change.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -42,7 +42,9 @@ class Graphs:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         gradients = [weight.grad.clone() for weight in self._weights if weight.grad is not None]
         inputs = {name: tensor.clone() for name, tensor in _tensors(batch).items()}
-        fixed, fixed_factors = _with_tensors(batch, inputs), factors.clone()
+        fields = {name: inputs[f"fields.{name}"] for name in batch.fields}
+        fixed = replace(batch, fields=fields, real={name: inputs[f"real.{name}"] for name in batch.real})
+        fixed_factors = factors.clone()
 
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -79,9 +81,3 @@ def kind_of(batch: Batch) -> Kind:
 def _tensors(batch: Batch) -> dict[str, Tensor]:
     """Every tensor of a batch by name. If one were left out, the graph would read its values from the capture."""
     return {f"{kind}.{name}": tensor for kind in ("fields", "real") for name, tensor in getattr(batch, kind).items()}
-
-
-def _with_tensors(batch: Batch, tensors: Mapping[str, Tensor]) -> Batch:
-    """A copy of the batch with these tensors."""
-    fields = {name: tensors[f"fields.{name}"] for name in batch.fields}
-    return replace(batch, fields=fields, real={name: tensors[f"real.{name}"] for name in batch.real})

@@ -156,8 +156,8 @@ def truncated(model: Loaded, examples: Sequence[Any]) -> int:
     """The number of examples that are longer than the model's context, of which only the beginning is evaluated."""
     if running_text(model) is not None or model.longest is None:
         return 0
-    whole, cut = model.encode(examples), encoded(model, examples)
-    return sum(any(len(a[name]) != len(b[name]) for name in a) for a, b in zip(whole, cut))
+    full, shortened = model.encode(examples), encoded(model, examples)
+    return sum(any(len(a[name]) != len(b[name]) for name in a) for a, b in zip(full, shortened))
 
 
 def encoded(model: Loaded, examples: Sequence[Any]) -> list[Row]:

@@ -64,7 +64,7 @@ class Ranks:
         if device not in ("auto", "cuda"):
             raise UserError(f"plan.device={device}: {self.count} processes need a GPU each; give auto, cuda or cpu.")
         if self.local >= torch.cuda.device_count():
-            found = f"this machine has {torch.cuda.device_count()} GPUs and was asked for more processes"
+            found = f"this machine has {torch.cuda.device_count()} GPUs, fewer than its processes"
             raise UserError(f"plan.device={device}: {found}; lower --nproc-per-node, or give plan.device=cpu.")
         torch.cuda.set_device(self.local)
         return f"cuda:{self.local}"

@@ -89,7 +89,9 @@ def prepare(
     if given:
         fields, config = given.fields_for(task), recipe.model
     else:
-        sample = _sample(recipe, corpus, report)
+        sample: Iterable[Any] = corpus.train
+        if isinstance(corpus.train, TextExamples):  # a large text
+            sample = tokenizer_sample(recipe.data, corpus.train, report)
         fields = read_fields(folder, task) if folder else fit_fields(task.fields, sample, recipe.data)
         config = sized(recipe.model, fields, padded=folder is not None)
     batches: Batches | Windows
@@ -99,13 +101,6 @@ def prepare(
     else:
         batches = _batches(recipe, task, corpus, config, fields)
     return Prepared(recipe, task, config, fields, corpus, batches, device, kinds, encoded)
-
-
-def _sample(recipe: Recipe, corpus: Corpus, report: Report | None) -> Iterable[Any]:
-    """The examples that fields are fitted on: all, or a sample of a large text."""
-    if isinstance(corpus.train, TextExamples):
-        return tokenizer_sample(recipe.data, corpus.train, report)
-    return corpus.train
 
 
 def _windows(
@@ -125,7 +120,7 @@ def _batches(recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fi
     plan = recipe.plan
     columns = encode(fields, corpus.train)
     corruption = recipe.objective.corruption(fields)
-    return Batches(columns, task, plan.batch_tokens, plan.seed, limit=_limit(config), corruption=corruption)
+    return Batches(columns, task, plan.batch_tokens, plan.seed, limit=_longest_row(config), corruption=corruption)
 
 
 def sized(config: Any, fields: Mapping[str, Field], padded: bool = False) -> Any:
@@ -142,7 +137,7 @@ def sized(config: Any, fields: Mapping[str, Field], padded: bool = False) -> Any
     return replace(config, **sizes)
 
 
-def _limit(config: ModelConfig) -> int | None:
+def _longest_row(config: ModelConfig) -> int | None:
     """The longest row of a batch: the model's longest text, rounded down to a width that batches have."""
     if config.longest is None:
         return None

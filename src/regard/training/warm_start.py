@@ -86,30 +86,30 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
     objective = stated.get("objective", name_of(recipe.objective, kinds["objective"]))
     if data not in kinds["data"] or objective not in kinds["objective"]:
         return  # the settings raise an error later
-    fitting = _models(data, objective, kinds)
+    fitting = _fitting_models(data, objective, kinds)
     if not fitting or kind in fitting:
         return
-    beside, cure = f"data={data}", f"start from one of the kind {' or '.join(fitting)}, or leave from= out"
-    if kind in _models(data, None, kinds):
-        beside, cure = f"objective={objective}", f"use the recipe {' or '.join(_recipes(kind, data, kinds))}"
-    raise UserError(f"from={path}: a model of the kind {kind} does not fit {beside}; {cure}.")
+    part, cure = f"data={data}", f"start from one of the kind {' or '.join(fitting)}, or leave from= out"
+    if kind in _fitting_models(data, None, kinds):
+        part, cure = f"objective={objective}", f"use the recipe {' or '.join(_fitting_recipes(kind, data, kinds))}"
+    raise UserError(f"from={path}: a model of the kind {kind} does not fit {part}; {cure}.")
 
 
-def _models(data: str, objective: str | None, kinds: Kinds) -> list[str]:
+def _fitting_models(data: str, objective: str | None, kinds: Kinds) -> list[str]:
     """The kinds of model that fit a kind of data and an objective (None: any)."""
     tasks = [kinds["task"][name] for name in kinds["data"][data].tasks]
     heads = None if objective is None else kinds["objective"][objective].heads
     return models_for([task for task in tasks if heads is None or task.head in heads], kinds)
 
 
-def _recipes(kind: str, data: str, kinds: Kinds) -> list[str]:
+def _fitting_recipes(kind: str, data: str, kinds: Kinds) -> list[str]:
     """The names of recipes that train this kind of model on this kind of data."""
-    made = {name: recipe() for name, recipe in kinds["recipe"].items()}
+    recipes = {name: recipe() for name, recipe in kinds["recipe"].items()}
     return [
         name
-        for name, one in made.items()
+        for name, one in recipes.items()
         if name_of(one.data, kinds["data"]) == data
-        and kind in _models(data, name_of(one.objective, kinds["objective"]), kinds)
+        and kind in _fitting_models(data, name_of(one.objective, kinds["objective"]), kinds)
     ]
 
 

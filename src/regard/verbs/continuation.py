@@ -60,10 +60,10 @@ def continuations(model: Loaded, prompts: Sequence[str], first: int = 0) -> list
     tokenizer = model.target_tokenizer
     begin, found = tokenizer.special_tokens.bos, []
     for index, (prompt, tokens) in enumerate(zip(prompts, tokenizer.encode_batch(list(prompts))), first):
-        kept = model.fitted(tokens, f"prompt {index + 1}")
+        kept = model.fit_context(tokens, f"prompt {index + 1}")
         if not kept and begin is None:
             raise UserError(
-                f"prompt {index + 1}: empty, and this model has no mark to begin with; give it some text to go on from."
+                f"prompt {index + 1}: empty, but this model has no bos token to start from; give some text."
             )
         before = model.opening if kept or begin is None else [begin]
         found.append(Continuation(index, prompt if kept == tokens else tokenizer.decode(kept), before + kept))

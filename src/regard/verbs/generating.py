@@ -17,12 +17,12 @@ from regard.verbs.generation_options import LIMIT, GenerationOptions
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
 
-PENALTY = 1.0  # a beam compares answers by the mean log-probability of their tokens
+PENALTY = 1.0  # beam search compares continuations by the mean log-probability of their tokens
 
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """What a model generated after a prompt."""
+    """The text that a model generated after a prompt."""
 
     prompt: str  # as given, or the part that was read if it was too long
     text: str  # the continuation: prompt + text is the whole text
@@ -33,11 +33,11 @@ class Generated:
 
 @dataclass(frozen=True)
 class Piece:
-    """A little more of an answer. The texts of all pieces are the text of the answer; one may be empty, since a token
-    may be a part of a character. The last piece says why it is the last."""
+    """The part of a continuation that one token adds. The texts of all pieces joined are the continuation; a text may
+    be empty, since a token may be a part of a character. `ended` of the last piece is why generation stopped."""
 
     text: str
-    token: int | None  # None: the end
+    token: int | None  # None for eos
     logp: float
     ended: str = ""
 
@@ -52,13 +52,15 @@ def generate(
     limit: int = LIMIT,
     beam: int = 1,
 ) -> list[Generated]:
-    """How a language model goes on with each prompt, with at most `limit` tokens.
+    """The continuation of each prompt by a language model, of at most `limit` tokens.
 
-    Greedily at temperature 0, else drawn at random (top-k: Fan et al. 2018, section 5.1; nucleus: Holtzman et al. 2020,
-    section 3.1); with a beam by beam search. An answer is the same in any company. What becomes of a text that meets
-    the end of the context is for the `long` of `load` to say: with "window" it goes on from the last half of it.
+    Temperature 0 is greedy decoding, a higher one is sampling (top-k: Fan et al. 2018, section 5.1; nucleus: Holtzman
+    et al. 2020, section 3.1); a beam above 1 is beam search. A continuation does not depend on the other prompts. It
+    stops at the end of the context, unless the model was loaded with `long="window"`: then it continues from the last
+    half of the context.
 
-    While the caller records the model, the tape gets one forced pass of all answers, and nothing of the search.
+    While the caller records the model, the tape records one pass of teacher forcing over all results, and nothing of
+    the search.
     """
     options = GenerationOptions(temperature, top_k, top_p, seed, limit, beam)
     _check_tape(model, prompts, limit)
@@ -71,7 +73,7 @@ def generate(
 
 
 def _check_tape(model: Loaded, prompts: Sequence[str], limit: int) -> None:
-    """Refuse answers that might slide past the context while somebody records: one pass could not show them."""
+    """While a tape records, refuse results that may be longer than the context: one pass cannot record them."""
     if model.longest is None or model.long != "window" or active_tape(model.module) is None:
         return
     longest = max((len(model.target_tokenizer.encode(prompt)) for prompt in prompts), default=0)
@@ -91,7 +93,7 @@ def generate_stream(
     seed: int = 0,
     limit: int = LIMIT,
 ) -> Iterator[Piece]:
-    """The same for one prompt, a piece at a time, as they come."""
+    """Yield the continuation of one prompt in pieces, as they are generated; for the options see `generate`."""
     (one,) = continuations(model, [prompt])
     return stream_pieces(model, one, GenerationOptions(temperature, top_k, top_p, seed, limit))
 
@@ -99,23 +101,23 @@ def generate_stream(
 def generate_unordered(
     model: Loaded, prompts: Sequence[str], options: GenerationOptions, batch_tokens: int = BATCH_TOKENS, first: int = 0
 ) -> Iterator[tuple[int, Generated]]:
-    """The number of each prompt, from `first`, and its answer, as they are found: not in their order."""
+    """Yield the number of each prompt, from `first`, and its result, in the order in which they are finished."""
     check_is_list(prompts)
-    going, turn = continuations(model, prompts, first), 0
-    while going:
-        for batch, limit in batches(model, going, options, turn, batch_tokens):
+    unfinished, turn = continuations(model, prompts, first), 0
+    while unfinished:
+        for batch, limit in batches(model, unfinished, options, turn, batch_tokens):
             (_search if options.beam > 1 else _decode)(model, batch, options, turn, limit)
             for one in batch:
-                _settle(model, one)
+                _end_turn(model, one)
                 if one.ended:
                     yield one.index, _result(model, one)
-        going, turn = [one for one in going if not one.ended], turn + 1
+        unfinished, turn = [one for one in unfinished if not one.ended], turn + 1
 
 
 def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) -> Iterator[Piece]:
-    """The answer to one prompt in pieces that end with whole characters."""
+    """Yield the continuation of one prompt in pieces of whole characters."""
     if options.beam > 1:
-        raise UserError(f"beam={options.beam}: a beam knows its answer only at the end; stream with beam=1.")
+        raise UserError(f"beam={options.beam}: beam search has its result only at the end; stream with beam=1.")
     end, decode, turn = model.target_tokenizer.special_tokens.eos, model.target_tokenizer.decode, 0
     shown = len(decode(one.read))
     while True:
@@ -123,27 +125,27 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
         for step, (tokens, logps) in enumerate(steps(model, [one], options, turn, limit), start=1):
             one.append(tokens.tolist(), logps.tolist(), end, options.limit)
             if step == limit:
-                _settle(model, one)
+                _end_turn(model, one)
             whole = decode(one.read + one.generated)
-            ready = whole if one.ended else whole.rstrip(UNKNOWN)  # the bytes at the end may be half a character
-            yield Piece(ready[shown:], None if one.ended == "end" else one.generated[-1], one.logps[-1], one.ended)
-            shown = max(shown, len(ready))
+            complete = whole if one.ended else whole.rstrip(UNKNOWN)  # the last bytes may be a part of a character
+            yield Piece(complete[shown:], None if one.ended == "end" else one.generated[-1], one.logps[-1], one.ended)
+            shown = max(shown, len(complete))
             if one.ended:
                 return
         turn += 1
 
 
 def _decode(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
-    """A whole turn of a batch; the tokens are copied from the device once, at the end."""
-    taken = list(steps(model, batch, options, turn, limit))
-    tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*taken))  # (R, T)
-    for one, row, chances in zip(batch, tokens, logps):
-        one.append(row, chances, model.target_tokenizer.special_tokens.eos, options.limit)
+    """One turn of a batch by greedy decoding or sampling; the tokens are copied from the device once, at the end."""
+    generated = list(steps(model, batch, options, turn, limit))
+    tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*generated))  # (R, T)
+    for one, row, row_logps in zip(batch, tokens, logps):
+        one.append(row, row_logps, model.target_tokenizer.special_tokens.eos, options.limit)
 
 
 @torch.no_grad()
 def _search(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
-    """A turn of a batch by beam search: the best continuation of each row, scored by one more pass."""
+    """One turn of a batch by beam search; a second pass computes the log-probabilities of the best tokens."""
     end = model.target_tokenizer.special_tokens.eos
     stop = -1 if end is None else end  # no token is -1: all rows run to the limit
     texts = [one.text(turn, model.longest) for one in batch]
@@ -160,8 +162,8 @@ def _search(model: Loaded, batch: Sequence[Continuation], options: GenerationOpt
         one.append(row[:length], logps.tolist(), end, options.limit)
 
 
-def _settle(model: Loaded, one: Continuation) -> None:
-    """At the end of a turn, a row that has not ended has filled the context."""
+def _end_turn(model: Loaded, one: Continuation) -> None:
+    """End a continuation that fills the context, unless the model continues with a window."""
     if not one.ended and model.long != "window":
         one.ended = "context"
 

@@ -32,13 +32,15 @@ class GenerationOptions:
         for name in ("top_k", "top_p"):
             if self.temperature == 0 and (value := getattr(self, name)) is not None:
                 cure = "give a temperature too, such as 1"
-                raise UserError(f"{name}={value} with temperature=0: greedy decoding draws nothing; {cure}.")
+                raise UserError(f"{name}={value} with temperature=0: greedy decoding does not sample; {cure}.")
         check_seed(self.seed)
         if self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
         check_size(self.beam)
         if self.beam > 1 and self.temperature:
-            raise UserError(f"beam={self.beam} with temperature={self.temperature}: a beam draws nothing; give one.")
+            raise UserError(
+                f"beam={self.beam} with temperature={self.temperature}: beam search does not sample; give one of them."
+            )
 
     def sampler(self, prompts: Sequence[int], turn: int, device: torch.device) -> Sampler:
         """The sampler of these prompts: the draws of a prompt depend on the seed, its number and the turn only."""

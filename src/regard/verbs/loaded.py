@@ -1,4 +1,4 @@
-"""A trained model with everything that goes with it, ready to be used."""
+"""A trained model with its tokenizers and settings, ready for use."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -31,68 +31,69 @@ from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.stored import load_weights, read_fields, stored_recipe
 from regard.tasks import Task, task_of
-from regard.verbs.numbers import checked, features, logits
-from regard.verbs.pooling import transformer_in
+from regard.verbs.numbers import check_inputs, features, logits
+from regard.verbs.pooling import transformer_folder
 
-KINDS_OF = {  # what messages call a model, by what its task has it predict
+MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "target": "a translator",
     "next": "a language model",
     "class": "a classifier",
-    "masked": "a model that reads both ways",
+    "masked": "a masked language model",
 }
-IdPair = tuple[list[int], list[int]]  # ids of a source, if any, and of a target, both without special tokens
+IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
 LONG = ("error", "truncate", "window")
 PRECISIONS = ("float32", "bf16")
+TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
 
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A model and its tokenizers, as one step of a run left them or as a public checkpoint has them."""
+    """A model and its tokenizers, from a step of a run or from a public checkpoint."""
 
-    path: Path  # what was asked for: a run, a step of one, or a directory of a public checkpoint
+    path: Path  # as given to `load`: a run, a step of a run, or a public checkpoint
     module: Model  # on the device, in evaluation mode
     device: torch.device
-    fields: Mapping[str, Field] = field(default_factory=dict)  # by column; empty: it came without a tokenizer
+    fields: Mapping[str, Field] = field(default_factory=dict)  # by name; empty for a checkpoint without a tokenizer
     recipe: Recipe | None = None  # None for a public checkpoint
     step: int = 0
     public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint
     precision: str = "float32"
-    kinds: Kinds = field(default_factory=lambda: KINDS, repr=False)  # the tables of tasks and metrics that it may use
-    long: str = "error"  # what becomes of a text past the model's limit: error, truncate or window (its end is kept)
+    kinds: Kinds = field(default_factory=lambda: KINDS, repr=False)  # the tables of tasks and metrics
+    long: str = "error"  # what to do with a text longer than the context: error, truncate or window (keep its end)
 
     @cached_property
     def task(self) -> Task:
-        """What the model was trained to do."""
+        """The task that the model was trained for."""
         return task_of(self.module.config) if self.recipe is None else find_task(self.recipe, self.kinds)
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
-        """The metrics that there are, by name."""
+        """All metrics by name."""
         return self.kinds["metric"]
 
     @property
     def target_tokenizer(self) -> Tokenizer:
-        """The tokenizer of what the model generates, or of the only text there is."""
+        """The tokenizer of the target, or of the text of a model without a source."""
         texts = self._texts()
         if not texts:
-            raise UserError(f"{self.path}: has no tokenizer; put its tokenizer.json there to use the model on text.")
+            raise UserError(f"{self.path}: has no tokenizer; add its tokenizer.json to use the model on text.")
         return texts[-1].tokenizer
 
     @property
     def source_tokenizer(self) -> Tokenizer | None:
-        """The tokenizer of the source; None for a model that reads none."""
+        """The tokenizer of the source; None for a model without a source."""
         return self._texts()[0].tokenizer if len(self._texts()) > 1 else None
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of what the model reads."""
+        """The tokenizer of the model's input: the source, or the text."""
         return self.source_tokenizer or self.target_tokenizer
 
     def _texts(self) -> list[TextField]:
         return [each for each in self.fields.values() if isinstance(each, TextField)]
 
     def encode(self, examples: Sequence[Any], longest: int | None = None) -> list[Row]:
-        """The fields of each example as arrays; texts are cut so that the model reads at most `longest` tokens."""
+        """The fields of each example as arrays; texts are truncated to `longest` tokens, special tokens included."""
         rows: list[dict[str, Values]] = [{} for _ in examples]
         for name, each in self.fields.items():
             values = [getattr(example, name) for example in examples]
@@ -107,20 +108,20 @@ class Loaded:
 
     @property
     def forbidden(self) -> tuple[int, ...]:
-        """What it must not say: special tokens, but for its end.
+        """The ids that must not be generated: special tokens except eos.
 
-        A model of running text has no begin and no end, but they are in its vocabulary all the same.
+        The tokenizer of running text has no bos and eos of its own, but both are in the vocabulary.
         """
         special_tokens = self.target_tokenizer.special_tokens
-        ours = OUR_SPECIAL_TOKENS.ids if self.target_tokenizer.kind in OUR_KINDS else ()
-        return tuple(sorted({*special_tokens.forbidden, *ours} - {special_tokens.eos}))
+        in_vocabulary = OUR_SPECIAL_TOKENS.ids if self.target_tokenizer.kind in OUR_KINDS else ()
+        return tuple(sorted({*special_tokens.forbidden, *in_vocabulary} - {special_tokens.eos}))
 
     @property
     def opening(self) -> list[int]:
-        """What a language model reads before a text that it is to go on with.
+        """The ids before a prompt: bos or nothing.
 
-        One trained here has learnt texts that begin with the mark. A public one reads what its tokenizer makes of a
-        text: mostly that alone; of one that was exported from here, the mark too.
+        A model trained with regard reads bos if its tokenizer has one. A public checkpoint reads what its tokenizer
+        adds before a text, which for most is nothing.
         """
         special_tokens = self.target_tokenizer.special_tokens
         begin = special_tokens.bos if self.public is None else special_tokens.prefix
@@ -128,8 +129,8 @@ class Loaded:
 
     @property
     def kind(self) -> str:
-        """What messages call the model, such as "a translator"."""
-        return KINDS_OF.get(self.task.head, f"a model of the task {self.task.name}")
+        """The name of the model in messages, such as "a translator"."""
+        return MODEL_NAMES.get(self.task.head, f"a model of the task {self.task.name}")
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.module.parameters())
@@ -146,14 +147,14 @@ class Loaded:
         segments: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """The states (B, T, width) of the last layer at tokens (B, T); no gradient.
+        """The states (B, T, width) of the last layer at tokens (B, T), without gradient.
 
-        True in `real` means "not padding", which may stand on either side. Positions, rows of the model's own table,
-        are counted over the real tokens where none are given.
+        True in `real` means "not padding"; padding may be on either side. Without `positions` (rows of the model's
+        table of positions), the real tokens are numbered in order.
         """
-        given = checked(self.module, tokens, real, source, source_real, segments, positions)
+        inputs = check_inputs(self.module, tokens, real, source, source_real, segments, positions)
         with self.autocast():
-            return features(self.module, *(None if one is None else one.to(self.device) for one in given))  # type: ignore[arg-type]
+            return features(self.module, *(None if one is None else one.to(self.device) for one in inputs))  # type: ignore[arg-type]
 
     @torch.no_grad()
     def logits(
@@ -165,33 +166,33 @@ class Loaded:
         segments: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """The logits (B, T, V) at tokens (B, T), of what comes next or of what stands there; see `states`."""
+        """The logits (B, T, V) at tokens (B, T): of the next token, or of the token itself (masked); see `states`."""
         states = self.states(tokens, real, source, source_real, segments, positions)
         with self.autocast():
             return logits(self.module, None if real is None else real.to(self.device) != 0, states)
 
     def expect(self, verb: str, able: bool) -> None:
-        """Refuse a verb that the model is not able to do; the message names the verb to use instead."""
+        """Refuse a verb that does not fit the model; the message names the verb to use instead."""
         if not able:
             cure = f"use: regard {self.task.verb} {shlex.quote(str(self.path))}"
             raise UserError(f"{self.path}: this is {self.kind}, which cannot {verb}; {cure}")
 
     @property
     def longest(self) -> int | None:
-        """The most tokens that a text may have; None where any length will do."""
+        """The most tokens of a text, special tokens included; None: no limit."""
         return self.module.config.longest
 
     def read(self, texts: Sequence[str], first: int = 1) -> list[list[int]]:
-        """The tokens of texts that the model reads: sources, or the lines of a language model.
+        """The ids of input texts: sources, or the lines of a language model.
 
-        One past the limit is cut (at its end, or with a window at its beginning) or refused by its number; `first` is
-        the number of the first text.
+        A text that is longer than the context is truncated or refused, see `long`; `first` is the number of the first
+        text in error messages.
         """
         tokens = self.tokenizer.encode_batch([text.strip() for text in texts])
-        return [self.fitted(found, f"line {number}") for number, found in enumerate(tokens, first)]
+        return [self.fit_context(ids, f"line {number}") for number, ids in enumerate(tokens, first)]
 
-    def fitted(self, tokens: list[int], place: str) -> list[int]:
-        """Tokens that leave room for the special tokens around them, as `long` says."""
+    def fit_context(self, tokens: list[int], place: str) -> list[int]:
+        """Tokens that fit in the context with their special tokens; longer ones are refused or cut, see `long`."""
         special_tokens = self.tokenizer.special_tokens
         whole = reads_whole(self.module.config)
         around = len(special_tokens.wrap_input([])) if whole else int(special_tokens.bos is not None)
@@ -199,48 +200,49 @@ class Loaded:
         if most is None or len(tokens) <= most:
             return tokens
         if self.long == "error":
-            why = f" (a context of {self.longest}, and {around} kept for special tokens)" if around else ""
+            why = f" (a context of {self.longest}, of which {around} for special tokens)" if around else ""
             raise UserError(
                 f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; "
-                "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)"
+                "shorten it, or give --long truncate (keeps its beginning) or --long window (keeps its end)"
             )
         return tokens[:most] if self.long == "truncate" else tokens[-most:]
 
     def captions(self, source: list[int], target: list[int]) -> tuple[list[str], list[str]]:
-        """What to write beside the columns (the source) and the rows (the target and its end) of an alignment."""
+        """The labels of the columns (source) and rows (target and eos) of an alignment."""
         columns = self.source_tokenizer.pieces(source) if self.source_tokenizer else []
         end = self.target_tokenizer.special_tokens.eos
         return columns, self.target_tokenizer.pieces([*target, *([] if end is None else [end])])
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The precision of the model's matrix products; weights that are half already need no help."""
-        return autocast(self.precision if self._converts else "float32", self.device)
+        """The autocast context of the model's precision; float32 if the weights are in bfloat16 already."""
+        return autocast(self.precision if self._autocasts_weights else "float32", self.device)
 
     @property
     def decoder(self) -> Any:
-        """The model as searches use it: steps captured on a GPU, weights reordered for oneDNN on a CPU.
+        """The model for decoding: with captured steps on a GPU, with weights reordered for oneDNN on a CPU.
 
-        Not where weights are converted as they are used: a captured step would convert them at every step. A model that
-        somebody has hooked into is taken as it is, and one whose weights have been written to is prepared again.
+        The model itself if it has hooks, or if autocast converts its weights (a captured step would convert them at
+        every step). After a change of the weights the decoder is made again.
         """
         if any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules()):
             return self.module
-        written = sum(weight._version for weight in self.module.parameters())
-        if self._prepared.get("written") != written:
-            self._prepared.update(written=written, decoder=self._prepare())
-        return self._prepared["decoder"]
+        version = sum(weight._version for weight in self.module.parameters())
+        if self._decoder_cache.get("version") != version:
+            decoder: Any = self.module
+            if not self._autocasts_weights:
+                if self.device.type == "cuda":
+                    decoder = CapturedDecoder(self.module)
+                elif onednn_usable(self.module):
+                    decoder = OneDnnDecoder(self.module)
+            self._decoder_cache.update(version=version, decoder=decoder)
+        return self._decoder_cache["decoder"]
 
     @cached_property
-    def _prepared(self) -> dict[str, Any]:
+    def _decoder_cache(self) -> dict[str, Any]:
         return {}
 
-    def _prepare(self) -> Any:
-        if self.device.type == "cuda" and not self._converts:
-            return CapturedDecoder(self.module)
-        return OneDnnDecoder(self.module) if onednn_usable(self.module) and not self._converts else self.module
-
     @property
-    def _converts(self) -> bool:
+    def _autocasts_weights(self) -> bool:
         return self.precision == "bf16" and next(self.module.parameters()).dtype != torch.bfloat16
 
 
@@ -253,24 +255,22 @@ def load(
     download: bool = False,
     kinds: Kinds | None = None,
 ) -> Loaded:
-    """A trained model: the best step of a run, or else its latest; the step whose directory is named; a directory of a
-    public checkpoint (config.json, safetensors, tokenizer files); or `hf:OWNER/NAME`, fetched only with `download`."""
-    for name, value, known in (("precision", precision, PRECISIONS), ("long", long, LONG)):
-        if value not in known:
-            raise UserError(f"{name}={value}: no such choice.{nearest(value, known)}")
-    place, path = choose_device(device), transformer_in(resolve_hub_path(path, download, allow_pickle))
-    found = _public(path, allow_pickle) if is_public(path) else _trained(path, with_kinds(kinds))
-    module = found.module.to(place, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
-    return replace(found, module=module, device=place, precision=precision, long=long)
+    """Load a model: the best step of a run (else its latest), the step whose directory is given, a directory of a
+    public checkpoint (config.json, safetensors, tokenizer files), or `hf:OWNER/NAME`, fetched only with `download`."""
+    for name, value, choices in (("precision", precision, PRECISIONS), ("long", long, LONG)):
+        if value not in choices:
+            raise UserError(f"{name}={value}: no such choice.{nearest(value, choices)}")
+    chosen_device, path = choose_device(device), transformer_folder(resolve_hub_path(path, download, allow_pickle))
+    loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
+    module = loaded.module.to(chosen_device, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
+    return replace(loaded, module=module, device=chosen_device, precision=precision, long=long)
 
 
-def _trained(path: Path, kinds: Kinds) -> Loaded:
-    """What a run has made."""
+def _load_run(path: Path, kinds: Kinds) -> Loaded:
+    """The model of a run, or of one of its steps."""
     folder = resolve(path)
     if not folder.name.isdecimal():
-        raise UserError(
-            f"{path}: a step outside its run, which holds the recipe; name the run, or a step in its steps/."
-        )
+        raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     recipe = stored_recipe(run, kinds)
     with SkipInit():
@@ -280,11 +280,12 @@ def _trained(path: Path, kinds: Kinds) -> Loaded:
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
 
 
-def _public(path: Path, allow_pickle: bool) -> Loaded:
-    """What somebody else has made. Numbers can be had without a tokenizer, if its files are not there."""
+def _load_public(path: Path, allow_pickle: bool) -> Loaded:
+    """A public checkpoint. Without tokenizer files it has no fields, but still gives states and logits."""
     settings = read_settings(path)
     module = read_model(path, settings, allow_pickle)
-    source, target = public_tokenizers(path, settings) if _has_tokenizer(path) else (None, None)
+    has_tokenizer = any((path / file).is_file() for file in TOKENIZER_FILES)
+    source, target = public_tokenizers(path, settings) if has_tokenizer else (None, None)
     for tokenizer, vocab in ((source, module.config.source_vocab), (target, module.config.token_vocab)):
         if tokenizer is not None:
             check_vocab(tokenizer, vocab, path)
@@ -292,8 +293,3 @@ def _public(path: Path, allow_pickle: bool) -> Loaded:
     kinds = task_of(module.config).fields
     fields = {name: kind(tokenizer) for (name, kind), tokenizer in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
     return Loaded(path, module, torch.device("cpu"), fields, public=settings)
-
-
-def _has_tokenizer(path: Path) -> bool:
-    files = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
-    return any((path / file).is_file() for file in files)

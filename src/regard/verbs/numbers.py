@@ -38,14 +38,14 @@ def features(
     if real is None:
         return module.advance(tokens, state)[0]
     order = real_first(real)  # the real tokens are read first, so that no token follows padding
-    found = module.advance(tokens.gather(1, order), state)[0]
-    return found.take_along_dim(order.argsort(1)[..., None], dim=1)
+    states = module.advance(tokens.gather(1, order), state)[0]
+    return states.take_along_dim(order.argsort(1)[..., None], dim=1)
 
 
-Given = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+Inputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
 
-def checked(
+def check_inputs(
     module: Any,
     tokens: Tensor,
     real: Tensor | None,
@@ -53,8 +53,8 @@ def checked(
     source_real: Tensor | None,
     segments: Tensor | None,
     positions: Tensor | None,
-) -> Given:
-    """The same tensors, if they fit the model and each other; a mask of 0 and 1 becomes a boolean mask."""
+) -> Inputs:
+    """Check that the tensors fit the model and each other; return them, with masks of 0 and 1 as boolean masks."""
     config: Facts = module.config
     given = {"tokens": tokens, "real": real, "source": source, "source_real": source_real}
     for name, one in {**given, "segments": segments, "positions": positions}.items():
@@ -72,9 +72,9 @@ def checked(
         _check_ids("positions", positions, config.position_rows, tokens.shape)
     return (
         tokens,
-        _boolean("real", real, tokens),
+        _as_boolean("real", real, tokens),
         source,
-        _boolean("source_real", source_real, source),
+        _as_boolean("source_real", source_real, source),
         segments,
         positions,
     )
@@ -88,14 +88,14 @@ def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int
         raise UserError(f"{name}: {tuple(ids.shape)} does not fit tokens of shape {tuple(shape)}.")
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
         found = f"{int(ids.min())} to {int(ids.max())}"
-        raise UserError(f"{name}: {found} are not all ids of this model, which has 0 to {count - 1}.")
+        raise UserError(f"{name}: {found} are not all ids of this model, whose ids are 0 to {count - 1}.")
 
 
-def _boolean(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | None:
+def _as_boolean(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | None:
     if given is None or like is None:
         return given
     if given.shape != like.shape:
-        raise UserError(f"{name}: {tuple(given.shape)} does not fit what it is about, {tuple(like.shape)}.")
+        raise UserError(f"{name}: {tuple(given.shape)} does not fit ids of shape {tuple(like.shape)}.")
     return given if given.dtype == torch.bool else given != 0
 
 

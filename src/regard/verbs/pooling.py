@@ -1,6 +1,6 @@
-"""Pooling: how the states of a text become one vector, as a directory of `sentence-transformers` defines it.
+"""Pooling of the states of a text into one vector, as a directory of `sentence-transformers` defines it.
 
-Such a directory is a public checkpoint and a list of the modules after it, `modules.json`: a pooling, and perhaps a
+Such a directory has a public checkpoint and a list of modules, `modules.json`: the model, a pooling, and possibly a
 normalisation (Reimers & Gurevych 2019, section 3).
 """
 
@@ -13,7 +13,7 @@ from regard.checkpoint import read_json
 from regard.errors import UserError, nearest
 
 POOLS = ("mean", "first", "tokens")
-THEIRS = {"mean_tokens": "mean", "mean": "mean", "cls_token": "first", "cls": "first"}
+POOLING_MODES = {"mean_tokens": "mean", "mean": "mean", "cls_token": "first", "cls": "first"}
 MODE = "pooling_mode_"
 LIMITS = tuple(
     f"sentence_{kind}_config.json"
@@ -23,7 +23,7 @@ LIMITS = tuple(
 
 @dataclass(frozen=True)
 class Pooling:
-    """How states become vectors: their mean, the first state, or all states; normalised or not."""
+    """The pooling of states: their mean, the first state, or all states; normalised or not."""
 
     pool: str = "mean"
     normalise: bool = False
@@ -36,25 +36,25 @@ class Pooling:
             raise UserError(f"pool={self.pool}: no such choice.{nearest(self.pool, POOLS)}")
 
 
-def transformer_in(path: Path) -> Path:
-    """The directory of the model itself: one of `sentence-transformers` may keep it in a folder of its own."""
+def transformer_folder(path: Path) -> Path:
+    """The directory of the model: in a directory of `sentence-transformers` it may be a subdirectory."""
     if (path / "config.json").is_file() or not (path / "modules.json").is_file():
         return path
-    return path / _modules(path)["Transformer"]
+    return path / _read_modules(path)["Transformer"]
 
 
 def pooling_of(path: Path) -> Pooling:
-    """The pooling that the directory of a model defines; by default a plain mean."""
+    """The pooling that the directory of a model defines; the mean if it defines none."""
     for home in (path, path.parent):
         if (home / "modules.json").is_file():
-            modules = _modules(home)
+            modules = _read_modules(home)
             if (home / modules["Transformer"]).resolve() == path.resolve() or home == path:
-                return _read(home, modules)
+                return _read_pooling(home, modules)
     return Pooling()
 
 
-def _modules(home: Path) -> dict[str, str]:
-    """The modules, in order: the kind of each, and the path of its settings."""
+def _read_modules(home: Path) -> dict[str, str]:
+    """The modules of `modules.json`, in order: kind → path of its settings."""
     listed = read_json(home / "modules.json")
     if not isinstance(listed, list) or not all(isinstance(one, dict) and "type" in one for one in listed):
         raise UserError(f"{home / 'modules.json'}: should be a list of modules; restore the file.")
@@ -62,24 +62,24 @@ def _modules(home: Path) -> dict[str, str]:
     for kind in found:
         if kind not in ("Transformer", "Pooling", "Normalize"):
             raise UserError(
-                f"{home / 'modules.json'}: {kind}: no such module here, only Transformer, Pooling, Normalize."
+                f"{home / 'modules.json'}: {kind}: not supported; only Transformer, Pooling and Normalize are."
             )
     if list(found) not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise UserError(f"{home / 'modules.json'}: {', '.join(found) or 'no modules'}: should be Transformer, Pooling.")
     return found
 
 
-def _read(home: Path, modules: Mapping[str, str]) -> Pooling:
+def _read_pooling(home: Path, modules: Mapping[str, str]) -> Pooling:
     place = home / modules["Transformer"]
-    limits = next((_object(place / name) for name in LIMITS if (place / name).is_file()), {})
+    limits = next((_read_object(place / name) for name in LIMITS if (place / name).is_file()), {})
     longest, path = limits.get("max_seq_length"), home / "config_sentence_transformers.json"
-    settings = _object(path) if path.is_file() else {}
+    settings = _read_object(path) if path.is_file() else {}
     pooling = home / modules["Pooling"] / "config.json"
     prefix = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
-    if prefix and not _object(pooling).get("include_prompt", True):
+    if prefix and not _read_object(pooling).get("include_prompt", True):
         raise UserError(f"{pooling}: include_prompt=false: is not supported; every token is pooled here.")
     return Pooling(
-        pool=_mode(pooling),
+        pool=_pooling_mode(pooling),
         normalise="Normalize" in modules,
         longest=longest if isinstance(longest, int) else None,
         lower=bool(limits.get("do_lower_case", False)),
@@ -87,21 +87,21 @@ def _read(home: Path, modules: Mapping[str, str]) -> Pooling:
     )
 
 
-def _mode(path: Path) -> str:
-    """The pooling mode that a file sets; a mode that is not supported is refused by name."""
-    settings = _object(path)
+def _pooling_mode(path: Path) -> str:
+    """The pooling mode in a file of settings."""
+    settings = _read_object(path)
     named = settings.get("pooling_mode")
     modes = [named] if isinstance(named, str) else named or []
     modes += [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on is True]
     for mode in modes:
-        if mode not in THEIRS:
-            raise UserError(f"{path}: {MODE}{mode}: no such pooling here, only mean_tokens and cls_token.")
+        if mode not in POOLING_MODES:
+            raise UserError(f"{path}: {MODE}{mode}: not supported; it may be mean_tokens or cls_token.")
     if len(modes) != 1:
-        raise UserError(f"{path}: {' + '.join(modes) or 'no pooling'}: one way of pooling is supported, not several.")
-    return THEIRS[modes[0]]
+        raise UserError(f"{path}: {' + '.join(modes) or 'no pooling'}: should be one pooling mode.")
+    return POOLING_MODES[modes[0]]
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     found = read_json(path)
     if not isinstance(found, dict):
         raise UserError(f"{path}: should be an object of settings; restore the file.")

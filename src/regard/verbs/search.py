@@ -1,4 +1,4 @@
-"""Translate: searches for the best target of each line, then aligns the targets in one pass of teacher forcing."""
+"""Translate: search for the best target of each line, then align the targets with one pass of teacher forcing."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,10 +48,8 @@ class Search:
     def __post_init__(self) -> None:
         check_size(self.beam)
         if not 1 <= self.nbest <= self.beam:
-            cure = f"raise the beam to {self.nbest}" if self.nbest > self.beam else "ask for 1 or more"
-            raise UserError(
-                f"nbest={self.nbest} with beam={self.beam}: a beam of {self.beam} finds at most as many; {cure}."
-            )
+            cure = f"raise the beam to {self.nbest}" if self.nbest > self.beam else "give 1 or more"
+            raise UserError(f"nbest={self.nbest} with beam={self.beam}: a beam gives at most as many targets; {cure}.")
         check_penalty(self.penalty)
         if self.limit is not None and self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
@@ -81,7 +79,7 @@ def translate(
     """The `nbest` best targets of every line, best first; the lines in their order.
 
     A target has at most `limit` tokens, its end included, and at most as many as the model has positions; a longer one
-    is cut there, and ranked by the tokens that it has.
+    is truncated, and ranked by its remaining tokens.
 
     With `align` each target has an alignment, from one pass of teacher forcing. While the caller records the model, the
     tape records one pass of teacher forcing over all targets that are not blank, and nothing of the search.
@@ -90,11 +88,11 @@ def translate(
     model.expect("translate", model.module.config.reads_source)
     search = Search(beam, nbest, penalty, limit)
     sources = model.read(lines)
-    there = [line for line, source in enumerate(sources) if source]
+    nonempty = [line for line, source in enumerate(sources) if source]
     found = [Found(line, []) for line, source in enumerate(sources) if not source]
     with pause_recording(model.module), torch.no_grad(), model.autocast():
-        for rows in grouped([len(sources[line]) for line in there], batch_tokens // beam):
-            found += _search(model, {there[row]: sources[there[row]] for row in rows}, search)
+        for rows in grouped([len(sources[line]) for line in nonempty], batch_tokens // beam):
+            found += _search(model, {nonempty[row]: sources[nonempty[row]] for row in rows}, search)
     found.sort(key=lambda one: one.line)  # stable: the best of a line stays first
 
     pairs = [(sources[one.line], one.tokens) for one in found if sources[one.line]]
@@ -128,17 +126,17 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
     """The best targets of one batch of lines."""
     assert model.source_tokenizer is not None
     special_tokens = model.target_tokenizer.special_tokens
-    framed = [model.source_tokenizer.wrap_input(ids) for ids in sources.values()]
+    wrapped = [model.source_tokenizer.wrap_input(ids) for ids in sources.values()]
     assert special_tokens.bos is not None, "a translator generates sentences"
     assert special_tokens.eos is not None
-    source, real = (torch.from_numpy(array).to(model.device) for array in pad_ids(framed))
-    prompt = torch.full((len(framed),), special_tokens.bos, device=model.device)
+    source, real = (torch.from_numpy(array).to(model.device) for array in pad_ids(wrapped))
+    prompt = torch.full((len(wrapped),), special_tokens.bos, device=model.device)
     limit = search.limit or 2 * rounded(max(map(len, sources.values()))) + 20
     most = target_limit(model)
     limit = limit if most is None else min(limit, max(1, most - 1))  # one more for the end of a target that was cut
     module: Any = model.module
-    uneven = min(map(len, framed)) < source.shape[1]  # else there is no padding to mask
-    state = module.start(source, real if uneven else None, len(framed), limit)
+    uneven = min(map(len, wrapped)) < source.shape[1]  # else there is no padding to mask
+    state = module.start(source, real if uneven else None, len(wrapped), limit)
     if search.beam == 1:
         tokens, logps = _greedy(model, state, prompt, limit)
         tokens, logps = tokens[:, None], logps[:, None]  # (B, 1, T), (B, 1)
@@ -155,7 +153,11 @@ def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Ite
             search.nbest,
             forbid=model.forbidden,
         )
-        tokens, logps, found = best.tokens, best.logps, best.lengths > 0  # a small vocabulary has few sentences
+        tokens, logps, found = (
+            best.tokens,
+            best.logps,
+            best.lengths > 0,
+        )  # a small vocabulary may have fewer sentences than the beam
     for line, rows, totals, there in zip(sources, tokens.tolist(), logps.tolist(), found.tolist()):
         for row, logp in compress(zip(rows, totals), there):
             ended = special_tokens.eos in row
@@ -172,5 +174,5 @@ def _greedy(model: Loaded, state: Any, prompt: Tensor, limit: int) -> tuple[Tens
     tokens = collect(stream(model.decoder, state, prompt, pick, limit, end))
     logps = torch.stack(pick.logps[: tokens.shape[1]], dim=1)
     ends = tokens == end
-    over = ends.cumsum(dim=1) - ends.long() > 0  # behind the first end: the tokens of a finished row have no meaning
-    return tokens, logps.masked_fill(over, 0.0).sum(dim=1)
+    finished = ends.cumsum(dim=1) - ends.long() > 0  # after the first end: the tokens of a finished row have no meaning
+    return tokens, logps.masked_fill(finished, 0.0).sum(dim=1)

@@ -63,7 +63,8 @@ def _fit_width(config: Any, target: int) -> Any:
 def _search_grains(build: Callable[[int], M], target: int) -> M:
     """The best width that is a multiple of the first grain, or of the second if that is not close."""
     for grain in GRAINS:
-        best = _nearest(lambda k, grain=grain: build(grain * k), target)  # type: ignore[misc]
+        near = _neighbours(lambda k, grain=grain: build(grain * k), target)  # type: ignore[misc]
+        best = min(near, key=lambda each: _error(each, target))
         if _error(best, target) <= CLOSE:
             break
     return best
@@ -103,13 +104,11 @@ def _adjust_inner(config: Any, target: int) -> Any:
     return replace(config, inner=max(config.inner + grain * round((target - now) / slope), grain))
 
 
-def _nearest(build: Callable[[int], M], target: int) -> M:
-    """Of build(1), build(2), …, which grow in size, the one nearest to `target` parameters."""
-    return min(_neighbours(build, target), key=lambda each: _error(each, target))
-
-
 def _neighbours(build: Callable[[int], M], target: int) -> tuple[M, M]:
-    """The last config that is too small and the first that is not; the first twice if none is too small."""
+    """Of build(1), build(2), …, which grow in size: the last that is too small and the first that is not.
+
+    If none is too small, the first config twice.
+    """
     upper = 1
     while parameters(build(upper)) < target:
         upper *= 2

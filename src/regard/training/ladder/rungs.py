@@ -16,9 +16,9 @@ OWN = ("rate", "schedule", "warmup", "optimizer", "betas", "epsilon", "decay", "
 
 def rungs(recipe: Recipe) -> dict[str, Recipe]:
     """For a recurrent recipe, every kind of attention; for a Transformer, every family of translation models."""
-    if (made := RUNGS.get(type(recipe.model))) is None:
+    if (build_rungs := RUNGS.get(type(recipe.model))) is None:
         raise UserError(f"ladder {recipe.name}: only translation has rungs without attention; try: regard ladder dates")
-    return made(recipe, recipe.model)
+    return build_rungs(recipe, recipe.model)
 
 
 def select_rungs(found: dict[str, Recipe], names: Sequence[str]) -> dict[str, Recipe]:

@@ -35,8 +35,11 @@ from typing import Any
 import numpy as np
 
 from regard.config import override
+from regard.data.batches import Batches
+from regard.data.fields import encode
 from regard.recipes import KINDS, Recipe, find_recipe
-from regard.stored import field_path
+from regard.stored import field_path, read_fields
+from regard.tasks import TASKS
 from regard.training.prepare import prepare
 
 SEED = 7
@@ -125,6 +128,22 @@ def measure(folder: Path, vocab: int, kind: str, trim: bool, answer: Any) -> Non
     answer.send({**sizes, "bytes of text per token": _text_bytes(folder) / tokens, "bytes per token": growth})
 
 
+def measure_encoding(folder: Path, vocab: int, kind: str, trim: bool, answer: Any) -> None:
+    """The same with the examples already in memory: encoding them and the plan of the first epoch alone."""
+    recipe = recipe_for(folder, "all", vocab, kind)
+    fields = read_fields(folder, TASKS["translate"])
+    examples = recipe.data.load().train
+    Batches(encode(fields, examples[:WARM_UP]), TASKS["translate"], recipe.plan.batch_tokens, 1).batch(0)
+    before = memory(trim)
+    columns = encode(fields, examples)
+    batches = Batches(columns, TASKS["translate"], recipe.plan.batch_tokens, 1)
+    after = memory(trim)
+    tokens = sum(len(column.values) for column in columns.values())
+    assert len(batches)
+    growth = {key: (after[key] - before[key]) / tokens for key in KINDS_OF_MEMORY}
+    answer.send({"bytes per token": {"encoding and plan, as left": growth}})
+
+
 def _text_bytes(folder: Path) -> int:
     return sum((folder / f"all.{side}").stat().st_size for side in ("src", "tgt"))
 
@@ -158,7 +177,8 @@ def main() -> None:
             in_a_process(measure, folder, given.vocab, given.kind, trim, send)
             found = receive.recv()
             growth |= found["bytes per token"]
-        found["bytes per token"] = growth
+        in_a_process(measure_encoding, folder, given.vocab, given.kind, False, send)
+        found["bytes per token"] = growth | receive.recv()["bytes per token"]
     if given.json:
         print(json.dumps(found, indent=2))
         return

@@ -134,7 +134,7 @@ def test_a_prompt_of_the_models_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}, "pooling_mode_max_tokens: not supported"),
+        ({"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}, "max_tokens: not supported"),
         ({"pooling_mode_cls_token": True}, "should be one pooling mode"),
         ({"pooling_mode_mean_tokens": False}, "no pooling"),
         ({"pooling_mode_mean_tokens": False, "pooling_mode": "lasttoken"}, "pooling_mode_lasttoken"),

@@ -82,9 +82,9 @@ def test_judging_has_every_target_once_and_in_order(size: int, window: int, budg
     assert len({tuple(batch["tokens"].shape) for batch in batches}) == 1
     assert sum(batch.counts["targets"] for batch in batches) == size - 1
     read = torch.cat([batch["tokens"][batch.real["tokens"]] for batch in batches])
-    said = torch.cat([batch["targets"][batch["targets"] != IGNORED] for batch in batches])
+    predicted = torch.cat([batch["targets"][batch["targets"] != IGNORED] for batch in batches])
     assert read.tolist() == text[:-1].tolist()
-    assert said.tolist() == text[1:].tolist()
+    assert predicted.tolist() == text[1:].tolist()
     for batch in batches:
         assert [row >= 0 for row in batch.rows] == batch.real["tokens"].any(dim=1).tolist()
         assert not batch["tokens"][~batch.real["tokens"]].any()
@@ -105,7 +105,7 @@ def test_how_much_is_read_at_a_time() -> None:
         window_of(Book(window=257), 256)
     with pytest.raises(UserError, match=r"data\.window=-1: give 1 or more"):
         window_of(Book(window=-1), None)
-    with pytest.raises(UserError, match=r"data\.window=0: the model reads any number"):
+    with pytest.raises(UserError, match=r"data\.window=0: the model has no limit"):
         window_of(Book(), None)
 
 

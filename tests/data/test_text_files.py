@@ -85,15 +85,15 @@ def test_what_is_no_text_is_refused_in_the_same_words(
 ) -> None:
     monkeypatch.setattr(text_files, "PIECE", 1000)
     path = _old(tmp_path / "bad.txt", data)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as expected:
         read_text(path)
     with pytest.raises(UserError) as found:
         TextFile(path).check()
-    assert str(found.value) == str(told.value)
+    assert str(found.value) == str(expected.value)
     if b"\xe4" in data:  # in a piece of it too, the line is counted from the start of the file
         with pytest.raises(UserError) as found:
             list(TextFile(path).part(len(data) - 8).pieces())
-        assert str(found.value) == str(told.value)
+        assert str(found.value) == str(expected.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -128,10 +128,10 @@ def test_a_sample_is_spread_over_the_text(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_file_is_hashed_once_until_it_changes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     sha256 = hashlib.sha256(LINES.encode()).hexdigest()
-    assert TextFile(path).check(lambda *done: told.append(done)) == sha256
-    assert told[-1] == ("checking", path.stat().st_size, path.stat().st_size)
+    assert TextFile(path).check(lambda *done: reports.append(done)) == sha256
+    assert reports[-1] == ("checking", path.stat().st_size, path.stat().st_size)
     with monkeypatch.context() as patch:
         patch.setattr(TextFile, "_scan", lambda self, report: pytest.fail("read again"))
         assert TextFile(path).sha256 == TextFile(path).part(10).sha256 == sha256

@@ -105,14 +105,14 @@ def test_a_text_without_a_space_is_cut_where_it_must_be() -> None:
 @pytest.mark.usefixtures("on_disk")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_token_file_is_written_once_and_mapped(kind: str, text: TextFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, told = TOKENIZERS[kind], []
-    ids = token_file(text, tokenizer, lambda *done: told.append(done))
+    tokenizer, reports = TOKENIZERS[kind], []
+    ids = token_file(text, tokenizer, lambda *done: reports.append(done))
     assert ids.tolist() == tokenizer.encode(text.read())
     assert ids.dtype == np.uint16
     assert isinstance(ids.base, np.memmap)
     assert not ids.flags.writeable
-    assert told[0][0] == "checking"
-    assert told[-1] == ("encoding", len(text), len(text))
+    assert reports[0][0] == "checking"
+    assert reports[-1] == ("encoding", len(text), len(text))
     path = token_path(text, tokenizer)
     assert path.stat().st_size == ids.nbytes
     about = json.loads(path.with_suffix(".json").read_text())

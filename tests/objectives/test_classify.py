@@ -11,7 +11,7 @@ from regard.objectives import Labelling
 
 
 class Fixed:
-    """Looks where it is told to."""
+    """A classifier with fixed attention weights."""
 
     def __init__(self, weights, logits):
         self.weights, self.logits = weights, logits

@@ -31,20 +31,20 @@ def test_reading_the_truth_token_by_token_is_teacher_forcing(model, batch):
 
 def test_ratio_zero_reads_what_the_model_said(model, batch, monkeypatch):
     """The tokens read after the first are the argmax of the logits before."""
-    read, said = [], []
+    read, predicted = [], []
     advance, readout = model.advance, model.readout
 
     def spy(tokens, state):
         read.append(tokens)
         features, state = advance(tokens, state)
-        said.append(readout(features).argmax(-1))
+        predicted.append(readout(features).argmax(-1))
         return features, state
 
     monkeypatch.setattr(model, "advance", spy)
     TeacherForcing(ratio=0.0)(model, batch, 0)
     assert torch.equal(read[0], batch["tokens"][:, :1])
     for t in range(1, batch["tokens"].shape[1]):
-        assert torch.equal(read[t], said[t - 1])
+        assert torch.equal(read[t], predicted[t - 1])
 
 
 def test_ratio_between_mixes_by_the_seeded_coin(model, batch, monkeypatch):
@@ -98,11 +98,11 @@ def test_a_setting_out_of_range_is_refused_by_name(setting, value):
         TeacherForcing(**{setting: value})
 
 
-def test_exposure_tells_forced_from_free():
-    """A model that copies what it reads is right when told the truth and, from its first mistake on, wrong alone."""
+def test_exposure_separates_forced_from_free():
+    """A model that counts is right when teacher-forced, and wrong after its first mistake when free-running."""
 
     class Counter:
-        """Says token + 1 of what it reads, but 7 after 5: one mistake, from which it never recovers."""
+        """Predicts token + 1, but makes one mistake after token 5, from which it never recovers."""
 
         config = None
 
@@ -110,8 +110,8 @@ def test_exposure_tells_forced_from_free():
             return None
 
         def advance(self, tokens, state):
-            said = torch.where(tokens == 5, 8, tokens + 1)
-            return torch.nn.functional.one_hot(said, 20).double() * 30, state
+            predicted = torch.where(tokens == 5, 8, tokens + 1)
+            return torch.nn.functional.one_hot(predicted, 20).double() * 30, state
 
         def readout(self, features):
             return features

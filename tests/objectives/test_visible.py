@@ -1,4 +1,4 @@
-"""A mask that forbids nothing is not given: the host counts what is real, and no model is told of padding there."""
+"""A batch without padding has no mask: the host counts the real tokens, and the model gets None."""
 
 from dataclasses import replace
 

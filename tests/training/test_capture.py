@@ -1,6 +1,6 @@
-"""On a GPU: a recorded step is the step, goes on bit-equal after a stop, and never takes a bad gradient.
+"""On a GPU: a captured step equals the plain step, resumes bit-equal, and never applies a gradient that is not finite.
 
-What is recorded apart can be told without one.
+Which batches get a graph of their own is tested without a GPU.
 """
 
 import contextlib

@@ -32,9 +32,9 @@ def test_texts_are_compared_with_every_accepted_target(translator):
     model = load(translator())
     from regard.verbs.search import translate
 
-    said = [one.text for one in translate(model, [example.source for example in EXAMPLES])]
-    right = [Pair(example.source, "?", others=(text,)) for example, text in zip(EXAMPLES, said)]
-    found = evaluate(model, [*right, Pair("abc", "never said")], ("exact", "word_error", "bleu"))
+    predicted = [one.text for one in translate(model, [example.source for example in EXAMPLES])]
+    right = [Pair(example.source, "?", others=(text,)) for example, text in zip(EXAMPLES, predicted)]
+    found = evaluate(model, [*right, Pair("abc", "never generated")], ("exact", "word_error", "bleu"))
     assert found.values["exact"] == 0.75
     assert found.values["word_error"] == 0.25
     assert "tok:13a" in found.notes["bleu"]
@@ -92,9 +92,9 @@ def test_what_cannot_be_measured_is_left_out(translator):
 def test_classes_are_counted_as_right_or_wrong(classifier):
     model = load(classifier)
     texts = ["ab ba", "bca", "cc", "a b c"]
-    said = [one.label for one in classify(model, texts)]
-    examples = [LabelledText(text, label) for text, label in zip(texts, said)]
-    examples[0] = LabelledText(texts[0], "bad" if said[0] == "good" else "good")
+    predicted = [one.label for one in classify(model, texts)]
+    examples = [LabelledText(text, label) for text, label in zip(texts, predicted)]
+    examples[0] = LabelledText(texts[0], "bad" if predicted[0] == "good" else "good")
     found = evaluate(model, examples, ("loss", "accuracy"), batch_tokens=8).values
     assert found["accuracy"] == 0.75
     batch = collate(model.encode(examples), model.task)

@@ -91,7 +91,7 @@ def test_a_public_model_is_trained_on_and_resumed(
     while next(first).step < 2:
         pass
     first.close()
-    list(Run(None, tmp_path / "cut", "resume"))  # nothing is said of the public model again
+    list(Run(None, tmp_path / "cut", "resume"))  # the public model is not given again
     assert weights(tmp_path / "whole") == weights(tmp_path / "cut") != weights(tmp_path / "cut", 2)
 
     tuned = load(tmp_path / "whole", device="cpu")
@@ -109,8 +109,8 @@ def test_what_was_tuned_is_used_as_any_run(data: dict[str, str], tmp_path: Path)
         make(tmp_path / name / "public")
         list(Run(made(name, data[file]), tmp_path / name / "run", init=warm_start_from(tmp_path / name / "public")))
     runs = {name: load(tmp_path / name / "run", device="cpu", long="truncate") for _, name, _, _ in KNOWN}
-    (said,) = translate(runs["translate"], [LINES[0]], beam=2, limit=20)
-    assert said.text
+    (translation,) = translate(runs["translate"], [LINES[0]], beam=2, limit=20)
+    assert translation.text
     assert (score(runs["translate"], [(LINES[0], LINES[0].upper())])[0].logps < 0).all()
     assert generate(runs["text"], ["the grey"], limit=5)[0].tokens
     assert fill(runs["masked"], ["the [MASK] heron stood"])[0].masks

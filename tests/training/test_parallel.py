@@ -28,7 +28,7 @@ SPAWN.set_forkserver_preload(["regard.training.run", "torch._dynamo"])  # so tha
 
 
 def _run(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
-    """Carry a recipe out; what was read, and what was told."""
+    """Train a recipe; return the batches that were read and the events."""
     read = []
     batch = Batches.batch
 
@@ -97,9 +97,9 @@ def _messages_of_all_kinds(ranks: Ranks) -> list[Any]:
     copied = torch.tensor([float(ranks.rank), 7.0 - ranks.rank])
     ranks.broadcast_tensors([copied])
     same = [ranks.agree(2**40), ranks.agree(ranks.rank)]
-    voices = ranks.sum([ranks.claim_output()])
-    told = ranks.broadcast([ranks.rank + 5.0])
-    return [[tensor.tolist() for tensor in tensors], copied.tolist(), same, voices, told]
+    claims = ranks.sum([ranks.claim_output()])
+    received = ranks.broadcast([ranks.rank + 5.0])
+    return [[tensor.tolist() for tensor in tensors], copied.tolist(), same, claims, received]
 
 
 def _enter(rank: int, port: int, results: Any, what: Callable[..., list[Any]], given: tuple[Any, ...]) -> None:
@@ -204,12 +204,12 @@ def test_a_rank_that_is_out_of_memory_says_so_and_the_other_is_silent(recipe, tm
 
 
 def test_group_messages():
-    for rank, (sums, copied, same, voices, told) in enumerate(_both(_messages_of_all_kinds)):
+    for rank, (sums, copied, same, claims, received) in enumerate(_both(_messages_of_all_kinds)):
         assert sums == [[[3.0, 3.0]] * 3, [11.0]], rank
         assert copied == [0.0, 7.0]
         assert same == [True, False]
-        assert voices == [1.0]
-        assert told == [5.0]
+        assert claims == [1.0]
+        assert received == [5.0]
 
 
 def test_one_alone_speaks_to_nobody(monkeypatch):

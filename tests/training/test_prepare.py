@@ -167,8 +167,8 @@ def test_the_loss_of_running_text_is_that_of_all_of_it(lines: str, tmp_path: Pat
     assert losses == pytest.approx([losses[0]] * 3, abs=1e-5)
 
 
-def test_running_text_in_bytes_trains_and_speaks(tmp_path: Path) -> None:
-    """The first byte that is no mark, "!", has the id of other tokenizers' unknown, and can be said."""
+def test_running_text_in_bytes_trains_and_generates(tmp_path: Path) -> None:
+    """The first byte that is no special token, "!", has the id of other tokenizers' unknown, and can be generated."""
     (tmp_path / "loud.txt").write_text("!" * 600, encoding="utf-8")
     settings = [f"data.train={tmp_path / 'loud.txt'}", "data.tokens=byte-bpe", "data.vocab=10", "model=gpt", *SMALL]
     list(Run(made("text", "data=book", *settings, "plan.rate=0.05"), tmp_path / "run"))

@@ -98,9 +98,9 @@ def test_judging_and_saving_are_timed_apart_from_training(recipe, tmp_path, monk
         if isinstance(event, Progress) and event.step == 6:
             break  # which saves, and is gone on from
     list(Run(recipe("plan.log=1"), out, "resume"))
-    told = {line["step"]: line for line in _lines(out) if line["kind"] == "valid"}
-    assert (told[4]["seconds"], told[4]["training"]) == (104.0, 4.0)
-    assert (told[8]["seconds"], told[8]["training"]) == (104.0 + 10.0 + 1000.0 + 4.0 + 100.0, 8.0)
+    by_step = {line["step"]: line for line in _lines(out) if line["kind"] == "valid"}
+    assert (by_step[4]["seconds"], by_step[4]["training"]) == (104.0, 4.0)
+    assert (by_step[8]["seconds"], by_step[8]["training"]) == (104.0 + 10.0 + 1000.0 + 4.0 + 100.0, 8.0)
     mark = read_state(out / "steps/000008")
     assert mark.seconds - mark.evaluating == 8.0
 
@@ -183,8 +183,8 @@ def test_a_run_is_made_longer_where_its_rate_does_not_depend_on_the_steps(recipe
     assert next(iter(Run(None, tmp_path / "cut", "resume"))).over == "steps"
 
     list(Run(recipe("plan.schedule=linear", "plan.steps=4"), tmp_path / "fallen"))
-    told = r"plan.steps=8: .* was started with 4; the learning rate depends on it; .* from=.*fallen --out NEW"
-    with pytest.raises(UserError, match=told):
+    message = r"plan.steps=8: .* was started with 4; the learning rate depends on it; .* from=.*fallen --out NEW"
+    with pytest.raises(UserError, match=message):
         Run(recipe("plan.schedule=linear", "plan.steps=8"), tmp_path / "fallen", "resume")
 
 
@@ -217,13 +217,15 @@ def test_a_run_of_another_format_is_refused(recipe, tmp_path, written):
     stored = json.loads((out / "recipe.json").read_text())
     assert stored.pop("format") == FORMAT == 2
     (out / "recipe.json").write_text(json.dumps(stored if written is None else {"format": written, **stored}))
-    told = rf"recipe\.json: a run of format {written or 1}, but this version reads format 2; train it again, or use the"
+    message = (
+        rf"recipe\.json: a run of format {written or 1}, but this version reads format 2; train it again, or use the"
+    )
     for use in (
         lambda: load(out),
         lambda: Run(recipe("plan.steps=2"), out, "resume"),
         lambda: Run(None, out, "resume"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             use()
 
 
@@ -324,24 +326,24 @@ def test_out_of_memory_names_the_settings_and_saves(recipe, tmp_path, monkeypatc
     def full(*_given):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
-    told = r"out of memory on cpu: lower plan.batch_tokens \(160\) and raise plan.accumulate \(1\)"
+    message = r"out of memory on cpu: lower plan.batch_tokens \(160\) and raise plan.accumulate \(1\)"
     batch = Batches.batch
     with monkeypatch.context() as patch:
         patch.setattr(Batches, "batch", lambda batches, step: full() if step == 5 else batch(batches, step))
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             list(Run(recipe(), tmp_path / "training"))
     assert resolve(tmp_path / "training", ("latest",)).name == "000005"
     with monkeypatch.context() as patch:
         patch.setattr(Run, "evaluate", full)
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             list(Run(recipe(), tmp_path / "judging"))
     assert resolve(tmp_path / "judging", ("latest",)).name == "000004"
     list(Run(recipe(), tmp_path / "judging", "resume"))
     with monkeypatch.context() as patch:
         patch.setattr(Prepared, "build", full)
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             Run(recipe(), tmp_path / "building")
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             estimate(recipe())
 
 

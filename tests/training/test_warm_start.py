@@ -49,7 +49,7 @@ def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, firs
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         ("model.width=24", r"model.width=24: the model in .*first has 16; leave it out"),
         ("model=transformer", r"model=transformer: the model in .*first is of the kind seq2seq"),
@@ -68,8 +68,8 @@ def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, firs
         ("data=pears", 'Did you mean "pairs"'),
     ],
 )
-def test_what_contradicts_the_weights_is_refused_by_name(first, setting, told):
-    with pytest.raises(UserError, match=told):
+def test_what_contradicts_the_weights_is_refused_by_name(first, setting, message):
+    with pytest.raises(UserError, match=message):
         warm_started(find_recipe("translate"), [setting], warm_start_from(first), first)
 
 
@@ -81,8 +81,8 @@ def test_an_objective_is_chosen_beside_the_model_that_is_given(recipe, tmp_path)
     list(Run(override(replace(made, plan=PLAN), small, KINDS), tmp_path / "masked"))
     chosen, _ = warm_started(find_recipe("text"), ["objective=masked"], warm_start_from(tmp_path / "masked"), "masked")
     assert find_task(chosen, KINDS).verb == "fill"
-    told = "from=masked: a model of the kind bert does not fit objective=teacher; use the recipe masked."
-    with pytest.raises(UserError, match=told):
+    message = "from=masked: a model of the kind bert does not fit objective=teacher; use the recipe masked."
+    with pytest.raises(UserError, match=message):
         warm_started(find_recipe("text"), [], warm_start_from(tmp_path / "masked"), "masked")
 
 

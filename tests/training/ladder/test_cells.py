@@ -27,11 +27,11 @@ def cell(recipe, tmp_path) -> Cell:
 
 def test_training_is_timed_apart_from_judging(cell: Cell) -> None:
     found = measure(cell, _to_its_end)
-    told = evaluations(read_log(cell.out))
+    lines = evaluations(read_log(cell.out))
     assert [(point["step"], point["seconds"]) for point in found["curve"]] == [
-        (one["step"], one["training"]) for one in told
+        (one["step"], one["training"]) for one in lines
     ]
-    assert found["training_seconds"] == told[-1]["training"] < found["seconds"]
+    assert found["training_seconds"] == lines[-1]["training"] < found["seconds"]
     assert measure(cell, lambda run: pytest.fail("it is finished")) == found
 
 

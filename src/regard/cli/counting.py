@@ -16,7 +16,7 @@ APART = 10.0  # seconds between two lines where there is no terminal
 def counted(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
     """Inside, say how many more are done, of a total where that is known; shown on standard error.
 
-    Where nobody would see it, or answers appear on the same terminal, there is no bar.
+    There is no bar if standard error is not a terminal, or if the output appears on the same terminal.
     """
     if sys.stdout.isatty() or not sys.stderr.isatty():
         yield lambda more: None
@@ -43,8 +43,8 @@ def reported(name: str, console: "Console") -> Iterator[Callable[[str, int, int]
             nonlocal shown
             if time.monotonic() - shown >= APART:
                 shown = time.monotonic()
-                told = f"{name}: {what}, {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
-                console.print(told, highlight=False, markup=False, soft_wrap=True)
+                line = f"{name}: {what}, {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+                console.print(line, highlight=False, markup=False, soft_wrap=True)
 
         yield line
         return

@@ -168,7 +168,7 @@ def _table(heading: str, scores: "Scores") -> Group:
 
 
 def _by_position(found: "Exposure") -> Group:
-    columns = ("position", "targets", "loss, told", "loss, free", "error, told", "error, free")
+    columns = ("position", "targets", "loss, forced", "loss, free", "error, forced", "error, free")
     losses = zip(found.forced_loss, found.free_loss)
     errors = zip(found.forced_error, found.free_error)
     rows = [

@@ -262,7 +262,7 @@ def test_gaps_are_filled_in_the_end(regard: Regard, tmp_path: Path) -> None:
     first, second = (json.loads(regard("eval", "run", "--json").out)["scores"] for _ in range(2))
     assert first == second  # the same tokens are hidden every time
     assert regard("eval", "run", "--data", "lines.txt").code == 0
-    assert "reads both ways" in regard("eval", "run", "--free-running").err
+    assert "masked language model" in regard("eval", "run", "--free-running").err
 
 
 def test_a_public_checkpoint_is_gone_on_with_and_judged(regard: Regard, tmp_path: Path) -> None:

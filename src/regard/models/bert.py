@@ -50,8 +50,8 @@ class BertConfig(Shape, Facts):
     outputs: tuple[str, ...] = ("masked",)  # the output layers: masked, pooled, next, replaced
     tied: bool = True  # the masked output uses the token embeddings as its matrix
     head_activation: str = ""  # activation of the masked output; empty: that of the feed-forward layers
-    mask: int = -1  # the id of the mask token; -1: taken from the tokenizer
-    specials: tuple[int, ...] = ()  # ids that are never masked
+    mask: int = -1  # the id of the mask token, as a public checkpoint states it; -1: not stated
+    specials: tuple[int, ...] = ()  # ids that are never masked, as a public checkpoint states them
 
     def __post_init__(self) -> None:
         super().__post_init__()

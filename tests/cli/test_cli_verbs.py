@@ -68,12 +68,17 @@ def test_lines_are_answered_while_the_pipe_is_open(translator: Make) -> None:
         assert time.monotonic() - began < 10
 
 
+def _accept_interrupts() -> None:
+    """A shell starts what runs in the background with interrupts ignored; the command must not inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize(("line", "code"), [(b"caf\xe9\n", 2), (b"abc\n", 130)])
 def test_leaving_while_the_pipe_is_open(translator: Make, line: bytes, code: int) -> None:
-    """After a mistake, or Ctrl-C, nobody waits for a line that may never come, and nothing is aborted."""
+    """After a mistake, or Ctrl-C, the command does not wait for another line, and ends without an abort."""
     command = [sys.executable, "-m", "regard", "translate", str(translator()), "--device", "cpu"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=_accept_interrupts) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(line)

@@ -189,8 +189,8 @@ def _token_kind(data: Any, name: str) -> str:
 def _joint_kind(data: Any, names: Sequence[str]) -> str:
     kinds = {name: _token_kind(data, name) for name in names}
     if len(set(kinds.values())) > 1:
-        told = " and ".join(f"data.{name}_tokens={kind}" for name, kind in kinds.items())
-        raise UserError(f"data.joint=true: one vocabulary needs one kind of tokens, but {told}; make them equal.")
+        stated = " and ".join(f"data.{name}_tokens={kind}" for name, kind in kinds.items())
+        raise UserError(f"data.joint=true: one vocabulary needs one kind of tokens, but {stated}; make them equal.")
     return next(iter(kinds.values()))
 
 

@@ -5,7 +5,8 @@ batches of the first epoch planned, with `prepare`. Each figure is a growth of t
 tokens on both sides, special tokens not counted:
 
 - `corpus and plan`: what the batches alone hold: the encoded corpus and the plan of the first epoch;
-- `everything`: that, and the examples, which stay in memory as text;
+- `everything`: that, and all else that `prepare` returns, such as the validation examples. The training examples
+  are not among it: their text is dropped once it is encoded;
 - `peak`: the most that the process grew by at any moment on the way.
 
 Each is read after the garbage collector has run. `as left` is the process as it then is, with freed memory that it has
@@ -13,7 +14,7 @@ not given back to the system; `in use` is after giving that back (`malloc_trim`)
 their own.
 
 The tokenizers are trained in a process of their own. The measured process reads them and prepares the first hundred
-lines before the baseline is taken, so that neither imports, nor tokenizers, nor the first use of a library count.
+lines twice before the baseline is taken, so that neither imports, nor tokenizers, nor the first use of a library count.
 Figures are given for RssAnon (memory of the process itself) and VmRSS (with the pages of mapped files) of
 /proc/self/status, so that this runs on Linux only.
 
@@ -100,14 +101,16 @@ def memory(trim: bool) -> dict[str, int]:
 def measure(folder: Path, vocab: int, kind: str, trim: bool, answer: Any) -> None:
     """Prepare the corpus in this process, and send the growth of each kind of memory in bytes per token."""
     warm = prepare(recipe_for(folder, "few", vocab, kind), folder)
+    del warm  # what its tokenizers took is used again
+    warm = prepare(recipe_for(folder, "few", vocab, kind), folder)
     before = memory(trim)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     del warm  # its tokenizers make room for those that are read next
     prepared = prepare(recipe_for(folder, "all", vocab, kind), folder)
     everything = memory(trim)
-    pairs = len(prepared.corpus.train)
+    pairs = prepared.examples
     batches, fields = prepared.batches, prepared.fields
-    del prepared  # and with it the examples; the tokenizers are still held, as at the baseline
+    del prepared  # but not the tokenizers, which the baseline holds too
     alone = memory(trim)
     tokens = sum(
         len(ids)

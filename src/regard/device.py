@@ -1,6 +1,9 @@
 """Device, precision and random seeds."""
 
-from contextlib import AbstractContextManager, nullcontext
+import gc
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +44,23 @@ def choose_precision(name: str, device: torch.device) -> str:
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """A context in which matrix products use this precision; weights stay float32."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
+
+
+@contextmanager
+def capture(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
+    """Capture the kernels of the block in a CUDA graph; `pool` is a memory pool that graphs share.
+
+    Python's garbage collector does not run in the block. If it freed the CUDA graph of an earlier run there, CUDA would
+    end this capture with an error.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool):
+            yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def seed_noise(seed: int, rank: int, number: int) -> None:

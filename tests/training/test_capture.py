@@ -5,6 +5,7 @@ Which batches get a graph of their own is tested without a GPU.
 
 import contextlib
 import dataclasses
+import gc
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from regard.objectives import LossModule, MaskedTokens, ProfessorForcing, Teache
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
-from regard.training.capture import Graphs, kind_of
+from regard.training.capture import WARMUPS, Graphs, kind_of
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -146,6 +147,21 @@ def graphs(monkeypatch: pytest.MonkeyPatch):
         return Graphs(run, weights), made
 
     return make
+
+
+def test_no_garbage_is_collected_during_a_capture(graphs):
+    """A CUDA graph of an earlier run that is freed during a capture breaks it."""
+    collects = []
+
+    def step(batch, factors):
+        collects.append(gc.isenabled())
+        return torch.zeros(1)
+
+    captured, made = graphs(step, [])
+    captured.of(Batch({}), torch.ones(1))
+    assert collects == [True] * WARMUPS + [False]
+    assert gc.isenabled()
+    assert len(made) == 1
 
 
 def test_every_tensor_of_both_maps_is_copied_before_a_replay(graphs):

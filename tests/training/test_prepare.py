@@ -139,7 +139,7 @@ def test_running_text_is_read_in_windows_without_marks(lines: str, tmp_path: Pat
     assert isinstance(found.config, kind)
     assert isinstance(found.batches, Windows)
     assert found.batches.shapes == [(8, 32)]
-    text = "".join(example.text for example in found.corpus.train)
+    text = "".join(example.text for example in recipe.data.load().train)
     batch = found.batches.batch(3)
     tokenizer = found.fields["text"].tokenizer
     for row in batch["tokens"].tolist():

@@ -43,23 +43,36 @@ class Flat:
 
 
 class FlatBuilder:
-    """Collects arrays, some at a time, into a `Flat`."""
+    """Collects arrays, some at a time, into a `Flat`.
+
+    One array grows in place: many small ones, joined at the end, would leave gaps in the memory of the process.
+    """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
-        self._values: list[Values] = []
+        self._values: Values = np.empty(0, dtype)
         self._lengths: list[Lengths] = [np.zeros(1, np.int64)]
+        self._used = 0
 
     def add(self, items: Sequence[ArrayLike]) -> None:
-        arrays = [np.asarray(item, self._dtype) for item in items]
+        arrays = [np.asarray(item, self._values.dtype) for item in items]
         self._lengths.append(np.fromiter(map(len, arrays), np.int64, len(arrays)))
         if arrays:
-            self._values.append(np.concatenate(arrays))
+            added = np.concatenate(arrays)
+            if not self._used:
+                self._values = np.empty((0, *added.shape[1:]), added.dtype)
+            end = self._used + len(added)
+            if end > len(self._values):
+                self._resize(max(end, len(self._values) * 5 // 4))
+            self._values[self._used : end] = added
+            self._used = end
 
     def build(self) -> Flat:
+        self._resize(self._used)
         ends = np.concatenate(self._lengths)
-        values = np.concatenate(self._values) if self._values else np.empty(0, self._dtype)
-        return Flat(values, np.cumsum(ends, out=ends))
+        return Flat(self._values, np.cumsum(ends, out=ends))
+
+    def _resize(self, length: int) -> None:
+        self._values.resize((length, *self._values.shape[1:]), refcheck=False)
 
 
 def pad(items: Sequence[Values], width: int, fill: float = 0) -> Values:

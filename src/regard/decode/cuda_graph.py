@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.decode.fused_step import with_fused_steps
+from regard.device import capture
 from regard.layers.product import Product
 
 T = TypeVar("T")  # a tree: tensors in dataclasses, tuples and lists
@@ -113,7 +114,7 @@ class CapturedStep(Generic[C, O]):
                     self._step(buffers)  # the captured step overwrites what this writes into a KV cache
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with capture(graph):
                 after, output = self._step(buffers)
                 copy_back(list(tensors(buffers)), list(tensors(after)))
         return CapturedGraph(key, graph, buffers, output)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
+from regard.device import capture
 
 # Forward and backward passes of one batch: (batch, step, the factor of each term) → the sums of the terms.
 Work = Callable[[Batch, int, Tensor], Tensor]
@@ -53,7 +54,7 @@ class Graphs:
                 self._run(fixed, 0, fixed_factors)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with capture(graph, self._pool):
             sums = self._run(fixed, 0, fixed_factors)
         for weight, grad in zip(self._weights, gradients):
             assert weight.grad is not None

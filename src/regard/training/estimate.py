@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.config import Kinds
 from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
-from regard.data.text_files import Report, TextExamples
+from regard.data.text_files import Report
 from regard.recipes import KINDS, Recipe
 from regard.training.loop import train
 from regard.training.memory import within_memory
@@ -84,14 +84,14 @@ def _measure(prepared: Prepared) -> Estimate:
     peak = weights * 2 + state + saved.bytes  # gradients are as large as the weights
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
-    train_text, token_bytes = prepared.corpus.train, 0
-    if isinstance(train_text, TextExamples) and isinstance(prepared.batches, Windows):
+    token_bytes = 0
+    if prepared.text_bytes and isinstance(prepared.batches, Windows):
         token_bytes = round(prepared.batches.nbytes / prepared.encoded)
     return Estimate(
         parameters=sum(weight.numel() for weight in loss_module.model.parameters()),
         shapes=prepared.batches.shapes,
         epoch=round(len(prepared.batches) / prepared.encoded),
-        examples=len(prepared.corpus.train) - prepared.batches.dropped,
+        examples=prepared.examples - prepared.batches.dropped,
         dropped=prepared.batches.dropped,
         device=str(prepared.device),
         weights_bytes=weights,
@@ -101,7 +101,7 @@ def _measure(prepared: Prepared) -> Estimate:
         seconds_per_step=per_step,
         seconds=min(per_step * plan.steps, 60 * plan.minutes if plan.minutes else float("inf")),
         host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-        text_bytes=len(train_text.text) if isinstance(train_text, TextExamples) else 0,
+        text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
     )
 

@@ -44,10 +44,12 @@ class Prepared:
     task: Task
     config: ModelConfig  # the model's config, with the sizes of the fields
     fields: Mapping[str, Field]
-    corpus: Corpus
+    corpus: Corpus  # without the training examples: the text is needed only to encode it, and may be large
+    examples: int  # how many training examples there are
     batches: Batches | Windows  # of the training examples
     device: torch.device
     kinds: Kinds
+    text_bytes: int = 0  # of a large training text; 0 for any other
     encoded: float = 1.0  # the fraction of the training text that is in the batches; below 1 only for an estimate
 
     def build(self) -> LossModule:
@@ -100,7 +102,9 @@ def prepare(
         batches, encoded = _windows(recipe, corpus, config, text, report, whole)
     else:
         batches = _batches(recipe, task, corpus, config, fields)
-    return Prepared(recipe, task, config, fields, corpus, batches, device, kinds, encoded)
+    size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
+    rest = replace(corpus, train=())
+    return Prepared(recipe, task, config, fields, rest, len(corpus.train), batches, device, kinds, size, encoded)
 
 
 def _windows(

@@ -270,7 +270,7 @@ class Run:
             parameters=sum(weight.numel() for weight in self.loss_module.model.parameters()),
             device=str(prepared.device),
             precision=choose_precision(plan.precision, prepared.device),
-            examples=len(prepared.corpus.train) - prepared.batches.dropped,
+            examples=prepared.examples - prepared.batches.dropped,
             dropped=prepared.batches.dropped,
             shapes=len(prepared.batches.shapes),
             epoch=len(prepared.batches),

@@ -37,6 +37,7 @@ from regard.models import (
     TransformerConfig,
 )
 from regard.models.seq2seq import DECODERS
+from regard.readers import edit
 from regard.recording import attentions, record
 from regard.scores import NOT_FOR_A_SOURCE, NOT_FOR_SELF_ATTENTION, SCORES, WINDOWS
 from regard.tasks import task_of
@@ -411,6 +412,23 @@ def test_recorded_weights_are_those_of_the_read(config: ModelConfig) -> None:
     for name, found in reads.items():
         contexts = torch.cat([output for _, output in found], dim=-2)
         close(tape[name] @ found[-1][0].values, contexts)
+
+
+@over(READERS)
+def test_an_edit_changes_what_is_read_as_the_definition_says(config: ModelConfig) -> None:
+    """An edit of nothing changes nothing; edited weights are recorded, and their product with the values is read."""
+    model = built(config)
+    batch = batch_for(model)
+    logits = model(batch)
+    with edit(model, {"*": lambda weights: weights}):
+        close(model(batch), logits)
+    with edit(model, {"*": lambda weights: weights.square()}), record(model) as tape, watched(model) as reads:
+        changed = model(batch)
+    assert differ(changed, logits)
+    for name, found in reads.items():
+        contexts = torch.cat([output for _, output in found], dim=-2)
+        close(tape[name] @ found[-1][0].values, contexts)
+    close(model(batch), logits)
 
 
 @over(READERS)

@@ -26,6 +26,7 @@ ORDER = (
     "scores",
     "attention",
     "recording",
+    "readers",
     "layers",
     "decode",
     "models",

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from regard.errors import UserError
     from regard.mask import CAUSAL, EVERYTHING, Mask
     from regard.models import MODELS, SIZES
+    from regard.readers import edit
     from regard.recipes import RECIPES, Plan, Recipe
-    from regard.recording import Tape, record
+    from regard.recording import Tape, record, watch
     from regard.render import AttentionView
     from regard.scores import (
         SCORES,
@@ -59,7 +60,8 @@ MODULES = {
     "regard.mask": ("CAUSAL", "EVERYTHING", "Mask"),
     "regard.models": ("MODELS", "SIZES"),
     "regard.recipes": ("RECIPES", "Plan", "Recipe"),
-    "regard.recording": ("Tape", "record"),
+    "regard.readers": ("edit",),
+    "regard.recording": ("Tape", "record", "watch"),
     "regard.scores": (
         *("SCORES", "Additive", "Cosine", "Dot", "General", "Location", "Relative", "ScaledDot", "Score", "XLRelative"),
     ),
@@ -113,6 +115,7 @@ __all__ = [
     "attend",
     "beam",
     "classify",
+    "edit",
     "embed",
     "export",
     "fill",
@@ -130,6 +133,7 @@ __all__ = [
     "train_tokenizer",
     "translate",
     "view",
+    "watch",
     "weights",
 ]
 

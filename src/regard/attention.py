@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.mask import EVERYTHING, Mask, default_positions
 from regard.scores import ScaledDot, Score
 
 if TYPE_CHECKING:
-    from regard.recording import Recorder
+    from regard.recording import Recorder, Watcher
 
 
 def weights(
@@ -85,7 +86,7 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """The output of an attention read and its weights, both with gradient, for losses on the weights."""
+    """The output of an attention read and the weights that were read, both with gradient."""
 
     context: Tensor
     weights: Tensor
@@ -94,20 +95,26 @@ class Look:
 class Attention(nn.Module):
     """Attention to a memory. The only module in the library that computes weights.
 
-    The output always comes from the fast route. While a tape records, the weights are computed in addition, by their
-    definition, so recording never changes the output.
+    The output comes from the fast route. While a tape records, the weights are computed in addition, by their
+    definition, so recording never changes the output. A reader (``regard.readers``) is a module that changes the
+    weights before the values are read: the output is then ``reader(weights) @ values``, by the definition.
     """
 
-    def __init__(self, score: Score, dropout: float = 0.0) -> None:
+    def __init__(self, score: Score, dropout: float = 0.0, reader: nn.Module | None = None) -> None:
         super().__init__()
         self.score = score
         self.dropout = dropout
+        self.reader = reader  # None: soft attention; edit() sets another reader
         self.recorder: Recorder | None = None  # set by record()
+        self.watcher: Watcher | None = None  # set by watch()
         self.shared_by = 1  # how many layers use this module
 
-    def memory(self, states: Tensor, real: Tensor | None = None) -> Memory:
-        """The memory of states (B, T, D). The keys are projected here once, not at every read."""
-        return Memory(self.score.keys(states), states, real)
+    def memory(self, states: Tensor, real: Tensor | None = None, values: Tensor | None = None) -> Memory:
+        """The memory of states (B, T, D). The keys are projected here once, not at every read.
+
+        The values are the states, unless others are given.
+        """
+        return Memory(self.score.keys(states), states if values is None else values, real)
 
     def forward(
         self,
@@ -118,6 +125,8 @@ class Attention(nn.Module):
         k_at: Tensor | None = None,
     ) -> Tensor:
         """The attention output (B, ..., Tq, Dv) of the queries (B, ..., Tq, D)."""
+        if self.reader is not None or self.watcher is not None:
+            return self.look(q, memory, mask, q_at, k_at).context
         mask = memory.mask_padding(mask)
         dropout = self.dropout if self.training else 0.0
         context = attend(self.score, q, memory.keys, memory.values, mask, dropout, q_at, k_at)
@@ -125,12 +134,22 @@ class Attention(nn.Module):
             self.recorder.record_read(self.score, q, memory.keys, mask, q_at, k_at)
         return context
 
-    def look(self, q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None) -> Look:
-        """Output and weights, both differentiable (hard attention, coverage, alignment losses); also recorded."""
-        table = weights(self.score, q, memory.keys, memory.mask_padding(mask), q_at)
+    def look(
+        self,
+        q: Tensor,
+        memory: Memory,
+        mask: Mask = EVERYTHING,
+        q_at: Tensor | None = None,
+        k_at: Tensor | None = None,
+    ) -> Look:
+        """The output and the weights by the definition, both with gradient; with a reader, the weights it returns."""
+        soft = weights(self.score, q, memory.keys, memory.mask_padding(mask), q_at, k_at)
+        read = soft if self.reader is None else self.reader(soft)
+        if self.watcher is not None:
+            self.watcher.add(soft, read)
         if self.recorder is not None:
-            self.recorder.record_weights(table)
-        return Look(table.to(memory.values.dtype) @ memory.values, table)
+            self.recorder.record_weights(read, None if k_at is None else q_at)
+        return Look(F.dropout(read, self.dropout, self.training).to(memory.values.dtype) @ memory.values, read)
 
 
 class MultiHead(nn.Module):

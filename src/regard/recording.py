@@ -70,6 +70,11 @@ class Tape:
             )
         return torch.cat(reads, dim=-2)
 
+    def add(self, name: str, weights: Tensor, continues: bool = False) -> None:
+        """Appends the weights of one read."""
+        self.reads.setdefault(name, []).append(weights)
+        self.continues.setdefault(name, []).append(continues)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.reads)
 
@@ -143,7 +148,7 @@ class Recorder:
 
     def _next_name(self) -> tuple[str, int]:
         """The name of the next read, and the row of the tape at which it starts."""
-        name = self.name if self.shared_by == 1 else f"{self.name}[{self.reads % self.shared_by}]"
+        name = _layer_name(self.name, self.shared_by, self.reads)
         return name, self.starts.get(name, 0)
 
     def _select(self, weights: Tensor, start: int) -> Tensor:
@@ -160,12 +165,52 @@ class Recorder:
         return at_least_float32(weights)
 
     def _append(self, name: str, weights: Tensor, queries: int, at: Tensor | None) -> None:
-        self.tape.reads.setdefault(name, []).append(weights)
-        continues = at is not None and int(at[0]) == self.ends.get(name)
-        self.tape.continues.setdefault(name, []).append(continues)
+        self.tape.add(name, weights, continues=at is not None and int(at[0]) == self.ends.get(name))
         self.ends[name] = queries if at is None else int(at[-1]) + 1
         self.starts[name] = self.starts.get(name, 0) + queries
         self.reads += 1
+
+
+@dataclass
+class Watcher:
+    """The weights of the reads of one attention module, with gradient, on the device of the model."""
+
+    shared_by: int = 1  # as in Recorder
+    weights: list[Tensor] = field(default_factory=list)
+    read: list[Tensor] = field(default_factory=list)
+
+    def add(self, weights: Tensor, read: Tensor) -> None:
+        self.weights.append(weights)
+        self.read.append(read)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What ``watch`` gives a loss: two tapes whose weights have a gradient and stay on the device."""
+
+    watchers: dict[str, Watcher]  # by the path of the module
+
+    @property
+    def weights(self) -> Tape:
+        """The weights of the scores, before a reader changed them."""
+        return self._tape({path: watcher.weights for path, watcher in self.watchers.items()})
+
+    @property
+    def read(self) -> Tape:
+        """The weights that were read. Without a reader they are ``weights``."""
+        return self._tape({path: watcher.read for path, watcher in self.watchers.items()})
+
+    def _tape(self, reads: dict[str, list[Tensor]]) -> Tape:
+        tape = Tape()
+        for path, tables in reads.items():
+            for number, table in enumerate(tables):
+                tape.add(_layer_name(path, self.watchers[path].shared_by, number), table)
+        return tape
+
+
+def _layer_name(path: str, shared_by: int, reads: int) -> str:
+    """The name of the next read of a module, after some reads: its path, with a number if several layers share it."""
+    return path if shared_by == 1 else f"{path}[{reads % shared_by}]"
 
 
 def _concatenate(parts: Iterable[Tensor], rows: int) -> Tensor:
@@ -208,6 +253,16 @@ def attentions(model: nn.Module) -> dict[str, Attention]:
     return {name: module for name, module in model.named_modules() if isinstance(module, Attention)}
 
 
+def matching(model: nn.Module, pattern: str | Sequence[str], function: str) -> dict[str, Attention]:
+    """The attention modules whose path matches a pattern, or one of several. ``function`` is named in errors."""
+    found = attentions(model)
+    patterns = [pattern] if isinstance(pattern, str) else pattern
+    for one in patterns:
+        if one != "*" and not any(fnmatchcase(name, one) for name in found):
+            raise UserError(f"{function}: no attention module matches {one!r}.{nearest(one, found)}")
+    return {name: module for name, module in found.items() if any(fnmatchcase(name, one) for one in patterns)}
+
+
 @contextmanager
 def record(
     model: nn.Module,
@@ -221,13 +276,7 @@ def record(
     module follow one another: a query has the same row whether the model runs step by step or all at once. Inside
     another ``record`` of the same module, only the inner one records.
     """
-    found = attentions(model)
-    patterns = [pattern] if isinstance(pattern, str) else pattern
-    for one in patterns:
-        if one != "*" and not any(fnmatchcase(name, one) for name in found):
-            raise UserError(f"record: no attention module matches {one!r}.{nearest(one, found)}")
-    tape = Tape()
-    chosen = {name: module for name, module in found.items() if any(fnmatchcase(name, one) for one in patterns)}
+    tape, chosen = Tape(), matching(model, pattern, "record")
     before = {name: module.recorder for name, module in chosen.items()}
     limits = None if heads is None else tuple(heads), None if rows is None else tuple(sorted(rows))
     recorders = {name: Recorder(tape, name, *limits, module.shared_by) for name, module in chosen.items()}
@@ -254,6 +303,25 @@ def pause_recording(model: nn.Module) -> Iterator[None]:
     finally:
         for module, recorder in recorders:
             module.recorder = recorder
+
+
+@contextmanager
+def watch(model: nn.Module, pattern: str | Sequence[str] = "*") -> Iterator[Watched]:
+    """Gives a loss the weights of the attention modules whose path matches, with gradient, while the model runs.
+
+    Inside this context these modules read by the definition, since the fast route has no weights. Inside another
+    ``watch`` of the same module, only the inner one gets weights.
+    """
+    chosen = matching(model, pattern, "watch")
+    before = {name: module.watcher for name, module in chosen.items()}
+    watched = Watched({name: Watcher(module.shared_by) for name, module in chosen.items()})
+    for name, module in chosen.items():
+        module.watcher = watched.watchers[name]
+    try:
+        yield watched
+    finally:
+        for name, module in chosen.items():
+            module.watcher = before[name]
 
 
 def active_tape(model: nn.Module) -> Tape | None:

@@ -9,7 +9,7 @@ from encoded import labelled_batch
 from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.models import StructuredConfig
-from regard.recording import record
+from regard.recording import record, watch
 
 CONFIG = StructuredConfig(vocab=11, labels=7, width=6, embed=4, hops=3, attention=5, dropout=0.0)
 PAIRS = [([4, 5, 6, 7, 10], 4), ([10, 4], 5), ([9], 6)]
@@ -38,17 +38,16 @@ def test_it_is_its_paper(batch: Batch) -> None:
     torch.testing.assert_close(model(batch), torch.stack(rows), atol=1e-12, rtol=0.0)
 
 
-def test_looking_is_reading_with_the_weights_at_hand(batch: Batch) -> None:
+def test_watched_weights_are_those_of_the_model(batch: Batch) -> None:
     model = CONFIG.build().double()
-    with record(model) as tape:
-        look = model.look(batch)
+    with record(model) as tape, watch(model) as watched:
         logits = model(batch)
-    assert look.context.shape == (3, 3, 6)
-    assert look.weights.shape == (3, 3, 5)
-    torch.testing.assert_close(model.classify(look.context), logits, atol=1e-12, rtol=0.0)
-    torch.testing.assert_close(look.weights.sum(-1), torch.ones(3, 3, dtype=torch.float64))
-    assert (look.weights.masked_select(~batch.real["tokens"][:, None]) == 0).all()
-    torch.testing.assert_close(tape["attention"], look.weights.repeat(1, 2, 1), atol=1e-12, rtol=0.0)
+    weights = watched.weights["attention"]
+    assert weights.shape == (3, 3, 5)
+    torch.testing.assert_close(model(batch), logits, atol=1e-12, rtol=0.0)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 3, dtype=torch.float64))
+    assert (weights.masked_select(~batch.real["tokens"][:, None]) == 0).all()
+    assert torch.equal(tape["attention"], weights.detach())
 
 
 def test_the_penalty_can_teach_the_hops_to_part() -> None:
@@ -56,7 +55,9 @@ def test_the_penalty_can_teach_the_hops_to_part() -> None:
     model, batch = CONFIG.build(), labelled_batch(PAIRS[:1])
 
     def penalty() -> torch.Tensor:
-        weights = model.look(batch).weights
+        with watch(model) as watched:
+            model(batch)
+        weights = watched.weights["attention"]
         return (weights @ weights.mT - torch.eye(3)).square().sum()
 
     before = penalty()

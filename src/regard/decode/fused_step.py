@@ -43,7 +43,8 @@ def _fusable(block: nn.Module) -> TypeGuard[Block]:
     reads = [part for part in (block.attention, block.cross) if part is not None]
     norms = [norm for norm in (block.attention_norm, block.cross_norm, block.feed_norm) if norm is not None]
     return all(
-        type(part.read.score) in (Dot, ScaledDot) and part.head_width <= MAX_HEAD_WIDTH for part in reads
+        type(part.read.score) in (Dot, ScaledDot) and part.head_width <= MAX_HEAD_WIDTH and part.read.reader is None
+        for part in reads
     ) and all(Norm.of(norm) is not None for norm in norms)
 
 

@@ -14,7 +14,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def shared_copy(model: M) -> M:
-    """A copy that shares every parameter and buffer with the model. Its attention weights are not recorded."""
+    """A copy that shares every parameter and buffer with the model. No tape records its weights."""
     shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
-    shared.update({id(part.recorder): None for part in attentions(model).values()})
+    for part in attentions(model).values():
+        shared |= {id(part.recorder): None, id(part.watcher): None}
     return deepcopy(model, shared)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import Attention, Look, Memory
+from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.layers.recurrent import KERNELS, Recurrent
@@ -78,20 +78,12 @@ class Structured(nn.Module):
         self.hidden = nn.Linear(config.hops * config.width, config.width)
         self.readout_ = nn.Linear(config.width, config.labels)
 
-    def look(self, batch: Batch) -> Look:
-        """The matrix M (B, hops, width) and the attention weights of each hop (B, hops, T)."""
-        return self.attention.look(
-            *self._query_and_memory(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
-        )
-
-    def classify(self, pooled: Tensor) -> Tensor:
-        """M (B, hops, width) → logits (B, labels)"""
-        hidden = torch.relu(self.hidden(self._drop(pooled.flatten(1))))
-        return self.readout_(self._drop(hidden))
-
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → logits (B, labels)"""
-        return self.classify(self.attention(*self._query_and_memory(features, real)))
+        memory = Memory(torch.tanh(self.key(features)), features, real)
+        pooled = self.attention(self.hops.expand(len(features), -1, -1), memory)  # M (B, hops, width)
+        hidden = torch.relu(self.hidden(self._drop(pooled.flatten(1))))
+        return self.readout_(self._drop(hidden))
 
     def forward(self, batch: Batch) -> Tensor:
         return self.readout(self.features(batch["tokens"], batch.real["tokens"]), batch.real["tokens"])
@@ -108,10 +100,6 @@ class Structured(nn.Module):
         refuse("positions", positions)
         states, _ = self.encoder(self._drop(self.embedding(tokens)), real)
         return states
-
-    def _query_and_memory(self, features: Tensor, real: Tensor | None) -> tuple[Tensor, Memory]:
-        memory = Memory(torch.tanh(self.key(features)), features, real)
-        return self.hops.expand(len(features), -1, -1), memory
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)

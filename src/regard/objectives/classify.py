@@ -1,29 +1,17 @@
 """Text classification: one class per text."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from regard.attention import Look
 from regard.data.batches import IGNORED, Batch
 from regard.errors import UserError
 from regard.objectives.loss import cross_entropy
 from regard.objectives.objective import Sums, no_corruption, no_modules
 from regard.objectives.sequence import check_smoothing
-
-
-class AttentionClassifier(Protocol):
-    """A classifier with attention: several hops attend to the text, and their results give the logits."""
-
-    def look(self, batch: Batch) -> Look:
-        """The context of each hop, (B, hops, W), and its attention weights, (B, hops, T)."""
-        ...
-
-    def classify(self, pooled: Tensor) -> Tensor:
-        """(B, hops, W) → logits (B, labels)"""
-        ...
+from regard.recording import watch
 
 
 @dataclass(frozen=True)
@@ -49,10 +37,12 @@ class Labelling:
     def count(self, batch: Batch) -> dict[str, int]:
         return dict.fromkeys(("nll", "overlap"), batch.counts["targets"])
 
-    def __call__(self, model: AttentionClassifier, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
-        look = model.look(batch)
-        logits, targets = model.classify(look.context), batch["targets"]
-        shared = look.weights @ look.weights.mT  # (B, hops, hops)
+    def __call__(self, model: nn.Module, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+        """The loss of a classifier whose one attention, `model.attention`, has a query for each hop."""
+        with watch(model, "attention") as watched:
+            logits, targets = model(batch), batch["targets"]  # (B, labels), (B,)
+        weights = watched.weights["attention"]  # (B, hops, T)
+        shared = weights @ weights.mT  # (B, hops, hops)
         overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
         return {
             "nll": cross_entropy(logits, targets, self.smoothing),

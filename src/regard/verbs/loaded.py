@@ -29,6 +29,7 @@ from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
+from regard.recording import attentions
 from regard.stored import load_weights, read_fields, stored_recipe
 from regard.tasks import Task, task_of
 from regard.verbs.numbers import check_inputs, features, logits
@@ -221,10 +222,12 @@ class Loaded:
     def decoder(self) -> Any:
         """The model for decoding: with captured steps on a GPU, with weights reordered for oneDNN on a CPU.
 
-        The model itself if it has hooks, or if autocast converts its weights (a captured step would convert them at
-        every step). After a change of the weights the decoder is made again.
+        The model itself if it has hooks, if its attention has readers (`regard.edit`), or if autocast converts its
+        weights (a captured step would convert them at every step). After a change of the weights the decoder is made
+        again.
         """
-        if any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules()):
+        hooked = any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules())
+        if hooked or any(part.reader is not None for part in attentions(self.module).values()):
             return self.module
         version = sum(weight._version for weight in self.module.parameters())
         if self._decoder_cache.get("version") != version:

@@ -1,0 +1,71 @@
+"""Readers change the weights of an attention before the values are read: hard attention, and edits.
+
+>>> with edit(model, {"decoder.attention": lambda weights: torch.ones_like(weights) / weights.shape[-1]}):
+...     model(batch)                                # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import UserError
+from regard.recording import matching
+
+Edit = Callable[[Tensor], Tensor]  # weights (B, [H,] Tq, Tk) → the weights that are read, of the same shape
+
+
+class Hard(nn.Module):
+    """Hard attention: one key per query, sampled from the weights in training, the likeliest in evaluation.
+
+    (Xu et al. 2015, §4.1.) A row without keys stays zeros. No gradient passes through the choice: train with an
+    objective that uses the weights (``regard.watch``), such as REINFORCE.
+    """
+
+    def forward(self, weights: Tensor) -> Tensor:
+        weights = weights.detach()
+        # The argmax of w / e, with e exponential noise, is a sample of w (Gumbel-max), without a synchronisation.
+        ranked = weights / torch.empty_like(weights).exponential_() if self.training else weights
+        chosen = torch.zeros_like(weights).scatter_(-1, ranked.argmax(-1, keepdim=True), 1.0)
+        return chosen.where(weights.sum(-1, keepdim=True) > 0, 0.0)
+
+
+class Edited(nn.Module):
+    """A reader that applies a function to the weights, after the reader that the attention had before."""
+
+    def __init__(self, path: str, function: Edit, before: nn.Module | None = None) -> None:
+        super().__init__()
+        self.path, self.function, self.before = path, function, before
+
+    def forward(self, weights: Tensor) -> Tensor:
+        changed = self.function(weights if self.before is None else self.before(weights))
+        if changed.shape != weights.shape:
+            shapes = f"{tuple(weights.shape)} and returned {tuple(changed.shape)}"
+            raise UserError(f"edit: the function of {self.path!r} got weights of shape {shapes}; keep the shape.")
+        return changed
+
+
+@contextmanager
+def edit(model: nn.Module, functions: Mapping[str, Edit]) -> Iterator[None]:
+    """Changes the attention weights that a model reads: pattern of paths (as in ``record``) → function of the weights.
+
+    A function gets the weights (B, [H,] Tq, Tk) of each read and returns those that are read instead. If several match
+    a module, they apply in their order; those of an outer ``edit`` apply first. A module that several layers share is
+    edited in each of them. A model with edits decodes by the definition: slower, without captured or fused steps.
+    """
+    edits = [
+        (module, path, function)
+        for pattern, function in functions.items()
+        for path, module in matching(model, pattern, "edit").items()
+    ]
+    before = [(module, module.reader) for module, _, _ in edits]
+    try:
+        for module, path, function in edits:
+            module.reader = Edited(path, function, module.reader).train(module.training)
+        yield
+    finally:
+        for module, reader in before:
+            module.reader = reader

@@ -86,6 +86,7 @@ VARIANTS: dict[str, ModelConfig] = {
         f"{decoder}-{window}-{score}": replace(SEQ, decoder=decoder, window=window, score=score)
         for (decoder, window), score in zip(product(ATTENTIVE, NARROW), cycle(("additive", "location", "general")))
     },
+    **{f"{decoder}-coverage": replace(SEQ, decoder=decoder, coverage=True) for decoder in ATTENTIVE},
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},

@@ -151,7 +151,7 @@ def test_a_loss_on_watched_weights_reaches_the_model(config: ModelConfig) -> Non
     weights[..., 0].log().sum().backward()
     embeddings = [weight for name, weight in model.named_parameters() if "embedding" in name and "tokens" in name]
     assert all(weight.grad is not None for weight in embeddings)
-    assert model.get_submodule(path).watcher is None
+    assert model.get_submodule(path).watchers == ()
 
 
 def test_watching_hard_attention_gives_the_distribution_and_the_sample() -> None:

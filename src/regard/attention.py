@@ -106,7 +106,7 @@ class Attention(nn.Module):
         self.dropout = dropout
         self.reader = reader  # None: soft attention; edit() sets another reader
         self.recorder: Recorder | None = None  # set by record()
-        self.watcher: Watcher | None = None  # set by watch()
+        self.watchers: tuple[Watcher, ...] = ()  # set by watch()
         self.shared_by = 1  # how many layers use this module
 
     def memory(self, states: Tensor, real: Tensor | None = None, values: Tensor | None = None) -> Memory:
@@ -125,7 +125,7 @@ class Attention(nn.Module):
         k_at: Tensor | None = None,
     ) -> Tensor:
         """The attention output (B, ..., Tq, Dv) of the queries (B, ..., Tq, D)."""
-        if self.reader is not None or self.watcher is not None:
+        if self.reader is not None or self.watchers:
             return self.look(q, memory, mask, q_at, k_at).context
         mask = memory.mask_padding(mask)
         dropout = self.dropout if self.training else 0.0
@@ -145,8 +145,8 @@ class Attention(nn.Module):
         """The output and the weights by the definition, both with gradient; with a reader, the weights it returns."""
         soft = weights(self.score, q, memory.keys, memory.mask_padding(mask), q_at, k_at)
         read = soft if self.reader is None else self.reader(soft)
-        if self.watcher is not None:
-            self.watcher.add(soft, read)
+        for watcher in self.watchers:
+            watcher.add(soft, read)
         if self.recorder is not None:
             self.recorder.record_weights(read, None if k_at is None else q_at)
         return Look(F.dropout(read, self.dropout, self.training).to(memory.values.dtype) @ memory.values, read)

@@ -309,19 +309,19 @@ def pause_recording(model: nn.Module) -> Iterator[None]:
 def watch(model: nn.Module, pattern: str | Sequence[str] = "*") -> Iterator[Watched]:
     """Gives a loss the weights of the attention modules whose path matches, with gradient, while the model runs.
 
-    Inside this context these modules read by the definition, since the fast route has no weights. Inside another
-    ``watch`` of the same module, only the inner one gets weights.
+    Inside this context these modules read by the definition, since the fast route has no weights. Several ``watch`` of
+    the same module may be nested.
     """
     chosen = matching(model, pattern, "watch")
-    before = {name: module.watcher for name, module in chosen.items()}
+    before = {name: module.watchers for name, module in chosen.items()}
     watched = Watched({name: Watcher(module.shared_by) for name, module in chosen.items()})
     for name, module in chosen.items():
-        module.watcher = watched.watchers[name]
+        module.watchers = (*before[name], watched.watchers[name])
     try:
         yield watched
     finally:
         for name, module in chosen.items():
-            module.watcher = before[name]
+            module.watchers = before[name]
 
 
 def active_tape(model: nn.Module) -> Tape | None:

@@ -43,13 +43,13 @@ def gru(layer: nn.Module, x: Tensor, h: Tensor) -> Tensor:
 
 def encoded(model: Seq2Seq, source: list[int]) -> tuple[list[Tensor], Tensor]:
     """The annotations h_j = [→h_j; ←h_j], and the decoder's first state."""
-    x = [model.source_embedding.weight[token] for token in source]
+    x = [model.encoder.embedding.weight[token] for token in source]
     h = back = x[0].new_zeros(3)
     forth_states, back_states = [], []
     for embedded in x:
-        forth_states.append(h := gru(model.encoder.onward[0], embedded, h))
+        forth_states.append(h := gru(model.encoder.rnn.onward[0], embedded, h))
     for embedded in reversed(x):
-        back_states.insert(0, back := gru(model.encoder.returning[0], embedded, back))
+        back_states.insert(0, back := gru(model.encoder.rnn.returning[0], embedded, back))
     states = [torch.cat(pair) for pair in zip(forth_states, back_states)]
     return states, torch.tanh(linear(model.bridge, h, back))
 
@@ -128,8 +128,8 @@ def test_without_attention_it_is_two_networks_of_torch(decoder: str, layers: int
     encoder = nn.GRU(4, 3, layers, batch_first=True, bidirectional=True).double()
     speaker = nn.GRU(10 if decoder == "every" else 4, 6, layers, batch_first=True).double()
     for theirs, ours, suffix in (
-        (encoder, model.encoder.onward, ""),
-        (encoder, model.encoder.returning, "_reverse"),
+        (encoder, model.encoder.rnn.onward, ""),
+        (encoder, model.encoder.rnn.returning, "_reverse"),
         (speaker, model.decoder.rnn.onward, ""),
     ):
         for depth, layer in enumerate(ours):
@@ -138,7 +138,7 @@ def test_without_attention_it_is_two_networks_of_torch(decoder: str, layers: int
 
     lengths = batch.real["source"].sum(1)
     packed = nn.utils.rnn.pack_padded_sequence(
-        model.source_embedding(batch["source"]), lengths, batch_first=True, enforce_sorted=False
+        model.encoder.embedding(batch["source"]), lengths, batch_first=True, enforce_sorted=False
     )
     _, ends = encoder(packed)
     context = torch.cat([ends[-2], ends[-1]], -1)  # of the top layer, both directions
@@ -215,6 +215,26 @@ def test_beams_on_a_tape_are_more_queries_of_their_sentence(
     torch.testing.assert_close(tape["decoder.attention"], expected if rows is None else expected[:, rows])
 
 
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong-feeding"])
+def test_coverage_is_the_sum_of_the_weights_so_far(decoder: str) -> None:
+    model = replace(CONFIG, decoder=decoder, coverage=True).build().double().eval()
+    batch = pair_batch(PAIRS)
+    with torch.no_grad(), record(model) as tape:
+        state = model.start(batch["source"], batch.real["source"])
+        for tokens in batch["tokens"].split([1, 2, 2], dim=1):
+            _, state = model.advance(tokens, state)
+    assert state.coverage is not None
+    torch.testing.assert_close(state.coverage, tape["decoder.attention"].sum(1))
+    rows = torch.tensor([0, 0, 1, 1, 2, 2])  # two beams a sentence, which then read different tokens
+    with torch.no_grad():
+        state = state.select(rows)
+        _, after = model.advance(torch.tensor([4, 5, 6, 7, 8, 4])[:, None], state)
+        assert after.coverage is not None
+        torch.testing.assert_close(after.coverage.sum(1), state.coverage.sum(1) + 1)
+        swapped = after.select(torch.tensor([1, 0, 3, 3, 4, 5]))
+    assert torch.equal(swapped.coverage[:4], after.coverage[[1, 0, 3, 3]])
+
+
 # Mistakes
 
 
@@ -233,6 +253,7 @@ def test_beams_on_a_tape_are_more_queries_of_their_sentence(
         ({"layers": 0}, r"model\.layers=0: must be at least 1"),
         ({"capacity": -1}, r"model\.capacity=-1: must be at least 1"),
         ({"radius": 0}, r"model\.radius=0: must be at least 1"),
+        ({"decoder": "once", "coverage": True}, r"model\.coverage=true: model\.decoder=once has no attention"),
         ({"dropout": 1.0}, r"model\.dropout=1\.0: .*below 1"),
         ({"dropout": -0.1}, r"model\.dropout=-0\.1: .*at least 0"),
         ({"dropout": float("nan")}, r"model\.dropout=nan"),

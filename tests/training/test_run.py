@@ -514,7 +514,7 @@ def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, 
     tokenizer = run.prepared.fields["source"].tokenizer
     pieces = tokenizer.pieces(range(tokenizer.size))
     assert named.keys() <= set(pieces)
-    for piece, row in zip(pieces, run.loss_module.model.source_embedding.weight):
+    for piece, row in zip(pieces, run.loss_module.model.encoder.embedding.weight):
         word = named.get(piece)
         if word:
             assert (row == words.index(word) + 1).all(), piece
@@ -526,7 +526,7 @@ def test_word_vectors_start_the_source_embedding(recipe, tmp_path):
     vectors = tmp_path / "vectors.txt"
     vectors.write_text("".join(f"{letter} {' '.join(['0.5'] * 8)}\n" for letter in "abc"))
     run = Run(recipe(f"model.embedding={vectors}"), tmp_path / "run")
-    rows = (run.loss_module.model.source_embedding.weight == 0.5).all(dim=1)
+    rows = (run.loss_module.model.encoder.embedding.weight == 0.5).all(dim=1)
     assert int(rows.sum()) == 3
 
 

@@ -17,5 +17,5 @@ def shared_copy(model: M) -> M:
     """A copy that shares every parameter and buffer with the model. No tape records its weights."""
     shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     for part in attentions(model).values():
-        shared |= {id(part.recorder): None, id(part.watcher): None}
+        shared |= {id(part.recorder): None, id(part.watchers): ()}
     return deepcopy(model, shared)

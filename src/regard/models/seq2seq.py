@@ -32,7 +32,9 @@ from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
 from regard.models.checks import check_config, check_shared_width
+from regard.models.encoder import Encoded, RecurrentEncoder
 from regard.models.facts import Facts
+from regard.recording import watch
 from regard.scores import NOT_FOR_A_SOURCE, WINDOWS, Score, build_score, check_score
 
 
@@ -44,7 +46,7 @@ class Seq2SeqConfig(Facts):
     reads_source: ClassVar[bool] = True
     predicts: ClassVar[tuple[str, ...]] = ("target",)
     sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
-    input_embedding: ClassVar[str] = "source_embedding"
+    input_embedding: ClassVar[str] = "encoder.embedding"
     longest_setting: ClassVar[str] = "capacity"
     widths: ClassVar[tuple[str, ...]] = ("width", "embed")
     width_step: ClassVar[int] = 2  # the two directions of the encoder share the width
@@ -61,6 +63,7 @@ class Seq2SeqConfig(Facts):
     radius: int = 10  # of the window, in source positions
     capacity: int = 256  # the longest source, in tokens
     dropout: float = 0.1  # on embeddings, between layers and before the readout
+    coverage: bool = False  # the state of the decoder has the sum of the attention weights of all steps so far
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that initializes the source embedding
 
     def __post_init__(self) -> None:
@@ -68,6 +71,9 @@ class Seq2SeqConfig(Facts):
         check_config(self, ("width", "embed", "layers", "capacity", "radius"), names)
         check_score(self.score, NOT_FOR_A_SOURCE)
         check_shared_width(self.width)
+        if self.coverage and self.decoder in ("once", "every"):
+            cure = "set model.decoder=bahdanau, luong or luong-feeding"
+            raise UserError(f"model.coverage=true: model.decoder={self.decoder} has no attention to add up; {cure}")
 
     @property
     def longest(self) -> int:
@@ -98,20 +104,28 @@ class RecurrentState:
     at: Tensor  # 0-d, tokens read so far: on the device, so that a step can be captured
     context: Tensor | None = None  # (B, width): the fixed context, or the attention result of the last step
     memory: Memory | None = None  # of B sentences; the other fields have B·K rows if each sentence has K beams
+    coverage: Tensor | None = None  # (B, Ts): the sum of the weights of all steps so far; None: not computed
 
     def select(self, rows: Tensor) -> RecurrentState:
         """Reorders beams within their sentences (``decode.State.select``), so the shared memory does not change."""
-        context = None if self.context is None else self.context[rows]
-        return replace(self, hidden=self.hidden[rows], context=context)
+        context, coverage = (None if each is None else each[rows] for each in (self.context, self.coverage))
+        return replace(self, hidden=self.hidden[rows], context=context, coverage=coverage)
 
-    def read(self, attention: Attention, q: Tensor, at: Tensor) -> Tensor:
-        """Attention of queries (B·K, T, width): the K beams of a sentence become more queries of its one memory."""
+    def read(self, attention: Attention, q: Tensor, at: Tensor) -> tuple[Tensor, RecurrentState]:
+        """Attention of queries (B·K, T, width): the context, and the state with the weights added to its coverage.
+
+        The K beams of a sentence become more queries of its one memory.
+        """
         assert self.memory is not None
-        sentences = len(self.memory.keys)
-        if len(q) == sentences:
-            return attention(q, self.memory, q_at=at)
-        folded, at = q.reshape(sentences, -1, q.shape[-1]), at.repeat(len(q) // sentences)  # (B, K·T, width), (K·T,)
-        return attention(folded, self.memory, q_at=at).reshape(*q.shape[:2], -1)
+        rows, sentences = q.shape[:2], len(self.memory.keys)
+        if len(q) != sentences:
+            q, at = q.reshape(sentences, -1, q.shape[-1]), at.repeat(len(q) // sentences)  # (B, K·T, width), (K·T,)
+        if self.coverage is None:
+            return attention(q, self.memory, q_at=at).reshape(*rows, -1), self
+        with watch(attention) as watched:
+            context = attention(q, self.memory, q_at=at).reshape(*rows, -1)
+        weights = watched.read[""].reshape(*rows, -1)  # (B·K, T, Ts)
+        return context, replace(self, coverage=self.coverage + weights.sum(1))
 
     def positions(self, x: Tensor) -> Tensor:
         """The positions of the T tokens in x (B, T, …)."""
@@ -127,8 +141,8 @@ class Plain(nn.Module):
         inputs = config.embed + (config.width if self.every else 0)
         self.rnn = Recurrent(config.cell, inputs, config.width, config.layers, dropout=config.dropout)
 
-    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
-        return RecurrentState(hidden, _no_tokens_read(hidden), context=last if self.every else None)
+    def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
+        return RecurrentState(hidden, _no_tokens_read(hidden), context=source.summary if self.every else None)
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         if state.context is not None:
@@ -145,18 +159,19 @@ class Bahdanau(nn.Module):
         self.rnn = Recurrent(
             config.cell, config.embed + config.width, config.width, config.layers, dropout=config.dropout
         )
-        self.attention = Attention(_score(config))
+        self.attention, self.coverage = Attention(_score(config)), config.coverage
         self.out = nn.Linear(2 * config.width + config.embed, config.width)
 
-    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
-        return RecurrentState(hidden, _no_tokens_read(hidden), memory=self.attention.memory(states, real))
+    def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
+        return _attending_state(self, hidden, source)
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         loop, at = UnrolledRecurrent(self.rnn, x), state.positions(x)
         hidden, outputs, contexts = state.hidden, [], []
         for t in range(x.shape[1]):
             query = hidden[:, -1, 0].unsqueeze(1)  # the top layer's h
-            context = state.read(self.attention, query, at[t : t + 1]).squeeze(1)
+            read, state = state.read(self.attention, query, at[t : t + 1])
+            context = read.squeeze(1)
             output, hidden = loop.step(context, hidden)
             outputs.append(output)
             contexts.append(context)
@@ -174,15 +189,15 @@ class Luong(nn.Module):
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
-        self.attention = Attention(_score(config))
+        self.attention, self.coverage = Attention(_score(config)), config.coverage
         self.out = nn.Linear(2 * config.width, config.width)
 
-    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
-        return RecurrentState(hidden, _no_tokens_read(hidden), memory=self.attention.memory(states, real))
+    def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
+        return _attending_state(self, hidden, source)
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         outputs, hidden = self.rnn.advance(x, state.hidden)
-        contexts = state.read(self.attention, outputs, state.positions(x))
+        contexts, state = state.read(self.attention, outputs, state.positions(x))
         features = torch.tanh(self.out(torch.cat([contexts, outputs], -1)))
         return features, replace(state, hidden=hidden, at=state.at + x.shape[1])
 
@@ -195,13 +210,11 @@ class LuongFeeding(nn.Module):
         self.rnn = Recurrent(
             config.cell, config.embed + config.width, config.width, config.layers, dropout=config.dropout
         )
-        self.attention = Attention(_score(config))
+        self.attention, self.coverage = Attention(_score(config)), config.coverage
         self.out = nn.Linear(2 * config.width, config.width)
 
-    def start(self, hidden: Tensor, states: Tensor, last: Tensor, real: Tensor | None) -> RecurrentState:
-        return RecurrentState(
-            hidden, _no_tokens_read(hidden), context=torch.zeros_like(last), memory=self.attention.memory(states, real)
-        )
+    def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
+        return replace(_attending_state(self, hidden, source), context=torch.zeros_like(source.summary))
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         assert state.context is not None
@@ -210,8 +223,8 @@ class LuongFeeding(nn.Module):
         hidden, fed, features = state.hidden, state.context, []
         for t in range(x.shape[1]):
             output, hidden = loop.step(fed, hidden)
-            context = state.read(self.attention, output.unsqueeze(1), at[t : t + 1]).squeeze(1)
-            fed = torch.tanh(out(torch.cat([context, output], -1)))
+            context, state = state.read(self.attention, output.unsqueeze(1), at[t : t + 1])
+            fed = torch.tanh(out(torch.cat([context.squeeze(1), output], -1)))
             features.append(fed)
         return torch.stack(features, 1), replace(state, hidden=hidden, context=fed, at=state.at + x.shape[1])
 
@@ -232,11 +245,10 @@ class Seq2Seq(nn.Module):
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
         self.config = config
-        self.source_embedding = nn.Embedding(config.source_vocab, config.embed, padding_idx=PAD)
+        embedding = nn.Embedding(config.source_vocab, config.embed, padding_idx=PAD)
         self.target_embedding = nn.Embedding(config.target_vocab, config.embed, padding_idx=PAD)
-        self.encoder = Recurrent(
-            config.cell, config.embed, config.width, config.layers, directions=2, dropout=config.dropout
-        )
+        rnn = Recurrent(config.cell, config.embed, config.width, config.layers, directions=2, dropout=config.dropout)
+        self.encoder = RecurrentEncoder(embedding, rnn)
         self.decoder = DECODERS[config.decoder](config)
         hidden = self.decoder.rnn
         self.bridge = nn.Linear(config.width, hidden.layers * hidden.parts * config.width)
@@ -244,8 +256,7 @@ class Seq2Seq(nn.Module):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts)."""
-        states, _ = self._encode(source, source_real)
-        return states
+        return self._encode(source, source_real).states
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
@@ -264,10 +275,9 @@ class Seq2Seq(nn.Module):
         if source_real is not None:
             order = real_first(source_real)
             source, source_real = source.gather(1, order), source_real.gather(1, order)
-        states, last = self._encode(source, source_real)
-        rnn = self.decoder.rnn
-        hidden = torch.tanh(self.bridge(last[:, -1])).unflatten(-1, (rnn.layers, rnn.parts, rnn.width))
-        return self.decoder.start(hidden, states, last[:, -1], source_real)
+        encoded, rnn = self._encode(source, source_real), self.decoder.rnn
+        hidden = torch.tanh(self.bridge(encoded.summary)).unflatten(-1, (rnn.layers, rnn.parts, rnn.width))
+        return self.decoder.start(hidden, encoded)
 
     def advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Reads target tokens (B, T) from a state on: features (B, T, width) and the state after them."""
@@ -289,9 +299,9 @@ class Seq2Seq(nn.Module):
         features, _ = self.advance(batch["tokens"], self.start(batch["source"], batch.real["source"]))
         return self.readout(features)
 
-    def _encode(self, source: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-        states, last = self.encoder(self._drop(self.source_embedding(source)), real)
-        return states, last
+    def _encode(self, source: Tensor, real: Tensor | None) -> Encoded:
+        encoded: Encoded = self.encoder(source, real)
+        return encoded
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)
@@ -299,6 +309,13 @@ class Seq2Seq(nn.Module):
 
 def _score(config: Seq2SeqConfig) -> Score:
     return build_score(config.score, config.width, config.capacity, config.window, config.radius)
+
+
+def _attending_state(decoder: Bahdanau | Luong | LuongFeeding, hidden: Tensor, source: Encoded) -> RecurrentState:
+    """The state before the first step of a decoder that attends to the source."""
+    memory = decoder.attention.memory(source.states, source.real, source.values)
+    coverage = hidden.new_zeros(source.states.shape[:2]) if decoder.coverage else None
+    return RecurrentState(hidden, _no_tokens_read(hidden), memory=memory, coverage=coverage)
 
 
 def _no_tokens_read(hidden: Tensor) -> Tensor:

@@ -116,6 +116,7 @@ class Squares:
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("vector",)
+    needs: ClassVar[tuple[str, ...]] = ()
     modules = staticmethod(no_modules)
     corruption = staticmethod(no_corruption)
 

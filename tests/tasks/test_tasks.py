@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from encoded import labelled_columns, pair_columns, rows_of, text_columns, whole_columns
+from encoded import flat, labelled_columns, pair_columns, rows_of, text_columns, whole_columns
 from regard.data.batches import IGNORED, Batches, Columns, Row, Rows, collate
 from regard.data.corruption import MaskTokens
 from regard.data.special_tokens import SpecialTokens
@@ -19,6 +19,7 @@ SPECIAL = SpecialTokens(pad=0, bos=1, eos=2, mask=4, prefix=1, suffix=2)
 TEXTS = [[7, 8], [9], [5, 6, 7]]
 COLUMNS: Mapping[str, Columns] = {
     "translate": pair_columns([(text, text[:2]) for text in TEXTS]),
+    "aligned": {**pair_columns([(text, text[:2]) for text in TEXTS]), "alignment": flat([[0, 0], [], [1, 1, 0, 1]])},
     "language": text_columns(TEXTS),
     "running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),

@@ -71,6 +71,10 @@ class Rows(Sequence[Row]):
         starts = np.cumsum(lengths) - lengths
         return Rows({**self._fields, **{name: (values, starts, lengths) for name, values in flat.items()}})
 
+    def with_field(self, name: str, arrays: Sequence[Values]) -> Rows:
+        """The same rows with one more field, given as an array for each row."""
+        return Rows({**self._fields, name: _joined(arrays)})
+
     def padded(self, name: str, width: int, fill: float = 0, first: int = 0, last: int = 0) -> Tensor:
         """A field as a tensor (B, width), without its `first` and `last` places; `fill` after the end of each row."""
         values, starts, lengths = self._fields[name]

@@ -50,7 +50,7 @@ TARGET = {YEAR: range(0, 4), MONTH: range(5, 7), DAY: range(8, 10)}
 class Dates:
     """The corpus of dates: its languages, years and sizes."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    tasks: ClassVar[tuple[str, ...]] = ("translate", "aligned")
 
     languages: tuple[str, ...] = LANGUAGES  # Babel's names of locales
     first_year: int = 1950  # at most 100 years, so that two digits name one year

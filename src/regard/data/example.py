@@ -26,6 +26,11 @@ class Pair:
     unit: Unit = "word"  # what the links join
     others: tuple[str, ...] = ()  # further accepted targets, such as other pronunciations of the same word
 
+    @property
+    def alignment(self) -> tuple[Unit, frozenset[tuple[int, int]]] | None:
+        """What the links join, and the links; None: the pair is not aligned."""
+        return None if self.links is None else (self.unit, self.links)
+
 
 @dataclass(frozen=True, slots=True)
 class Text:

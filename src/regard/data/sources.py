@@ -153,7 +153,7 @@ class GreekEnglish:
     Of twenty verses one is for validation and one for the test, chosen by the hash of the verse number.
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    tasks: ClassVar[tuple[str, ...]] = ("translate", "aligned")
 
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets

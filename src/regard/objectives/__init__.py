@@ -2,6 +2,7 @@
 
 from regard.objectives.classify import Labelling
 from regard.objectives.exposure import Exposure, exposure
+from regard.objectives.guided import GuidedAlignment
 from regard.objectives.masked import MaskedTokens
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
@@ -9,6 +10,7 @@ from regard.objectives.sequence import TeacherForcing
 
 __all__ = [
     "Exposure",
+    "GuidedAlignment",
     "Labelling",
     "LossModule",
     "MaskedTokens",

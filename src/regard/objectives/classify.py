@@ -22,6 +22,7 @@ class Labelling:
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
     capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("class",)
+    needs: ClassVar[tuple[str, ...]] = ()
     modules = staticmethod(no_modules)
     corruption = staticmethod(no_corruption)
 

@@ -37,6 +37,7 @@ class MaskedTokens:
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("masked",)
+    needs: ClassVar[tuple[str, ...]] = ()
     modules = staticmethod(no_modules)
 
     def __post_init__(self) -> None:

@@ -74,6 +74,11 @@ class Objective(Protocol):
         """The heads (`Task.head`) that the objective can train."""
         ...
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields that a task must have beside those that every task with such a head has."""
+        ...
+
     def modules(self, model: Any, fields: Mapping[str, Field]) -> nn.Module | None:
         """A module that the objective trains beside the model, or None."""
         ...

@@ -34,6 +34,7 @@ class ProfessorForcing:
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("target", "next")
+    needs: ClassVar[tuple[str, ...]] = ()
     corruption = staticmethod(no_corruption)
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ class TeacherForcing:
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     heads: ClassVar[tuple[str, ...]] = ("target", "next")
+    needs: ClassVar[tuple[str, ...]] = ()
     modules = staticmethod(no_modules)
     corruption = staticmethod(no_corruption)
 

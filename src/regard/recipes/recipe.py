@@ -11,7 +11,7 @@ from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, 
 from regard.data.streams import Book, Shakespeare
 from regard.errors import UserError, nearest
 from regard.models import Seq2SeqConfig
-from regard.objectives import Labelling, MaskedTokens, ProfessorForcing, TeacherForcing
+from regard.objectives import GuidedAlignment, Labelling, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes.plan import Plan
 from regard.tasks import Task
 
@@ -31,6 +31,7 @@ DATA: dict[str, type[Any]] = {
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
     "professor": ProfessorForcing,
+    "guided": GuidedAlignment,
     "masked": MaskedTokens,
     "label": Labelling,
 }
@@ -50,7 +51,7 @@ class Recipe:
 
 
 def find_task(recipe: Recipe, kinds: Kinds) -> Task:
-    """The task of a recipe: the first task of its data that fits the model and the objective.
+    """The task of a recipe: the first task of its data that fits the model and has the fields of the objective.
 
     Raises an error that names the setting if parts of the recipe do not fit together or a metric does not exist.
     """
@@ -59,12 +60,15 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     data = f"data={name_of(recipe.data, kinds['data'])}"
     if not fitting:
         _refuse("model", recipe.model, data, models_for(tasks, kinds), kinds)
-    task = next((task for task in fitting if task.head in recipe.objective.heads), None)
+    task = next((task for task in fitting if can_train(recipe.objective, task)), None)
     if task is None:
-        heads = {task.head for task in fitting}
-        objectives = [name for name, kind in kinds["objective"].items() if heads & set(kind.heads)]
+        objectives = [
+            name for name, kind in kinds["objective"].items() if any(can_train(kind, task) for task in fitting)
+        ]
         model = f"model={name_of(recipe.model, kinds['model'])}"
-        _refuse("objective", recipe.objective, model if len(tasks) > 1 else data, objectives, kinds)
+        _refuse(
+            "objective", recipe.objective, model if len({task.head for task in tasks}) > 1 else data, objectives, kinds
+        )
     assert task is not None
     for name in recipe.metrics:
         if name not in kinds["metric"]:
@@ -74,6 +78,11 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         near = nearest(recipe.plan.select, {"loss", *recipe.metrics})
         raise UserError(f"plan.select={recipe.plan.select}: not a metric of the recipe.{near}")
     return task
+
+
+def can_train(objective: Any, task: Task) -> bool:
+    """Whether an objective (or its class) can train a model for a task."""
+    return task.head in objective.heads and set(objective.needs) <= set(task.fields)
 
 
 def models_for(tasks: list[Task], kinds: Kinds) -> list[str]:

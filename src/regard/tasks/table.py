@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from regard.data.batches import IGNORED, Batch, Rows
 from regard.data.fields import InputText, LabelField, MaskedText, TargetText
 from regard.data.flat import Lengths
+from regard.data.links import LinkField
 from regard.data.streams import RunningText
 from regard.objectives import Labelling, MaskedTokens, TeacherForcing
 from regard.tasks.task import Task
@@ -38,6 +40,23 @@ def translation(rows: Rows, widths: Mapping[str, int], random: np.random.Generat
     )
 
 
+def aligned_translation(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A translation, and gold links: how the attention of each predicted token should spread over the source.
+
+    Rows without links between tokens (``TokenLinks``) give a translation alone.
+    """
+    batch = translation(rows, widths, random)
+    if not rows.has("token_links"):
+        return batch
+    row = np.repeat(np.arange(len(rows)), rows.lengths("token_links") // 2)
+    target, source = torch.from_numpy(rows.flat("token_links")).reshape(-1, 2).unbind(1)
+    gold = torch.zeros(len(rows), widths["target"], widths["source"])
+    gold[torch.from_numpy(row), target, source] = 1.0
+    total = gold.sum(-1, keepdim=True)  # (B, T, 1)
+    fields = {**batch.fields, "alignment": gold / total.clamp_min(1)}
+    return Batch(fields, batch.real, {**batch.counts, "alignment": int((total > 0).sum())})
+
+
 def whole_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
     """A text that is read whole. A corrupted text has targets; one without them has nothing to predict."""
     fields = {"tokens": rows.padded("text", widths["text"])}
@@ -60,6 +79,10 @@ def _one_less(name: str) -> Any:
     return lambda lengths: {**lengths, name: np.maximum(lengths[name] - 1, 0)}
 
 
+def _two_texts(lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
+    return {"source": lengths["source"], "target": np.maximum(lengths["target"] - 1, 0)}
+
+
 def _text_only(lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
     return {"text": lengths["text"]}
 
@@ -74,6 +97,16 @@ TASKS: dict[str, Task] = {
         head="target",
         objective=TeacherForcing,
         metrics=("bleu",),
+    ),
+    "aligned": Task(
+        name="aligned",
+        verb="translate",
+        fields={"source": InputText, "target": TargetText, "alignment": LinkField},
+        widths=_two_texts,
+        collate=aligned_translation,
+        head="target",
+        objective=TeacherForcing,
+        metrics=("bleu", "alignment"),
     ),
     "language": Task(
         name="language",

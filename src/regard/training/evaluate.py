@@ -111,7 +111,8 @@ def _batches(
         yield from in_order(text, window_of(model.recipe.data, model.longest), batch_tokens)
         return
     rows = encoded(model, examples)
-    lengths = [max(map(len, row.values())) for row in rows]
+    axes = model.task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
+    lengths = [max(len(row[name]) for name in axes) for row in rows]
     for number, group in zip(count(), grouped(lengths, batch_tokens)):
         some = Rows.of([rows[place] for place in group])
         random = np.random.default_rng((0, number))

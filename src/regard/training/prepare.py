@@ -89,7 +89,7 @@ def prepare(
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
     if given:
-        fields, config = given.fields_for(task), recipe.model
+        fields, config = given.fields_for(task, corpus.train, recipe.data), recipe.model
     else:
         sample: Iterable[Any] = corpus.train
         if isinstance(corpus.train, TextExamples):  # a large text

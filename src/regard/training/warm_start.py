@@ -1,6 +1,6 @@
 """Warm start: a run that starts from the weights of another run or of a public checkpoint."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -15,7 +15,7 @@ from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe
-from regard.recipes.recipe import models_for, name_of
+from regard.recipes.recipe import can_train, models_for, name_of
 from regard.stored import field_path
 from regard.tasks import Task
 from regard.verbs.loaded import load
@@ -32,13 +32,16 @@ class WarmStart(NamedTuple):
     weights: Callable[[], Mapping[str, Tensor]] = dict  # a function, so that the weights are not kept in memory
     data: Any = None  # the data of the run that the model is from; None for a public checkpoint
 
-    def fields_for(self, task: Task) -> dict[str, Field]:
-        """The fields of a task, with the model's tokenizers."""
-        texts = iter(self.tokenizers)
-        return {
-            name: kind(next(texts)) if issubclass(kind, TextField) else self.others[name]
-            for name, kind in task.fields.items()
-        }
+    def fields_for(self, task: Task, examples: Iterable[Any], data: Any) -> dict[str, Field]:
+        """The fields of a task, with the model's tokenizers; a field that the model does not have is fitted."""
+        texts, fields = iter(self.tokenizers), dict[str, Field]()
+        for name, kind in task.fields.items():
+            if issubclass(kind, TextField):
+                fields[name] = kind(next(texts))
+            else:
+                values = (getattr(example, name) for example in examples)
+                fields[name] = self.others[name] if name in self.others else kind.fit(values, name, data)
+        return fields
 
 
 def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
@@ -98,8 +101,9 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
 def _fitting_models(data: str, objective: str | None, kinds: Kinds) -> list[str]:
     """The kinds of model that fit a kind of data and an objective (None: any)."""
     tasks = [kinds["task"][name] for name in kinds["data"][data].tasks]
-    heads = None if objective is None else kinds["objective"][objective].heads
-    return models_for([task for task in tasks if heads is None or task.head in heads], kinds)
+    if objective is not None:
+        tasks = [task for task in tasks if can_train(kinds["objective"][objective], task)]
+    return models_for(tasks, kinds)
 
 
 def _fitting_recipes(kind: str, data: str, kinds: Kinds) -> list[str]:

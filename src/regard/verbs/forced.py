@@ -17,7 +17,7 @@ from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
 from regard.recording import pause_recording, record
 from regard.verbs.loaded import IdPair, Loaded
-from regard.verbs.parts import aligning, path_of
+from regard.verbs.parts import aligning, aligning_heads, path_of
 
 Floats = NDArray[np.floating[Any]]
 
@@ -60,14 +60,14 @@ def forced(
 ) -> list[Forced]:
     """Teacher forcing over the pairs, in batches; the results are in the order of the pairs.
 
-    The weights are the mean over the heads of a layer: `layer`, or the one that aligns best (`parts.aligning`).
+    The weights are the mean over the heads of a layer: `layer`, or the one of `parts.aligning`.
     """
-    return _force_all(model, pairs, batch_tokens, aligning(model, layer))
+    return _force_all(model, pairs, batch_tokens, aligning(model, layer), aligning_heads(model, layer))
 
 
 def token_logps(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int = BATCH_TOKENS) -> list[Floats]:
     """The log-probabilities of `forced`, without recording attention."""
-    return [one.logps for one in _force_all(model, pairs, batch_tokens, None)]
+    return [one.logps for one in _force_all(model, pairs, batch_tokens)]
 
 
 def fit_target(model: Loaded, tokens: list[int], place: str) -> list[int]:
@@ -88,10 +88,16 @@ def target_limit(model: Loaded) -> int | None:
     return model.module.config.longest_target
 
 
-def _force_all(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int, name: str | None) -> list[Forced]:
+def _force_all(
+    model: Loaded,
+    pairs: Sequence[IdPair],
+    batch_tokens: int,
+    name: str | None = None,
+    heads: tuple[int, ...] | None = None,
+) -> list[Forced]:
     results: dict[int, Forced] = {}
     for rows in grouped([max(len(source), len(target) + 1) for source, target in pairs], batch_tokens):
-        results |= zip(rows, _force(model, [pairs[row] for row in rows], name))
+        results |= zip(rows, _force(model, [pairs[row] for row in rows], name, heads))
     return [results[row] for row in range(len(pairs))]
 
 
@@ -112,17 +118,17 @@ def rounded(length: int) -> int:
 
 
 @torch.no_grad()
-def _force(model: Loaded, pairs: Sequence[IdPair], name: str | None) -> Iterator[Forced]:
+def _force(model: Loaded, pairs: Sequence[IdPair], name: str | None, heads: tuple[int, ...] | None) -> Iterator[Forced]:
     """Teacher forcing of one batch. Only the named attention is recorded, and not on the caller's tape."""
     batch = batch_of(model, pairs).to(model.device)
     path = () if name is None else (path_of(name),)
-    with pause_recording(model.module), record(model.module, path) as tape, model.autocast():
+    with pause_recording(model.module), record(model.module, path, heads) as tape, model.autocast():
         logps = _logps(cast(CausalModel, model.module), batch)
     attention = None if name is None else tape[name]  # (B, [H,] Tq, Ts)
     if attention is not None:
         attention = attention.mean(dim=1) if attention.dim() == 4 else attention
     first = 0 if model.source_tokenizer is None else model.source_tokenizer.special_tokens.prefix is not None
-    last = list(model.fields)[-1]  # the target, or the text
+    last = [name for name, each in model.fields.items() if isinstance(each, TextField)][-1]  # the target, or the text
     for row, pair in enumerate(pairs):
         length = len(row_of(model, pair)[last]) - 1
         # Without the columns of the source's special tokens.

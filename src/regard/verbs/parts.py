@@ -8,63 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from regard.errors import UserError
-from regard.layers.transformer import Block
 from regard.models import Facts
-from regard.recording import Axes, attentions
+from regard.models.parts import parts, path_of, source_reads
+from regard.objectives.guided import TrainsAlignment
+from regard.recording import Axes
 from regard.render.view_data import alignment_layer
 from regard.verbs.loaded import IdPair, Loaded
 
 PARTS = ("encoder", "decoder", "cross")
-
-
-def parts(module: Any) -> dict[str, str]:
-    """The part of a model that each attention module belongs to, by its path.
-
-    In a model that reads a source, what is below `encoder` is the encoder. In the decoder, the first attention of a
-    block reads the target; the second one, and an attention outside of any block, reads the source.
-    """
-    config: Facts = module.config
-    own = {id(block.attention.read) for block in module.modules() if isinstance(block, Block)}
-    found = {}
-    for path, attention in attentions(module).items():
-        if not config.causal or (config.reads_source and path.startswith("encoder.")):
-            found[path] = "encoder"
-        else:
-            found[path] = "cross" if config.reads_source and id(attention) not in own else "decoder"
-    return found
-
-
-def path_of(name: str) -> str:
-    """The path of the module that a name on a tape belongs to; a module that layers share has one name per layer."""
-    return name.partition("[")[0]
-
-
-def source_reads(module: Any) -> list[str]:
-    """The names on a tape of all attentions to the source, from the lowest layer up."""
-    turns = {path: attention.shared_by for path, attention in attentions(module).items()}
-    paths = [path for path, part in parts(module).items() if part == "cross"]
-    return [name for path in paths for name in _turns(path, turns[path])]
-
-
-def _turns(path: str, turns: int) -> list[str]:
-    return [path] if turns == 1 else [f"{path}[{turn}]" for turn in range(turns)]
+__all__ = ["PARTS", "aligning", "aligning_heads", "axes", "kept", "parts", "path_of", "source_reads"]
 
 
 def aligning(model: Loaded, layer: int | None = None) -> str | None:
     """The name of the attention that alignments are taken from; None: the model has no attention to a source.
 
-    By default it is the one that aligns best (`alignment_layer`).
+    By default it is the one whose weights were trained to align, or else the one that aligns best (`alignment_layer`).
     """
     names = source_reads(model.module)
+    if layer is None and (trained := _trained(model)):
+        layer = trained.align_layer
     if layer is None:
         return names[alignment_layer(len(names))] if names else None
     if not 0 <= layer < len(names):
         there = f"layers 0 to {len(names) - 1} look at the source" if names else "no layer looks at a source"
         raise UserError(f"layer={layer}: in {model.path} {there}.")
     return names[layer]
+
+
+def aligning_heads(model: Loaded, layer: int | None = None) -> tuple[int, ...] | None:
+    """The heads whose mean alignments are taken from: those that were trained to align; None: all heads."""
+    trained = _trained(model)
+    return trained.align_heads or None if layer is None and trained else None
+
+
+def _trained(model: Loaded) -> TrainsAlignment | None:
+    """The objective of the model if it trained attention weights to align."""
+    objective = None if model.recipe is None else model.recipe.objective
+    return objective if isinstance(objective, TrainsAlignment) else None
 
 
 def axes(model: Loaded, pair: IdPair) -> dict[str, Axes]:

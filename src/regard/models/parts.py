@@ -1,0 +1,42 @@
+"""Which part of a model each attention module belongs to: encoder, decoder or cross."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.layers.transformer import Block
+from regard.models.facts import Facts
+from regard.recording import attentions
+
+
+def parts(module: Any) -> dict[str, str]:
+    """The part of a model that each attention module belongs to, by its path.
+
+    In a model that reads a source, what is below `encoder` is the encoder. In the decoder, the first attention of a
+    block reads the target; the second one, and an attention outside of any block, reads the source.
+    """
+    config: Facts = module.config
+    own = {id(block.attention.read) for block in module.modules() if isinstance(block, Block)}
+    found = {}
+    for path, attention in attentions(module).items():
+        if not config.causal or (config.reads_source and path.startswith("encoder.")):
+            found[path] = "encoder"
+        else:
+            found[path] = "cross" if config.reads_source and id(attention) not in own else "decoder"
+    return found
+
+
+def path_of(name: str) -> str:
+    """The path of the module that a name on a tape belongs to; a module that layers share has one name per layer."""
+    return name.partition("[")[0]
+
+
+def source_reads(module: Any) -> list[str]:
+    """The names on a tape of all attentions to the source, from the lowest layer up."""
+    turns = {path: attention.shared_by for path, attention in attentions(module).items()}
+    paths = [path for path, part in parts(module).items() if part == "cross"]
+    return [name for path in paths for name in _turns(path, turns[path])]
+
+
+def _turns(path: str, turns: int) -> list[str]:
+    return [path] if turns == 1 else [f"{path}[{turn}]" for turn in range(turns)]

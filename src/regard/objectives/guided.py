@@ -1,0 +1,101 @@
+"""Guided alignment: teacher forcing whose attention to the source follows gold links (Chen et al. 2016)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import MultiHead
+from regard.data.batches import Batch
+from regard.data.fields import Field
+from regard.data.links import TokenLinks, token_links
+from regard.errors import UserError
+from regard.models.parts import path_of, source_reads
+from regard.objectives.loss import token_loss
+from regard.objectives.objective import Sums
+from regard.objectives.sequence import check_smoothing, forced
+from regard.recording import watch
+from regard.render.view_data import alignment_layer
+
+
+@runtime_checkable
+class TrainsAlignment(Protocol):
+    """An objective that trains attention weights to align. Alignments are then taken from these weights."""
+
+    @property
+    def align_layer(self) -> int | None:
+        """The number of the attention to the source, from 0; None: the one that alignments are taken from."""
+
+    @property
+    def align_heads(self) -> tuple[int, ...]:
+        """The heads whose mean aligns; empty: all heads."""
+
+
+@dataclass(frozen=True)
+class GuidedAlignment:
+    """Teacher forcing, and attention weights that follow the gold links of the data."""
+
+    alignment: float = 0.5  # the weight of the alignment term
+    align_layer: int | None = None  # the layer that follows the links, from 0; none: that of alignments (regard align)
+    align_heads: tuple[int, ...] = ()  # the heads whose mean follows the links, from 0; empty: all heads
+    smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
+    capturable: ClassVar[bool] = True
+    heads: ClassVar[tuple[str, ...]] = ("target",)
+    needs: ClassVar[tuple[str, ...]] = ("alignment",)
+
+    def __post_init__(self) -> None:
+        check_smoothing(self.smoothing)
+        if not 0 <= self.alignment < float("inf"):
+            raise UserError(f"objective.alignment={self.alignment}: give 0 (none) or more, such as 0.5.")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        return {"nll": 1.0, "alignment": self.alignment}
+
+    def modules(self, model: nn.Module, fields: Mapping[str, Field]) -> None:
+        """No modules. Refuses a model that does not have the attention that should follow the links."""
+        name = self._attention(model)
+        owner = model.get_submodule(path_of(name).rpartition(".")[0])
+        heads = owner.heads if isinstance(owner, MultiHead) else 1
+        if not all(0 <= head < heads for head in self.align_heads):
+            given = ",".join(map(str, self.align_heads))
+            raise UserError(f"objective.align_heads={given}: {name} has heads 0 to {heads - 1}.")
+
+    def corruption(self, fields: Mapping[str, Field]) -> TokenLinks:
+        return token_links(fields)
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        return {"nll": batch.counts["targets"], "alignment": batch.counts["alignment"]}
+
+    def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+        name = self._attention(model)
+        with watch(model, path_of(name)) as watched:
+            features = forced(model, batch)
+        weights = watched.weights[name]  # (B, [H,] T, Ts)
+        if weights.dim() == 4:
+            weights = (weights[:, list(self.align_heads)] if self.align_heads else weights).mean(dim=1)
+        return {
+            "nll": token_loss(model, features, batch["targets"], self.smoothing),
+            "alignment": alignment_loss(weights, batch["alignment"]),
+        }
+
+    def _attention(self, model: nn.Module) -> str:
+        """The name of the attention that follows the links."""
+        names = source_reads(model)
+        if not names:
+            raise UserError("objective=guided: the model has no attention to a source; set model.decoder=bahdanau.")
+        layer = alignment_layer(len(names)) if self.align_layer is None else self.align_layer
+        if not 0 <= layer < len(names):
+            raise UserError(f"objective.align_layer={layer}: layers 0 to {len(names) - 1} attend to the source.")
+        return names[layer]
+
+
+def alignment_loss(weights: Tensor, gold: Tensor) -> Tensor:
+    """The sum of the cross-entropy -Σ gold · log(weights) of all targets, (B, T, Ts) each (Chen et al. 2016, eq. 12).
+
+    The rows of ``gold`` sum to 1, or to 0 for a target without links. A weight of 0 counts as the smallest number.
+    """
+    weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
+    return -(gold * weights.clamp_min(torch.finfo(weights.dtype).tiny).log()).sum()

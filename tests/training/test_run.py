@@ -493,43 +493,6 @@ def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(re
         assert isinstance(list(run)[-1], Finished)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "named"),
-    [
-        ("byte-bpe", {"▁house": "house", ".": ".", "s": None, "▁s": "s", "the": None}),
-        ("word", {"the": "the", "house": "house", "house.": None}),
-        ("bpe", {"▁the": "the", "▁house": "house", ".": ".", "s": None, "▁s": "s", "<unk>": "<unk>"}),
-    ],
-)
-def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, tmp_path, tokens, named):
-    """`s` goes on with a word, and so is not the word s."""
-    path = tmp_path / "pairs.tsv"
-    path.write_text("the house.\tdas\nthe houses\tdie\nthe s house\tein\n" * 9, encoding="utf-8")
-    words = ["the", "house", "s", ".", "<unk>", "elsewhere"]
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("".join(f"{word} {' '.join([str(n + 1)] * 8)}\n" for n, word in enumerate(words)))
-    vocab = 300 if tokens == "byte-bpe" else 40
-    settings = (f"data.source_tokens={tokens}", f"data.vocab={vocab}", f"model.embedding={vectors}")
-    run = Run(recipe(*settings), tmp_path / "run")
-    tokenizer = run.prepared.fields["source"].tokenizer
-    pieces = tokenizer.pieces(range(tokenizer.size))
-    assert named.keys() <= set(pieces)
-    for piece, row in zip(pieces, run.loss_module.model.encoder.embedding.weight):
-        word = named.get(piece)
-        if word:
-            assert (row == words.index(word) + 1).all(), piece
-        elif piece in named:
-            assert not (row == row.round()).all(), piece
-
-
-def test_word_vectors_start_the_source_embedding(recipe, tmp_path):
-    vectors = tmp_path / "vectors.txt"
-    vectors.write_text("".join(f"{letter} {' '.join(['0.5'] * 8)}\n" for letter in "abc"))
-    run = Run(recipe(f"model.embedding={vectors}"), tmp_path / "run")
-    rows = (run.loss_module.model.encoder.embedding.weight == 0.5).all(dim=1)
-    assert int(rows.sum()) == 3
-
-
 @pytest.mark.parametrize("settings", [("objective=professor", "objective.width=8"), ("objective.ratio=0.5",)])
 def test_other_objectives_run_and_resume(recipe, tmp_path, settings):
     list(Run(recipe(*settings), tmp_path / "straight"))

@@ -74,6 +74,7 @@ def _started(event: Started) -> str:
         f"{event.path}: {onward}{size(event.parameters)} parameters on {place} ({event.precision}), "
         f"{many(event.examples, 'example', 'examples')}{dropped}, {many(event.epoch, 'batch', 'batches')} of "
         f"{many(event.shapes, 'shape', 'shapes')}"
+        + ("" if event.vectors is None else f", word vectors for {event.vectors:.1%} of the vocabulary")
     )
 
 

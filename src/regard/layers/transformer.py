@@ -67,6 +67,7 @@ class Shape:
     dropout: float = 0.1  # after embeddings, attention and feed-forward layers
     attention_dropout: float = 0.0  # of the weights of attention
     feed_dropout: float = 0.0  # inside the feed-forward layers
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the input embedding starts from
 
     def __post_init__(self) -> None:
         names: dict[str, Sequence[str]] = {

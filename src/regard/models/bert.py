@@ -40,6 +40,7 @@ class BertConfig(Shape, Facts):
     causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("masked",)
+    input_embedding: ClassVar[str] = "embedding.tokens"
 
     norm_place: str = "post"  # pre: before each sublayer, and after the last block; post: after each residual sum
     epsilon: float = 1e-12  # added to variances

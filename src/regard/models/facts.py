@@ -50,14 +50,24 @@ class Facts(Protocol):
         return {"vocab": "text"}
 
     @property
-    def word_vectors(self) -> str:
+    def embedding(self) -> str:
         """The file of word vectors that the input embedding starts from; empty: none."""
         return ""
 
     @property
     def input_embedding(self) -> str:
-        """The path of the module that embeds the tokens of a text or source."""
+        """The path of the `nn.Embedding` that embeds the tokens of a text or source."""
         return "embedding"
+
+    @property
+    def embedding_width(self) -> str:
+        """The name of the setting that is the width of the input embedding."""
+        return "embed"
+
+    @property
+    def embedding_scale(self) -> float:
+        """The number by which the model multiplies its input embedding."""
+        return 1.0
 
     @property
     def longest_setting(self) -> str:

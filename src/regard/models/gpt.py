@@ -45,6 +45,8 @@ class GptConfig(Shape, Facts):
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("next",)
     parallel: ClassVar[bool] = True
+    input_embedding: ClassVar[str] = "embedding.tokens"
+    embedding_width: ClassVar[str] = "width"
 
     vocab: int = 0  # 0: taken from the tokenizer
     tied: bool = True  # the output layer uses the token embeddings as its matrix
@@ -71,6 +73,10 @@ class GptConfig(Shape, Facts):
         if self.softmax not in SOFTMAXES:
             raise UserError(f"model.softmax={self.softmax}: no such softmax.{nearest(self.softmax, SOFTMAXES)}")
         if self.softmax == "adaptive":
+            if self.embedding:
+                raise UserError(
+                    f"model.embedding={self.embedding}: needs one table of vectors; set model.softmax=plain"
+                )
             self._check_clusters()
         elif self.cutoffs or self.divide != 1 or self.embed or self.projections:
             raise UserError("model.cutoffs, divide, embed and projections need model.softmax=adaptive")
@@ -103,6 +109,10 @@ class GptConfig(Shape, Facts):
         return self.vocab
 
     @property
+    def embedding_scale(self) -> float:
+        return sqrt(self.width) if self.scaled else 1.0
+
+    @property
     def takes_padding(self) -> bool:
         """Transformer-XL computes distances, and every token of its memory counts."""
         return self.positions != "xl"
@@ -129,7 +139,7 @@ class Gpt(nn.Module):
         self.embedding = TokenEmbedding(
             config,
             config.vocab,
-            scale=sqrt(config.width) if config.scaled else 1.0,
+            scale=config.embedding_scale,
             tokens=AdaptiveEmbedding(config.clusters) if adaptive else None,
         )
         self.stack = Stack(config, causal=True)

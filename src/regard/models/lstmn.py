@@ -37,6 +37,7 @@ class LstmnConfig(Facts):
     score: str = "additive"  # how the current token is compared with earlier states: any score but location
     dropout: float = 0.1  # on embeddings and before the readout
     context: int = 256  # the longest line, in tokens
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "context"), {})

@@ -64,7 +64,7 @@ class Seq2SeqConfig(Facts):
     capacity: int = 256  # the longest source, in tokens
     dropout: float = 0.1  # on embeddings, between layers and before the readout
     coverage: bool = False  # the state of the decoder has the sum of the attention weights of all steps so far
-    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that initializes the source embedding
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the source embedding starts from
 
     def __post_init__(self) -> None:
         names: dict[str, Iterable[str]] = {"cell": KERNELS, "decoder": DECODERS, "window": WINDOWS}
@@ -83,10 +83,6 @@ class Seq2SeqConfig(Facts):
     @property
     def token_vocab(self) -> int:
         return self.target_vocab
-
-    @property
-    def word_vectors(self) -> str:
-        return self.embedding
 
     def without_attention(self) -> Self:
         """The same model, whose decoder reads the source's last state once (Sutskever et al. 2014)."""

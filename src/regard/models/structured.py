@@ -40,6 +40,7 @@ class StructuredConfig(Facts):
     hops: int = 4  # number of attention queries
     attention: int = 64  # width of queries and keys
     dropout: float = 0.1
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers", "hops", "attention"), {"cell": KERNELS})

@@ -36,6 +36,7 @@ class TransformerConfig(Shape, Facts):
     takes_padding: ClassVar[bool] = True
     takes_positions: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
+    embedding_width: ClassVar[str] = "width"
     widths: ClassVar[tuple[str, ...]] = ("width", "inner", "decoder_inner")
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
@@ -84,6 +85,14 @@ class TransformerConfig(Shape, Facts):
         return self.target_vocab
 
     @property
+    def input_embedding(self) -> str:
+        return "embedding.tokens" if self.shared in ("all", "sides") else "source_embedding.tokens"
+
+    @property
+    def embedding_scale(self) -> float:
+        return sqrt(self.width) if self.scaled else 1.0
+
+    @property
     def width_step(self) -> int:
         return 1 if self.head_width else lcm(self.heads, self.decoder_heads or self.heads)
 
@@ -109,7 +118,7 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config = config
-        scale = sqrt(config.width) if config.scaled else 1.0
+        scale = config.embedding_scale
         self.embedding = TokenEmbedding(config, config.target_vocab, scale=scale)
         self.source_embedding = None
         if config.shared in ("target", "none"):

@@ -75,7 +75,8 @@ class GuidedAlignment:
             features = forced(model, batch)
         weights = watched.weights[name]  # (B, [H,] T, Ts)
         if weights.dim() == 4:
-            weights = (weights[:, list(self.align_heads)] if self.align_heads else weights).mean(dim=1)
+            heads = self.align_heads or range(weights.shape[1])
+            weights = torch.stack([weights[:, head] for head in heads]).mean(dim=0)  # (B, T, Ts)
         return {
             "nll": token_loss(model, features, batch["targets"], self.smoothing),
             "alignment": alignment_loss(weights, batch["alignment"]),

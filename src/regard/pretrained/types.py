@@ -50,7 +50,12 @@ def canonical_config(config: ModelConfig) -> ModelConfig:
     sides = (config, config.decoder) if isinstance(config, TransformerConfig) else (config,)
     even = all(side.heads * side.head == side.width for side in sides)
     canonical = replace(
-        config, head_width=0 if even else config.head, dropout=0.0, attention_dropout=0.0, feed_dropout=0.0
+        config,
+        head_width=0 if even else config.head,
+        dropout=0.0,
+        attention_dropout=0.0,
+        feed_dropout=0.0,
+        embedding="",
     )
     if canonical.positions not in ("t5", "relative"):
         canonical = replace(canonical, furthest=128, buckets=32)

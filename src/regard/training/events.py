@@ -21,6 +21,7 @@ class Started:
     epoch: int  # batches per epoch
     ranks: int = 1  # processes that train together
     over: str | None = None  # why the resumed run has no step left: steps, minutes or patience
+    vectors: float | None = None  # the fraction of the words of the vocabulary that a file of word vectors has
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from regard.data.streams import (
     window_of,
 )
 from regard.data.text_files import Report, TextExamples
-from regard.data.tokenizers import Tokenizer
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer
 from regard.device import choose_device
 from regard.errors import UserError
 from regard.layers.embedding import init_embedding
@@ -34,6 +34,9 @@ from regard.recipes import KINDS, Recipe, find_task
 from regard.stored import read_fields
 from regard.tasks import Task
 from regard.training.warm_start import WarmStart
+
+WORD_KINDS = ("word", "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
+NO_VECTOR = " "  # the name of a token that is no word: no file has it
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +62,24 @@ class Prepared:
         torch.manual_seed(self.recipe.plan.seed)
         return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
 
-    def init_embeddings(self, loss_module: LossModule) -> None:
-        """Set the input embedding to the word vectors of the file `config.word_vectors`, if there is one."""
-        path = self.config.word_vectors
-        if path:
-            text = next(each for each in self.fields.values() if isinstance(each, TextField))
-            embedding = loss_module.model.get_submodule(self.config.input_embedding)
-            assert isinstance(embedding, nn.Embedding)
-            init_embedding(embedding, path, _word_vector_names(text.tokenizer))
+    def init_embeddings(self, loss_module: LossModule) -> float | None:
+        """Set the input embedding to the word vectors of the file `config.embedding`, if there is one.
+
+        Returns the fraction of the words of the vocabulary that the file has.
+        """
+        path, config = self.config.embedding, self.config
+        if not path:
+            return None
+        name, text = next((name, each) for name, each in self.fields.items() if isinstance(each, TextField))
+        if text.tokenizer.kind not in WORD_KINDS:
+            setting = "data.tokens" if name == "text" else f"data.{name}_tokens"
+            cure = f"set {setting}=word or {setting}=bpe"
+            raise UserError(f"model.embedding={path}: {setting}={text.tokenizer.kind} has no words; {cure}.")
+        embedding = loss_module.model.get_submodule(config.input_embedding)
+        assert isinstance(embedding, nn.Embedding)
+        names = _word_vector_names(text.tokenizer)
+        found = init_embedding(embedding, path, names, config.embedding_width, config.embedding_scale)
+        return found / sum(name != NO_VECTOR for name in names)
 
 
 def prepare(
@@ -155,10 +168,11 @@ def _word_vector_names(tokenizer: Tokenizer) -> list[str]:
     """The name of each token in a file of word vectors.
 
     A sub-word that begins a word has the name of that word, without '▁'. A sub-word inside a word has no vector, even
-    if the file has a word of the same letters. Punctuation is always a word of its own.
+    if the file has a word of the same letters. Punctuation is always a word of its own. Special tokens have none.
     """
     pieces = tokenizer.pieces(range(tokenizer.size))
-    if tokenizer.kind not in ("bpe", "byte-bpe"):
+    for token in {*tokenizer.special_tokens.ids, *OUR_SPECIAL_TOKENS.ids}:
+        pieces[token] = NO_VECTOR
+    if tokenizer.kind == "word":
         return pieces
-    no_vector = " "  # a name that no file has
-    return [no_vector if piece[:1].isalnum() else piece.removeprefix(SPACE) or no_vector for piece in pieces]
+    return [NO_VECTOR if piece[:1].isalnum() else piece.removeprefix(SPACE) or NO_VECTOR for piece in pieces]

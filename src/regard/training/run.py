@@ -78,6 +78,7 @@ class Run:
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
+        self._vectors: float | None = None  # the fraction of the vocabulary that started from word vectors
         self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
@@ -109,7 +110,7 @@ class Run:
         if given:
             self.loss_module.model.load_state_dict(given.weights())
         else:
-            self.prepared.init_embeddings(self.loss_module)
+            self._vectors = self.prepared.init_embeddings(self.loss_module)
         return RunState(data=self.prepared.batches.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
 
     def __iter__(self) -> Iterator[Event]:
@@ -276,6 +277,7 @@ class Run:
             epoch=len(prepared.batches),
             ranks=self.ranks.count,
             over=self._stop_reason(),
+            vectors=self._vectors,
         )
 
     def _report(self, steps: list[Step], began: float) -> Progress:

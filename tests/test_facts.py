@@ -171,9 +171,8 @@ def test_facts_are_true_of_the_model(config: Any) -> None:
         assert list(inspect.signature(module.features).parameters) == ["tokens", "real", "segments", "positions"]
         assert ("real" in inspect.signature(module.readout).parameters) == config.one_per_text
     assert not config.reads_source or list(inspect.signature(module.encode).parameters) == ["source", "source_real"]
-    assert config.widths[0] == "width"
-    assert all(isinstance(getattr(config, name), int) for name in config.widths)
-    assert config.width % config.width_step == 0
+    assert config.resized(config.width) == config
+    assert config.resized(2 * config.width).width == 2 * config.width
 
 
 # -- a model from outside the library ---------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ weights. ``Shape`` has these settings; models add their vocabularies and output 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -39,8 +39,6 @@ POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "t5", "relati
 @dataclass(frozen=True)
 class Shape:
     """The settings that all Transformers have in common."""
-
-    widths: ClassVar[tuple[str, ...]] = ("width", "inner")  # the settings that are widths
 
     width: int = 256  # of the states
     heads: int = 4  # of each attention
@@ -121,10 +119,10 @@ class Shape:
         """The number of rows of the position table; None: there is no table."""
         return self.longest
 
-    @property
-    def width_step(self) -> int:
-        """The number that the width must be a multiple of."""
-        return 1 if self.head_width else self.heads
+    def resized(self, width: int) -> Self:
+        """The same shape in about this width."""
+        near, share = resized_widths(self, width, self.heads, 1, self.inner)
+        return replace(self, width=near, inner=scaled_inner(self.inner, share))
 
     @property
     def head(self) -> int:
@@ -145,6 +143,26 @@ class Shape:
         return MultiHead(
             self.width, self.heads, score, self.head, dropout=self.attention_dropout, bias=self.attention_bias
         )
+
+
+def resized_widths(shape: Shape, width: int, heads: int, attentions: float, inner: float) -> tuple[int, float]:
+    """The nearest width that is a multiple of the heads, and the factor by which the inner width changes.
+
+    Widths are coarse steps, and the inner width makes up for the difference: a layer with this many attentions and this
+    inner width has about as many parameters as if it had exactly ``width`` and the same proportions.
+    """
+    heads = 1 if shape.head_width else heads
+    steps = [heads * grain for grain in (8, 2, 1)]  # a head width that is a multiple of 8 suits a GPU
+    step = next((one for one in steps if shape.width % one == 0 and 8 * one <= shape.width), heads)
+    near = max(round(width / step), 1) * step
+    # An attention has 4·width² parameters, a feed-forward layer 2·width·inner; all of them grow with width².
+    return near, near / shape.width * (width / near) ** (2 + 4 * attentions * shape.width / inner)
+
+
+def scaled_inner(inner: int, share: float) -> int:
+    """An inner width times a factor; a multiple of 8 stays one."""
+    grain = 8 if inner % 8 == 0 else 1
+    return max(round(share * inner / grain), 1) * grain
 
 
 class FeedForward(nn.Module):

@@ -24,6 +24,12 @@ def check_shared_width(width: int) -> None:
         raise UserError(f"model.width={width}: must be even, because each direction of the encoder has half of it")
 
 
+def resized_embed(config: Any, width: int) -> int:
+    """The width of the embeddings in a model of another width: the same, but not wider than the states."""
+    embed: int = config.embed
+    return embed if embed > config.width else min(embed, width)
+
+
 def refuse(name: str, given: object) -> None:
     """Refuse an argument that a model does not take."""
     if given is not None:

@@ -7,6 +7,7 @@ the verbs if its config declares the same facts. A config may inherit from `Fact
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol, Self
 
 from torch import Tensor
@@ -119,15 +120,11 @@ class Facts(Protocol):
         """The number of keys before the first token of a text: the zeros that a memory starts with."""
         return 0
 
-    @property
-    def widths(self) -> tuple[str, ...]:
-        """The settings that are widths: `width`, then `embed` (token embeddings) or `inner` (feed-forward layers)."""
-        return ("width",)
-
-    @property
-    def width_step(self) -> int:
-        """The number that `width` must be a multiple of."""
-        return 1
+    def resized(self, width: int) -> Self:
+        """The config of a model of about this width whose other widths follow; `resized(self.width)` equals `self`."""
+        same: Any = self
+        resized: Self = replace(same, width=width)
+        return resized
 
     def without_attention(self) -> Self | None:
         """The config of the same model without attention; None: there is no such model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.unrolled import write_in_place
 from regard.mask import CAUSAL
-from regard.models.checks import check_config
+from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Facts
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 
@@ -29,7 +29,6 @@ class LstmnConfig(Facts):
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("next",)
     takes_padding: ClassVar[bool] = True
-    widths: ClassVar[tuple[str, ...]] = ("width", "embed")
 
     vocab: int = 0  # 0: taken from the tokenizer
     width: int = 256  # of the states
@@ -55,6 +54,9 @@ class LstmnConfig(Facts):
     @property
     def longest_target(self) -> int:
         return self.context
+
+    def resized(self, width: int) -> Self:
+        return replace(self, width=width, embed=resized_embed(self, width))
 
     def build(self) -> Lstmn:
         return Lstmn(self)

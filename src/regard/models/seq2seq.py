@@ -31,7 +31,7 @@ from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
-from regard.models.checks import check_config, check_shared_width
+from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.encoder import Encoded, RecurrentEncoder
 from regard.models.facts import Facts
 from regard.recording import watch
@@ -48,8 +48,6 @@ class Seq2SeqConfig(Facts):
     sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
     input_embedding: ClassVar[str] = "encoder.embedding"
     longest_setting: ClassVar[str] = "capacity"
-    widths: ClassVar[tuple[str, ...]] = ("width", "embed")
-    width_step: ClassVar[int] = 2  # the two directions of the encoder share the width
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer
@@ -87,6 +85,10 @@ class Seq2SeqConfig(Facts):
     def without_attention(self) -> Self:
         """The same model, whose decoder reads the source's last state once (Sutskever et al. 2014)."""
         return replace(self, decoder="once")
+
+    def resized(self, width: int) -> Self:
+        even = (width + 1) // 2 * 2  # the two directions of the encoder share the width
+        return replace(self, width=even, embed=resized_embed(self, width))
 
     def build(self) -> Seq2Seq:
         return Seq2Seq(self)

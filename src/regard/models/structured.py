@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.layers.recurrent import KERNELS, Recurrent
-from regard.models.checks import check_config, check_shared_width, refuse
+from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
 from regard.models.facts import Facts
 from regard.scores import Dot
 
@@ -28,8 +28,6 @@ class StructuredConfig(Facts):
     predicts: ClassVar[tuple[str, ...]] = ("class",)
     one_per_text: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
-    widths: ClassVar[tuple[str, ...]] = ("width", "embed")
-    width_step: ClassVar[int] = 2  # the two directions of the encoder share the width
 
     vocab: int = 0  # 0: taken from the tokenizer
     labels: int = 0  # 0: taken from the data
@@ -58,6 +56,10 @@ class StructuredConfig(Facts):
     @property
     def attention_rows(self) -> tuple[str, ...]:
         return tuple(f"look {number}" for number in range(1, self.hops + 1))
+
+    def resized(self, width: int) -> Self:
+        even = (width + 1) // 2 * 2  # the two directions of the encoder share the width
+        return replace(self, width=even, embed=resized_embed(self, width))
 
     def build(self) -> Structured:
         return Structured(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import lcm, sqrt
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
-from regard.layers.transformer import Shape, Stack
+from regard.layers.transformer import Shape, Stack, resized_widths, scaled_inner
 from regard.mask import EVERYTHING, Mask
 from regard.models.facts import Facts
 
@@ -37,7 +37,6 @@ class TransformerConfig(Shape, Facts):
     takes_positions: ClassVar[bool] = True
     parallel: ClassVar[bool] = True
     embedding_width: ClassVar[str] = "width"
-    widths: ClassVar[tuple[str, ...]] = ("width", "inner", "decoder_inner")
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer
@@ -92,9 +91,14 @@ class TransformerConfig(Shape, Facts):
     def embedding_scale(self) -> float:
         return sqrt(self.width) if self.scaled else 1.0
 
-    @property
-    def width_step(self) -> int:
-        return 1 if self.head_width else lcm(self.heads, self.decoder_heads or self.heads)
+    def resized(self, width: int) -> Self:
+        decoder = self.decoder
+        layers = self.layers + decoder.layers
+        attentions = (self.layers + 2 * decoder.layers) / layers
+        inner = (self.layers * self.inner + decoder.layers * decoder.inner) / layers
+        near, share = resized_widths(self, width, lcm(self.heads, decoder.heads), attentions, inner)
+        decoder_inner = scaled_inner(self.decoder_inner, share) if self.decoder_inner else 0
+        return replace(self, width=near, inner=scaled_inner(self.inner, share), decoder_inner=decoder_inner)
 
     def build(self) -> Transformer:
         return Transformer(self)

@@ -37,7 +37,7 @@ def _seed() -> None:
 
 def first_key(weights: Tensor) -> Tensor:
     """All weight on the first key."""
-    return torch.zeros_like(weights).index_fill(-1, torch.tensor(0), 1.0)
+    return torch.zeros_like(weights).index_fill(-1, torch.tensor(0, device=weights.device), 1.0)
 
 
 def source_attention(model: nn.Module) -> str:
@@ -179,14 +179,18 @@ def test_compiled_blocks_are_watched_without_compiling_again() -> None:
             assert len(watched.weights) == 2
 
 
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
 @pytest.mark.parametrize("beam", [1, 5])
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong-feeding"])
-def test_translate_decodes_with_the_edit(decoder: str, beam: int, translator: Callable[..., Path]) -> None:
+def test_translate_decodes_with_the_edit(decoder: str, beam: int, device: str, translator: Callable[..., Path]) -> None:
     """The search and the pass of teacher forcing after it agree, so no fast step bypassed the edit.
 
-    With a beam of 5, the steps of a CPU use weights reordered for oneDNN.
+    With a beam of 5, the steps of a CPU use weights reordered for oneDNN; those of a GPU are captured.
     """
-    model = regard.load(translator(decoder=decoder), "cpu")
+    model = regard.load(translator(decoder=decoder), device)
     lines = ["abc cab", "bca a"]
     plain = regard.translate(model, lines, beam=beam)
     with regard.edit(model.module, {"decoder.attention": first_key}):

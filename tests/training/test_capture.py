@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import nn
 
-from encoded import pair_batch, pair_columns, rows_of, whole_columns
+from encoded import flat, pair_batch, pair_columns, rows_of, whole_columns
 from regard.data.batches import Batch, Batches, Rows, collate
 from regard.data.corruption import MaskTokens
 from regard.data.special_tokens import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig
-from regard.objectives import LossModule, MaskedTokens, ProfessorForcing, TeacherForcing
+from regard.objectives import GuidedAlignment, LossModule, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
@@ -233,6 +233,35 @@ def test_a_recorded_step_is_the_step(objective, accumulate):
     plan = dataclasses.replace(PLAN, accumulate=accumulate, optimizer="sgd")
     recorded, plain = (_trained(objective, dataclasses.replace(plan, capture=flag)) for flag in (True, False))
     for one, other in zip(recorded, plain, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+class Diagonal:
+    """Links the token t of a target to the token t of its source."""
+
+    def lengths(self, lengths):
+        return lengths
+
+    def __call__(self, rows, random):
+        shorter = [min(len(row["source"]), max(len(row["target"]) - 2, 0)) for row in rows]
+        return rows.with_field("token_links", [np.repeat(np.arange(length), 2) for length in shorter])
+
+
+@needs_gpu
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong"])
+def test_weights_are_watched_in_a_captured_step(decoder):
+    columns = {**COLUMNS, "alignment": flat([[]] * len(PAIRS))}
+    trained = []
+    for capture in (True, False):
+        torch.manual_seed(1)
+        config = Seq2SeqConfig(source_vocab=16, target_vocab=16, width=32, embed=16, dropout=0.0, decoder=decoder)
+        loss_module = LossModule(config.build(), GuidedAlignment(alignment=2.0)).cuda()
+        plan = dataclasses.replace(PLAN, capture=capture, optimizer="sgd")
+        batches = Batches(columns, TASKS["aligned"], plan.batch_tokens, plan.seed, corruption=Diagonal())
+        for step in train(loss_module, batches, plan):
+            assert step.means[1] > 0
+        trained.append([weight.detach() for weight in loss_module.parameters()])
+    for one, other in zip(*trained, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 

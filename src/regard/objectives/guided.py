@@ -94,7 +94,7 @@ class GuidedAlignment:
 
 
 def alignment_loss(weights: Tensor, gold: Tensor) -> Tensor:
-    """The sum of the cross-entropy -Σ gold · log(weights) of all targets, (B, T, Ts) each (Chen et al. 2016, eq. 12).
+    """The sum of the cross-entropy -Σ gold · log(weights) of all targets, (B, T, Ts) each (Chen et al. 2016).
 
     The rows of ``gold`` sum to 1, or to 0 for a target without links. A weight of 0 counts as the smallest number.
     """

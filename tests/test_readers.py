@@ -12,12 +12,14 @@ from torch import Tensor, nn
 import regard
 from encoded import pair_batch
 from regard.attention import Attention, MultiHead
+from regard.decode.fused_step import _fusable
 from regard.errors import UserError
 from regard.mask import Mask
 from regard.models import BertConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.readers import Hard, edit
 from regard.recording import attentions, record, watch
 from regard.scores import Dot
+from regard.verbs.loaded import Loaded
 
 SEQ = {"source_vocab": 12, "target_vocab": 12, "width": 8, "embed": 6, "dropout": 0.0}
 BATCH = pair_batch([([4, 5, 6, 7, 8], [9, 8, 7]), ([11, 4], [5, 10])])
@@ -202,3 +204,14 @@ def test_translate_decodes_with_the_edit(decoder: str, beam: int, device: str, t
         assert one.logp == pytest.approx(one.logps.sum(), abs=1e-4)
         assert abs(one.logp - before.logp) > 1e-3
     assert [one.logp for one in regard.translate(model, lines, beam=beam)] == [one.logp for one in plain]
+
+
+def test_a_model_with_a_reader_has_no_fast_decoder() -> None:
+    module: Any = TRANSLATORS["transformer"].build().eval()
+    model = Loaded(Path("tiny"), module, torch.device("cpu"))
+    fast = model.decoder
+    assert all(map(_fusable, module.decoder.blocks))
+    with edit(module, {"decoder.blocks.0.cross.read": first_key}):
+        assert model.decoder is module
+        assert [_fusable(block) for block in module.decoder.blocks] == [False, True]
+    assert model.decoder is fast

@@ -34,7 +34,9 @@ class LinkField:
         units = sorted({value[0] for value in values if value is not None})
         if len(units) != 1:
             found = f"links between {'s and between '.join(units)}s" if units else "no example with gold links"
-            raise UserError(f"data: the training data has {found}; guided alignment needs one kind of links.")
+            raise UserError(
+                f"data: the training data has {found}; use data with one kind of links, or objective=teacher."
+            )
         return cls(units[0])
 
     @classmethod

@@ -114,7 +114,7 @@ CASES: dict[str, Case] = {
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
-    "labels": Case("labels", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
+    "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     # Recurrent translators: where the context enters, cells, scores, windows.
     "once": _recurrent("model.decoder=once model.cell=lstm model.layers=2"),
     "every": _recurrent("model.decoder=every model.cell=rnn"),

@@ -22,6 +22,7 @@ from regard.checkpoint import load_tensors, save_tensors
 from regard.data.batches import IGNORED, Batch, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
+from regard.heads import ClassHeadConfig
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
 from regard.layers.transformer import Block, Shape
@@ -29,6 +30,7 @@ from regard.models import (
     MODELS,
     BertConfig,
     GptConfig,
+    HeadedConfig,
     LstmnConfig,
     Model,
     ModelConfig,
@@ -56,6 +58,11 @@ T5: dict[str, Any] = {"positions": "t5", "buckets": 6, "norm": "rms", "score": "
 XL: dict[str, Any] = {"positions": "xl", "memory": 2 * LONGEST, "attention_bias": False}
 CLUSTERED: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2, "projections": (0,)}
 
+
+def classifier(body: ModelConfig, **settings: Any) -> HeadedConfig:
+    return HeadedConfig(body, ClassHeadConfig(VOCAB, **settings).for_body(body))
+
+
 FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "once": replace(SEQ, decoder="once", cell="lstm", layers=2),
     "every": replace(SEQ, decoder="every"),
@@ -71,6 +78,10 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "bert": BERT,
     "transformer": TRANSFORMER,
     "t5": replace(TRANSFORMER, **T5, feed_bias=False, gated=True, shared="all", scaled=False, readout_scale=0.5),
+    "bert-class": classifier(BERT),
+    "gpt-class": classifier(GPT),
+    "lstmn-class": classifier(LSTMN),
+    "structured-class": classifier(STRUCTURED, pool="mean"),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
@@ -97,6 +108,10 @@ VARIANTS: dict[str, ModelConfig] = {
     "gpt-nowhere": replace(GPT, positions="none"),
     "gpt-adaptive": replace(GPT, **CLUSTERED, tied=False, positions="sinusoidal", scaled=True),
     "xl-endless": replace(GPT, **XL | {"memory": 0}, clamp=3, shared_biases=True, softmax="adaptive", embed=6),
+    "xl-class": classifier(replace(GPT, **XL, **CLUSTERED), pool="mean"),
+    "gpt-class-mean": classifier(replace(GPT, tied=False), pool="mean", hidden="relu"),
+    "bert-class-last": classifier(replace(BERT, segments=0), pool="last", bias=False),
+    "bert-class-mean": classifier(BERT, pool="mean", hidden="none"),
     "bert-albert": replace(BERT, layers=4, groups=2, embed=5, segments=0),
     "bert-groups": replace(BERT, layers=4, groups=2, group_blocks=2),
     "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
@@ -176,7 +191,7 @@ def differ(one: Tensor, other: Tensor) -> bool:
 
 
 def test_every_model_is_here() -> None:
-    assert {type(config) for config in FAMILIES.values()} == set(MODELS.values())
+    assert {type(config) for config in FAMILIES.values()} == {*MODELS.values(), HeadedConfig}
 
 
 # Reading and stepping
@@ -346,8 +361,10 @@ def sees_something(config: ModelConfig, name: str, batch: Batch, queries: int) -
     at = torch.arange(queries)
     everywhere = torch.ones(len(batch["tokens"]), queries, dtype=torch.bool)
     match config:
-        case LstmnConfig():
+        case LstmnConfig() | HeadedConfig(body=LstmnConfig()):
             return everywhere & (at > 0)  # the first token has no past
+        case HeadedConfig(body=GptConfig(positions="xl")):
+            return everywhere
         case Seq2SeqConfig(window="local-m"):
             real = batch.real["source"]
             near = (at[:, None] - torch.arange(real.shape[1])).abs() <= config.radius  # (Tq, Tk)
@@ -482,8 +499,10 @@ def test_a_saved_model_answers_as_before_to_the_bit(config: ModelConfig, tmp_pat
 
 @over(FAMILIES)
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
-    narrow = {} if isinstance(config, Shape) else {"embed": 16}
-    model = replace(config, width=32, dropout=0.0, **narrow).build()
+    body, head = config.split()
+    narrow = {} if isinstance(body, Shape) else {"embed": 16}
+    body = replace(body, width=32, dropout=0.0, **narrow)
+    model = (body if head is None else HeadedConfig(body, replace(head, dropout=0.0))).build()
     noise = torch.Generator().manual_seed(3)
 
     def draw(length: int) -> list[int]:

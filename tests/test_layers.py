@@ -28,6 +28,7 @@ ORDER = (
     "recording",
     "layers",
     "decode",
+    "heads",
     "models",
     "objectives",
     "tasks",

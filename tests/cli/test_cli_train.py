@@ -129,17 +129,17 @@ def test_dry_run_estimates_and_leaves_nothing(regard: Regard, tiny: list[str], t
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("task", ["text", "labels"])
+@pytest.mark.parametrize("task", ["text", "classify"])
 def test_other_tasks_train_too(regard: Regard, tmp_path: Path, task: str) -> None:
-    data = {"text": "ab ba\nba ab\nab ab\n" * 20, "labels": "good\tab ba\nbad\tcc dd\n" * 20}[task]
+    data = {"text": "ab ba\nba ab\nab ab\n" * 20, "classify": "good\tab ba\nbad\tcc dd\n" * 20}[task]
     (tmp_path / "data.txt").write_text(data, encoding="utf-8")
     settings = ["data.train=data.txt", "data.valid=data.txt", "plan.steps=4", "plan.evaluate=4", "model.width=16"]
     said = regard("train", task, *settings, "model.embed=8", "--out", "run")
     assert (said.code, said.err) == (0, "")
-    assert {"text": "regard score run", "labels": "regard classify run"}[task] in said.out
+    assert {"text": "regard score run", "classify": "regard classify run"}[task] in said.out
     assert regard("eval", "run").code == 0
     assert regard("eval", "run", "--data", "data.txt").code == 0
-    assert regard("eval", "run", "--free-running").code == {"text": 0, "labels": 2}[task]
+    assert regard("eval", "run", "--free-running").code == {"text": 0, "classify": 2}[task]
 
 
 def test_eval_reads_the_columns_of_the_run(regard: Regard, tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_eval_reads_the_columns_of_the_run(regard: Regard, tmp_path: Path) -> No
     (tmp_path / "other.csv").write_text("text,label\nday,0\n", encoding="utf-8")
     small = ["plan.steps=2", "plan.evaluate=2", "model.width=16", "model.embed=8"]
     columns = ["data.text=review", "data.label=stars"]
-    assert regard("train", "labels", "data.train=train.jsonl", *columns, *small, "--out", "run").code == 0
+    assert regard("train", "classify", "data.train=train.jsonl", *columns, *small, "--out", "run").code == 0
     assert json.loads(regard("eval", "run", "--data", "test.csv", "--json").out)["examples"] == 2
     assert 'other.csv, line 1 (the header): no column "stars"' in regard("eval", "run", "--data", "other.csv").err
 

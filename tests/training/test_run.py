@@ -17,7 +17,7 @@ from regard.data.batches import Batches
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.errors import UserError
 from regard.models import LstmnConfig, StructuredConfig
-from regard.objectives import Labelling, TeacherForcing
+from regard.objectives import Classification, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
 from regard.stored import FORMAT
 from regard.training import Diverged
@@ -559,7 +559,7 @@ def test_language_models_and_classifiers_run(tmp_path):
     settings = ("plan.steps=80", "plan.rate=2e-2", "plan.evaluate=20", "plan.select=accuracy")
     model = StructuredConfig(width=8, embed=4, hops=2, attention=4)
     data = Labelled(str(labelled), str(labelled))
-    labels = Recipe("l", "", data, model, Labelling(), plan, ("accuracy",))
+    labels = Recipe("l", "", data, model, Classification(), plan, ("accuracy",))
     *_, finished = Run(override(labels, settings, KINDS), tmp_path / "labels")
     assert finished.best == 1.0
 

@@ -184,6 +184,10 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     with before_first_step(console, job.out):
         with reported(name, console) as report:
             run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
+        if run.transfer is not None and (run.transfer.new or run.transfer.unused):
+            parts = {"new": run.transfer.new, "not used": run.transfer.unused}
+            more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
+            console.print(f"from: {run.transfer.taken} weights taken{more}", highlight=False, markup=False)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None

@@ -3,14 +3,15 @@
 from regard.models.bert import Bert, BertConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gpt import Gpt, GptConfig
+from regard.models.headed import Headed, HeadedConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.transformer import Transformer, TransformerConfig
 
-ModelConfig = Seq2SeqConfig | LstmnConfig | StructuredConfig | TransformerConfig | GptConfig | BertConfig
-Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert
+ModelConfig = Seq2SeqConfig | LstmnConfig | StructuredConfig | TransformerConfig | GptConfig | BertConfig | HeadedConfig
+Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert | Headed
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
     "lstmn": LstmnConfig,
@@ -28,6 +29,8 @@ __all__ = [
     "Facts",
     "Gpt",
     "GptConfig",
+    "Headed",
+    "HeadedConfig",
     "Lstmn",
     "LstmnConfig",
     "Model",

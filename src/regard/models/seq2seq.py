@@ -47,6 +47,12 @@ class Seq2SeqConfig(Facts):
     input_embedding: ClassVar[str] = "source_embedding"
     longest_setting: ClassVar[str] = "capacity"
     widths: ClassVar[tuple[str, ...]] = ("width", "embed")
+    layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("source_embedding", "target_embedding"),
+        ("encoder",),
+        ("decoder", "bridge"),
+        ("readout_",),
+    )
     width_step: ClassVar[int] = 2  # the two directions of the encoder share the width
 
     source_vocab: int = 0  # 0: taken from the source tokenizer

@@ -87,6 +87,11 @@ class TransformerConfig(Shape, Facts):
     def width_step(self) -> int:
         return 1 if self.head_width else lcm(self.heads, self.decoder_heads or self.heads)
 
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        embeddings = ("embedding", "source_embedding")
+        return (embeddings, *self.stack_groups("encoder"), *self.decoder.stack_groups("decoder"), ("readout_",))
+
     def build(self) -> Transformer:
         return Transformer(self)
 

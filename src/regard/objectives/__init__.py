@@ -1,6 +1,6 @@
 """Objectives: what training minimises. A model does not compute its own loss."""
 
-from regard.objectives.classify import Labelling
+from regard.objectives.classify import Classification
 from regard.objectives.exposure import Exposure, exposure
 from regard.objectives.masked import MaskedTokens
 from regard.objectives.objective import LossModule, Objective
@@ -8,8 +8,8 @@ from regard.objectives.professor import ProfessorForcing
 from regard.objectives.sequence import TeacherForcing
 
 __all__ = [
+    "Classification",
     "Exposure",
-    "Labelling",
     "LossModule",
     "MaskedTokens",
     "Objective",

@@ -1,7 +1,7 @@
 """Text classification: one class per text."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from regard.objectives.objective import Sums, no_corruption, no_modules
 from regard.objectives.sequence import check_smoothing
 
 
+@runtime_checkable
 class AttentionClassifier(Protocol):
     """A classifier with attention: several hops attend to the text, and their results give the logits."""
 
@@ -27,10 +28,10 @@ class AttentionClassifier(Protocol):
 
 
 @dataclass(frozen=True)
-class Labelling:
-    """Predict the class of a text; a penalty keeps the hops from attending to the same tokens."""
+class Classification:
+    """Predict the class of a text. If the model has several hops, a penalty makes them attend to different tokens."""
 
-    penalty: float = 0.01  # the weight of ‖A Aᵀ − I‖², for attention A (hops, T) of a text (Lin et al. 2017, eq. 8)
+    penalty: float = 0.01  # of hops: the weight of ‖A Aᵀ − I‖², for attention A (hops, T) (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
     capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("class",)
@@ -49,11 +50,15 @@ class Labelling:
     def count(self, batch: Batch) -> dict[str, int]:
         return dict.fromkeys(("nll", "overlap"), batch.counts["targets"])
 
-    def __call__(self, model: AttentionClassifier, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
-        look = model.look(batch)
-        logits, targets = model.classify(look.context), batch["targets"]
-        shared = look.weights @ look.weights.mT  # (B, hops, hops)
-        overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
+    def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+        targets = batch["targets"]
+        if isinstance(model, AttentionClassifier):
+            look = model.look(batch)
+            logits = model.classify(look.context)
+            shared = look.weights @ look.weights.mT  # (B, hops, hops)
+            overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
+        else:
+            logits, overlap = model(batch), torch.zeros(targets.shape, device=targets.device)
         return {
             "nll": cross_entropy(logits, targets, self.smoothing),
             "overlap": overlap.masked_fill(targets == IGNORED, 0.0).sum(),

@@ -1,17 +1,17 @@
 """A recipe: the data, the model, the objective and the plan of an experiment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from regard.config import Kinds, Table
+from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
 from regard.errors import UserError, nearest
-from regard.models import Seq2SeqConfig
-from regard.objectives import Labelling, MaskedTokens, ProfessorForcing, TeacherForcing
+from regard.models import HeadedConfig, Seq2SeqConfig
+from regard.objectives import Classification, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes.plan import Plan
 from regard.tasks import Task
 
@@ -32,7 +32,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
     "professor": ProfessorForcing,
     "masked": MaskedTokens,
-    "label": Labelling,
+    "classify": Classification,
 }
 
 
@@ -47,22 +47,29 @@ class Recipe:
     objective: Annotated[Any, Table("objective")] = field(default_factory=TeacherForcing)
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
+    # The output layer that the model is the body of; none: that of the model, or of the task if the model has none.
+    head: Annotated[Any | None, Table("head")] = None
 
 
 def find_task(recipe: Recipe, kinds: Kinds) -> Task:
-    """The task of a recipe: the first task of its data that fits the model and the objective.
+    """The task of a recipe: the first task of its data that fits the model, the head and the objective.
 
     Raises an error that names the setting if parts of the recipe do not fit together or a metric does not exist.
     """
     tasks: list[Task] = [kinds["task"][name] for name in recipe.data.tasks]
-    fitting = [task for task in tasks if task.head in recipe.model.predicts]
     data = f"data={name_of(recipe.data, kinds['data'])}"
+    if recipe.head is not None and recipe.head.predicts not in (heads := [task.head for task in tasks]):
+        _refuse("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
+    fitting = [task for task in tasks if recipe.head is None and task.head in recipe.model.predicts]
+    if not fitting and recipe.model.takes_head:
+        heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
+        fitting = [task for task in tasks if task.head in heads]
     if not fitting:
-        _refuse("model", recipe.model, data, models_for(tasks, kinds), kinds)
+        _refuse("model", recipe.model, data, models_for(tasks, kinds, recipe.head is not None), kinds)
     task = next((task for task in fitting if task.head in recipe.objective.heads), None)
     if task is None:
-        heads = {task.head for task in fitting}
-        objectives = [name for name, kind in kinds["objective"].items() if heads & set(kind.heads)]
+        heads = [task.head for task in fitting]
+        objectives = [name for name, kind in kinds["objective"].items() if set(heads) & set(kind.heads)]
         model = f"model={name_of(recipe.model, kinds['model'])}"
         _refuse("objective", recipe.objective, model if len(tasks) > 1 else data, objectives, kinds)
     assert task is not None
@@ -76,11 +83,34 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     return task
 
 
-def models_for(tasks: list[Task], kinds: Kinds) -> list[str]:
-    """The names of the models that fit one of the tasks, without the published sizes."""
+def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
+    """The config of a recipe's model: its own, or that of a body under a head. Sizes from the data are not set yet."""
+    if recipe.head is None and task.head in recipe.model.predicts:
+        return recipe.model
+    head = recipe.head or kinds["head"][task.head]()
+    return HeadedConfig(recipe.model, head.for_body(recipe.model))
+
+
+def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
+    """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's."""
+    stated = dict(setting.partition("=")[::2] for setting in settings)
+    if recipe.head is None and "head" not in stated and any(name.startswith("head.") for name in stated):
+        data = kinds["data"].get(stated.get("data", ""), recipe.data)
+        heads = [kinds["task"][name].head for name in data.tasks]
+        settings = [*(f"head={name}" for name in heads[:1] if name in kinds["head"]), *settings]
+    return override(recipe, settings, kinds)
+
+
+def models_for(tasks: list[Task], kinds: Kinds, under_head: bool = False) -> list[str]:
+    """The names of the models that fit one of the tasks, without the published sizes.
+
+    With `under_head`, only those that can be the body under another head.
+    """
     heads = {task.head for task in tasks}
     models: dict[str, Any] = {name: kind for name, kind in kinds["model"].items() if isinstance(kind, type)}
-    return [name for name, kind in models.items() if heads & set(kind.predicts)]
+    bodies = [name for name, kind in models.items() if kind.takes_head is True and heads & kinds["head"].keys()]
+    own = [name for name, kind in models.items() if heads & set(kind.predicts)]
+    return [name for name in models if name in bodies or (name in own and not under_head)]
 
 
 def name_of(part: object, table: Mapping[str, Any]) -> str:
@@ -90,4 +120,5 @@ def name_of(part: object, table: Mapping[str, Any]) -> str:
 
 def _refuse(role: str, part: object, beside: str, fitting: list[str], kinds: Kinds) -> None:
     cure = " or ".join(f"{role}={other}" for other in fitting)
-    raise UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; use {cure}.")
+    cure = f"use {cure}" if cure else "leave it out"
+    raise UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; {cure}.")

@@ -2,7 +2,7 @@
 
 from regard.data.sources import Labelled, Lines
 from regard.models import BertConfig, LstmnConfig, StructuredConfig
-from regard.objectives import Labelling, MaskedTokens, TeacherForcing
+from regard.objectives import Classification, MaskedTokens, TeacherForcing
 from regard.recipes.plan import Plan
 from regard.recipes.recipe import Recipe
 
@@ -36,17 +36,18 @@ def masked() -> Recipe:
     )
 
 
-def labels() -> Recipe:
-    """A classifier of your own texts that shows its attention weights: `data.train=FILE`.
+def classify() -> Recipe:
+    """A classifier of your own texts that shows its attention weights (Lin et al. 2017): `data.train=FILE`.
 
-    The file is a table with the columns `data.text` and `data.label`, or has label<TAB>text on each line.
+    The file is a table with the columns `data.text` and `data.label`, or has label<TAB>text on each line. `model=bert`
+    or `model=gpt` trains a Transformer instead; `from=DIR` starts from a model that was trained on other text.
     """
     return Recipe(
-        name="labels",
+        name="classify",
         title="a classifier of your own texts",
         data=Labelled(),
         model=StructuredConfig(),
-        objective=Labelling(),
+        objective=Classification(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5, select="accuracy"),
         metrics=("accuracy",),
     )

@@ -30,7 +30,7 @@ from regard.errors import UserError
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
 from regard.objectives import LossModule
-from regard.recipes import KINDS, Recipe, find_task
+from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields
 from regard.tasks import Task
 from regard.training.warm_start import WarmStart
@@ -83,19 +83,22 @@ def prepare(
     """
     device = choose_device(recipe.plan.device)
     if given:
-        recipe = replace(recipe, model=given.config)
+        recipe = given.recipe_for(recipe, kinds)
     task = find_task(recipe, kinds)
     corpus: Corpus = recipe.data.load(report) if isinstance(recipe.data, Running) else recipe.data.load()
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
-    if given:
-        fields, config = given.fields_for(task), recipe.model
+    sample: Iterable[Any] = corpus.train
+    if folder:
+        fields = read_fields(folder, task)
+    elif given:
+        fields = given.fields_for(task, recipe, corpus.train)
     else:
-        sample: Iterable[Any] = corpus.train
         if isinstance(corpus.train, TextExamples):  # a large text
             sample = tokenizer_sample(recipe.data, corpus.train, report)
-        fields = read_fields(folder, task) if folder else fit_fields(task.fields, sample, recipe.data)
-        config = sized(recipe.model, fields, padded=folder is not None)
+        fields = fit_fields(task.fields, sample, recipe.data)
+    sizes = {name: field.size for name, field in fields.items()}
+    config = model_config(recipe, task, kinds).with_sizes(sizes, padded=bool(folder or given))
     batches: Batches | Windows
     text, encoded = fields.get("text"), 1.0
     if isinstance(text, RunningText):
@@ -125,20 +128,6 @@ def _batches(recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fi
     columns = encode(fields, corpus.train)
     corruption = recipe.objective.corruption(fields)
     return Batches(columns, task, plan.batch_tokens, plan.seed, limit=_longest_row(config), corruption=corruption)
-
-
-def sized(config: Any, fields: Mapping[str, Field], padded: bool = False) -> Any:
-    """The model's config, with every size that is 0 set to that of its field.
-
-    With `padded`, a vocabulary may be larger than the tokenizer's, as in some checkpoints.
-    """
-    sizes: dict[str, Any] = {}
-    for name, column in config.sizes.items():
-        stated, size = getattr(config, name), fields[column].size
-        if stated not in (0, size) and not (padded and stated > size):
-            raise UserError(f"model.{name}={stated}: the data has {size}; leave it at 0.")
-        sizes[name] = max(stated, size)
-    return replace(config, **sizes)
 
 
 def _longest_row(config: ModelConfig) -> int | None:

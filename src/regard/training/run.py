@@ -42,7 +42,7 @@ from regard.training.parallel import ALONE, RankLost, Ranks
 from regard.training.prepare import prepare
 from regard.training.saved import RunState, restore, save
 from regard.training.selection import check_evaluation, evaluate_step, evaluation_mode, select_best
-from regard.training.warm_start import WarmStart
+from regard.training.warm_start import Transfer, WarmStart
 from regard.verbs.loaded import Loaded
 
 
@@ -78,11 +78,13 @@ class Run:
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
+        self.transfer: Transfer | None = None  # what a warm start loaded
         self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report)
-        self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # with the settings of `init`
+        chosen = self.prepared.recipe  # with the settings of `init`
+        self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head)
         check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
         with within_memory(recipe.plan, self.prepared.device):
             self.loss_module = self.prepared.build()
@@ -107,7 +109,7 @@ class Run:
     def _initial_state(self, given: WarmStart | None) -> RunState:
         """The state of a new run; its weights are initialised, or set to those of the given model."""
         if given:
-            self.loss_module.model.load_state_dict(given.weights())
+            self.transfer = given.load_into(self.loss_module.model, self.recipe)
         else:
             self.prepared.init_embeddings(self.loss_module)
         return RunState(data=self.prepared.batches.digest, batches=self.recipe.plan.accumulate * self.ranks.count)

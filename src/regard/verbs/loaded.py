@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.checkpoint import resolve
 from regard.config import Kinds
 from regard.data.batches import Row
-from regard.data.fields import Field, TextField
+from regard.data.fields import Field, LabelField, TextField
 from regard.data.flat import Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
@@ -27,6 +27,7 @@ from regard.layers.init import SkipInit
 from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
+from regard.pretrained.heads import label_names
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.stored import load_weights, read_config, read_fields, stored_recipe
@@ -291,5 +292,7 @@ def _load_public(path: Path, allow_pickle: bool) -> Loaded:
             check_vocab(tokenizer, vocab, path)
     tokenizers = [tokenizer for tokenizer in (source, target) if tokenizer is not None]
     kinds = task_of(module.config).fields
-    fields = {name: kind(tokenizer) for (name, kind), tokenizer in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
+    fields: dict[str, Field] = {name: kind(one) for (name, kind), one in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
+    if fields and LabelField in kinds.values():
+        fields["label"] = LabelField(label_names(settings))
     return Loaded(path, module, torch.device("cpu"), fields, public=settings)

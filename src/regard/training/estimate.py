@@ -69,7 +69,8 @@ def estimate(
 
 
 def _measure(prepared: Prepared) -> Estimate:
-    loss_module, plan = prepared.build(), prepared.recipe.plan
+    # All layers train at the end of gradual unfreezing, which takes the most memory and time.
+    loss_module, plan = prepared.build(), replace(prepared.recipe.plan, unfreeze=0)
     optimizer = build_optimizer(loss_module, plan)
     plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
     if prepared.device.type == "cuda":

@@ -19,7 +19,7 @@ from regard.objectives.objective import LossModule, Objective
 from regard.recipes.plan import Plan
 from regard.training.capture import Graphs
 from regard.training.compiled import compile_blocks
-from regard.training.optim import build_optimizer, set_rate
+from regard.training.optim import build_optimizer, set_rate, unfreeze
 from regard.training.parallel import ALONE, Ranks
 from regard.training.schedule import rate_at
 
@@ -78,13 +78,18 @@ def train(
         compile_blocks(loss_module.model)
     like, width = next(loss_module.parameters()), _width(loss_module, plan)
     optimizer = optimizer or build_optimizer(loss_module, plan)
-    captured = plan.capture and like.is_cuda and loss_module.objective.capturable
+    captured = _can_capture(loss_module, plan)
+    unfreeze(optimizer, start)
     forward_backward = _batch_step(loss_module, plan, captured)
     weights = like.new_tensor(list(loss_module.objective.weights.values()))  # (terms,)
     flag, step = DelayedFlag(like.device), None
     loss_module.train()
     for n in range(start, plan.steps):
         began = time.perf_counter()
+        if unfreeze(
+            optimizer, n
+        ):  # a CUDA graph has the gradients of the weights that were trained when it was captured
+            forward_backward = _batch_step(loss_module, plan, captured)
         numbers = ranks.numbers(n, plan.accumulate)
         micro = [batches.batch(number) for number in numbers]
         *counts, tokens = ranks.sum(_counts(loss_module.objective, micro))
@@ -154,6 +159,11 @@ def _width(loss_module: LossModule, plan: Plan) -> int:
         raise UserError(
             "plan.schedule=noam: the model has no config.width, as noam needs; use inverse-sqrt."
         ) from error
+
+
+def _can_capture(loss_module: LossModule, plan: Plan) -> bool:
+    """Whether the steps are captured as CUDA graphs."""
+    return plan.capture and next(loss_module.parameters()).is_cuda and loss_module.objective.capturable
 
 
 def _batch_step(loss_module: LossModule, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:

@@ -61,7 +61,7 @@ def evaluate(
     Examples:
       regard eval runs/dates
       regard eval runs/translate --data mine.tsv --beam 5 --json
-      regard eval runs/labels --data test.csv
+      regard eval runs/classify --data test.csv
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
     """

@@ -50,7 +50,7 @@ def train(
     """Train a recipe; any of its settings can be changed as setting=value.
 
     from=DIR starts from the weights of another run, or of a public checkpoint, whose tokenizers and model settings come
-    with them. The run is a directory that survives a kill at any moment; Ctrl-C saves. In the end come the score, some
+    with them; classify puts its body under a new head. The run is a directory that survives a kill at any moment; Ctrl-C saves. In the end come the score, some
     examples with their attention, and a report in one HTML file.
 
     \b
@@ -60,6 +60,7 @@ def train(
       regard train translate data.train=pairs.tsv plan.minutes=30
       regard train translate data.train=b.tsv from=runs/a --out runs/b
       regard train text data.train=mine.txt from=hf:openai-community/gpt2 --download
+      regard train classify data.train=opinions.tsv from=bert/ plan.layer_decay=0.9
       regard train multi30k --download
       regard train dates --resume
       regard train sounds --dry-run

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 GROUPS = 8  # of sources by their length
 SPLITS = ("test", "valid", "train")
-PUBLIC = {"translate": ("bleu", "chrf")}  # the measures of a public checkpoint beside the loss, by its verb
+PUBLIC = {
+    "translate": ("bleu", "chrf"),
+    "classify": ("accuracy",),
+}  # the measures of a public checkpoint beside the loss, by its verb
 
 
 def evaluate(

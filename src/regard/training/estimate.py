@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Kinds, format_value, tree
 from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
@@ -43,6 +43,7 @@ class Estimate:
     host_bytes: int  # the peak memory of this process, mapped files included
     text_bytes: int = 0  # the size of a running text that stays on disk
     token_bytes: int = 0  # the size of its token file
+    head: str = ""  # the settings of the head above the model's body; empty: the output layers are the model's own
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _measure(prepared: Prepared) -> Estimate:
     peak = weights * 2 + state + saved.bytes  # gradients are as large as the weights
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
-    token_bytes = 0
+    token_bytes, (_, head) = 0, prepared.config.split()
     if prepared.text_bytes and isinstance(prepared.batches, Windows):
         token_bytes = round(prepared.batches.nbytes / prepared.encoded)
     return Estimate(
@@ -104,6 +105,7 @@ def _measure(prepared: Prepared) -> Estimate:
         host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
+        head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
     )
 
 

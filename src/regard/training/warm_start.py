@@ -37,6 +37,7 @@ class WarmStart(NamedTuple):
     others: Mapping[str, Field] = {}  # the fields that are not text
     weights: Callable[[], Mapping[str, Tensor]] = dict  # a function, so that the weights are not kept in memory
     data: Any = None  # the data of the run that the model is from; None for a public checkpoint
+    path: str = ""  # where the model is, for messages
 
     def recipe_for(self, recipe: Recipe, kinds: Kinds) -> Recipe:
         """The recipe with the given model, under its own head if the data needs it and the recipe names no other."""
@@ -69,7 +70,8 @@ class WarmStart(NamedTuple):
                 unused.append(name)
             elif expected[place].shape != tensor.shape:
                 shapes = (format_shape(shape) for shape in (tensor.shape, expected[place].shape))
-                raise UserError("from: the weight {} is {}, but the model's is {}.".format(name, *shapes))
+                wrong = "the weight {} is {}, but the model's is {}".format(name, *shapes)
+                raise UserError(f"from={self.path}: {wrong}; use the model settings of the run that has the weights.")
             else:
                 taken[place] = tensor
         model.load_state_dict(taken, strict=False)
@@ -120,6 +122,7 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
         others={name: each for name, each in model.fields.items() if name not in texts},
         weights=lambda: load(path, "cpu", kinds=kinds).module.state_dict(),
         data=model.recipe.data if model.recipe else None,
+        path=str(path),
     )
 
 

@@ -10,7 +10,7 @@ from regard.attention import Look
 from regard.data.batches import IGNORED, Batch
 from regard.errors import UserError
 from regard.objectives.loss import cross_entropy
-from regard.objectives.objective import Sums, no_corruption, no_modules
+from regard.objectives.objective import Objective, Sums
 from regard.objectives.sequence import check_smoothing
 
 
@@ -27,15 +27,12 @@ class AttentionClassifier(Protocol):
 
 
 @dataclass(frozen=True)
-class Labelling:
+class Labelling(Objective):
     """Predict the class of a text; a penalty keeps the hops from attending to the same tokens."""
 
     penalty: float = 0.01  # the weight of ‖A Aᵀ − I‖², for attention A (hops, T) of a text (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
-    capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("class",)
-    modules = staticmethod(no_modules)
-    corruption = staticmethod(no_corruption)
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)

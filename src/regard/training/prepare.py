@@ -30,9 +30,12 @@ from regard.errors import UserError
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
 from regard.objectives import LossModule
+from regard.objectives.trainer import Trainer
 from regard.recipes import KINDS, Recipe, find_task
 from regard.stored import read_fields
 from regard.tasks import Task
+from regard.training.loop import GradientTrainer
+from regard.training.parallel import ALONE, Ranks
 from regard.training.warm_start import WarmStart
 
 
@@ -59,12 +62,18 @@ class Prepared:
         torch.manual_seed(self.recipe.plan.seed)
         return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
 
-    def init_embeddings(self, loss_module: LossModule) -> None:
+    def trainer(self, ranks: Ranks = ALONE) -> Trainer:
+        """What trains the model: the objective's own trainer if it has one, else gradients."""
+        loss_module, plan = self.build(), self.recipe.plan
+        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan.steps, plan.accumulate * ranks.count)
+        return own or GradientTrainer(loss_module, self.batches, plan, ranks)
+
+    def init_embeddings(self, model: nn.Module) -> None:
         """Set the input embedding to the word vectors of the file `config.word_vectors`, if there is one."""
         path = self.config.word_vectors
         if path:
             text = next(each for each in self.fields.values() if isinstance(each, TextField))
-            embedding = loss_module.model.get_submodule(self.config.input_embedding)
+            embedding = model.get_submodule(self.config.input_embedding)
             assert isinstance(embedding, nn.Embedding)
             init_embedding(embedding, path, _word_vector_names(text.tokenizer))
 

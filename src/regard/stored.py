@@ -32,6 +32,11 @@ def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
     return recipe
 
 
+def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
+    """The config of the model of a saved step."""
+    return from_json(read_json(folder / "model.json"), kinds, "model")
+
+
 def read_fields(folder: Path, task: Task) -> dict[str, Field]:
     """The fields of a saved step, of the classes that the task names."""
     return {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}

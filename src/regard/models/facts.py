@@ -7,13 +7,15 @@ the verbs if its config declares the same facts. A config may inherit from `Fact
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor
 
 
 class Facts(Protocol):
     """What a model can do, and what its limits are. The facts without a default come first."""
+
+    learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
 
     @property
     def causal(self) -> bool:

@@ -1,6 +1,7 @@
 """Objectives: what training minimises. A model does not compute its own loss."""
 
 from regard.objectives.classify import Labelling
+from regard.objectives.counting import Counting
 from regard.objectives.exposure import Exposure, exposure
 from regard.objectives.masked import MaskedTokens
 from regard.objectives.objective import LossModule, Objective
@@ -8,6 +9,7 @@ from regard.objectives.professor import ProfessorForcing
 from regard.objectives.sequence import TeacherForcing
 
 __all__ = [
+    "Counting",
     "Exposure",
     "Labelling",
     "LossModule",

@@ -1,7 +1,7 @@
 """The protocol of an objective, and the module that computes it for a model."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,15 @@ class HasLinearReadout(HasReadout, Protocol):
         ...
 
 
+@runtime_checkable
+class HasTargetLogps(HasReadout, Protocol):
+    """A model whose log-probability of one target costs much less than those of the whole vocabulary."""
+
+    def target_logps(self, features: Tensor, targets: Tensor) -> Tensor:
+        """The log-probabilities of targets (…, n), given features (…, W)."""
+        ...
+
+
 class CausalModel(HasReadout, Protocol):
     """A model that predicts the next token: teacher forcing and decoding use the same method, `advance`."""
 
@@ -56,10 +65,12 @@ class CausalModel(HasReadout, Protocol):
 class Objective(Protocol):
     """A frozen, callable dataclass that defines the loss: Σ weight · sum / count over its terms.
 
-    Objectives inherit from this class, for the defaults of the methods that few of them need.
+    Objectives inherit from this class, for the defaults of what few of them change.
     The counts depend only on the batch, so that they can be summed over all batches of a step *before* the first
     forward pass: the mean does not depend on how a step is divided into batches.
     """
+
+    learns_by: ClassVar[str] = "gradients"  # how a model must learn that the objective trains (`Facts.learns_by`)
 
     @property
     def weights(self) -> Mapping[str, float]:

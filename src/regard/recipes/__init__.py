@@ -12,7 +12,7 @@ from regard.recipes.made import dates, sounds
 from regard.recipes.plan import Plan
 from regard.recipes.plays import shakespeare, shakespeare_cpu
 from regard.recipes.recipe import DATA, OBJECTIVES, Recipe, find_task
-from regard.recipes.texts import labels, masked, text
+from regard.recipes.texts import bigram, labels, masked, text
 from regard.recipes.translation import greek, multi30k, multi30k_de_en, translate, wmt14, wmt14_big
 from regard.tasks import TASKS
 
@@ -26,6 +26,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "wmt14-big": wmt14_big,
     "greek": greek,
     "text": text,
+    "bigram": bigram,
     "shakespeare": shakespeare,
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,

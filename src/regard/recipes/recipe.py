@@ -11,7 +11,7 @@ from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, 
 from regard.data.streams import Book, Shakespeare
 from regard.errors import UserError, nearest
 from regard.models import Seq2SeqConfig
-from regard.objectives import Labelling, MaskedTokens, ProfessorForcing, TeacherForcing
+from regard.objectives import Counting, Labelling, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes.plan import Plan
 from regard.tasks import Task
 
@@ -30,6 +30,7 @@ DATA: dict[str, type[Any]] = {
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
+    "counts": Counting,
     "professor": ProfessorForcing,
     "masked": MaskedTokens,
     "label": Labelling,
@@ -58,11 +59,13 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     fitting = [task for task in tasks if task.head in recipe.model.predicts]
     data = f"data={name_of(recipe.data, kinds['data'])}"
     if not fitting:
-        _refuse("model", recipe.model, data, models_for(tasks, kinds), kinds)
+        _refuse("model", recipe.model, data, models_for(tasks, kinds, recipe.objective.learns_by), kinds)
+    learns_by = recipe.model.learns_by
     task = next((task for task in fitting if task.head in recipe.objective.heads), None)
-    if task is None:
-        heads = {task.head for task in fitting}
-        objectives = [name for name, kind in kinds["objective"].items() if heads & set(kind.heads)]
+    if task is None or recipe.objective.learns_by != learns_by:
+        heads, table = {task.head for task in fitting}, kinds["objective"]
+        able = {name: kind for name, kind in table.items() if heads & set(kind.heads)}
+        objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
         model = f"model={name_of(recipe.model, kinds['model'])}"
         _refuse("objective", recipe.objective, model if len(tasks) > 1 else data, objectives, kinds)
     assert task is not None
@@ -76,11 +79,11 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     return task
 
 
-def models_for(tasks: list[Task], kinds: Kinds) -> list[str]:
-    """The names of the models that fit one of the tasks, without the published sizes."""
+def models_for(tasks: list[Task], kinds: Kinds, learns_by: str = "gradients") -> list[str]:
+    """The names of the models that fit one of the tasks and learn in this way, without the published sizes."""
     heads = {task.head for task in tasks}
     models: dict[str, Any] = {name: kind for name, kind in kinds["model"].items() if isinstance(kind, type)}
-    return [name for name, kind in models.items() if heads & set(kind.predicts)]
+    return [name for name, kind in models.items() if heads & set(kind.predicts) and kind.learns_by == learns_by]
 
 
 def name_of(part: object, table: Mapping[str, Any]) -> str:

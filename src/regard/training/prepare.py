@@ -32,7 +32,7 @@ from regard.models import ModelConfig
 from regard.objectives import LossModule
 from regard.objectives.trainer import Trainer
 from regard.recipes import KINDS, Recipe, find_task
-from regard.stored import read_fields
+from regard.stored import read_fields, stored_config
 from regard.tasks import Task
 from regard.training.loop import GradientTrainer
 from regard.training.parallel import ALONE, Ranks
@@ -104,7 +104,7 @@ def prepare(
         if isinstance(corpus.train, TextExamples):  # a large text
             sample = tokenizer_sample(recipe.data, corpus.train, report)
         fields = read_fields(folder, task) if folder else fit_fields(task.fields, sample, recipe.data)
-        config = sized(recipe.model, fields, padded=folder is not None)
+        config = stored_config(folder, kinds) if folder else sized(recipe.model, fields)
     batches: Batches | Windows
     text, encoded = fields.get("text"), 1.0
     if isinstance(text, RunningText):
@@ -136,17 +136,14 @@ def _batches(recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fi
     return Batches(columns, task, plan.batch_tokens, plan.seed, limit=_longest_row(config), corruption=corruption)
 
 
-def sized(config: Any, fields: Mapping[str, Field], padded: bool = False) -> Any:
-    """The model's config, with every size that is 0 set to that of its field.
-
-    With `padded`, a vocabulary may be larger than the tokenizer's, as in some checkpoints.
-    """
+def sized(config: Any, fields: Mapping[str, Field]) -> Any:
+    """The model's config, with every size that is 0 set to that of its field."""
     sizes: dict[str, Any] = {}
     for name, column in config.sizes.items():
         stated, size = getattr(config, name), fields[column].size
-        if stated not in (0, size) and not (padded and stated > size):
+        if stated not in (0, size):
             raise UserError(f"model.{name}={stated}: the data has {size}; leave it at 0.")
-        sizes[name] = max(stated, size)
+        sizes[name] = size
     return replace(config, **sizes)
 
 

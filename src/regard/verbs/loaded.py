@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.checkpoint import read_json, resolve
-from regard.config import Kinds, from_json
+from regard.checkpoint import resolve
+from regard.config import Kinds
 from regard.data.batches import Row
 from regard.data.fields import Field, TextField
 from regard.data.flat import Values
@@ -29,7 +29,7 @@ from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
-from regard.stored import load_weights, read_fields, stored_recipe
+from regard.stored import load_weights, read_fields, stored_config, stored_recipe
 from regard.tasks import Task, task_of
 from regard.verbs.numbers import check_inputs, features, logits
 from regard.verbs.pooling import transformer_folder
@@ -274,7 +274,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     recipe = stored_recipe(run, kinds)
     with SkipInit():
-        module = from_json(read_json(folder / "model.json"), kinds, "model").build()
+        module = stored_config(folder, kinds).build()
     load_weights(module, folder / "weights.safetensors")
     fields = read_fields(folder, find_task(recipe, kinds))
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)

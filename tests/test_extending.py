@@ -26,7 +26,7 @@ from regard.data.flat import Lengths, pad, real_places
 from regard.heads import HeadConfig
 from regard.metrics import Metric
 from regard.models import Facts, HeadedConfig
-from regard.objectives.objective import Sums, no_corruption, no_modules
+from regard.objectives.objective import Objective, Sums
 from regard.recipes import change, with_kinds
 from regard.scores import Dot
 from regard.tasks import Task
@@ -112,14 +112,11 @@ def widths(lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
 
 
 @dataclass(frozen=True)
-class Squares:
+class Squares(Objective):
     """The squared error of each number."""
 
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
-    capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("vector",)
-    modules = staticmethod(no_modules)
-    corruption = staticmethod(no_corruption)
 
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"]}

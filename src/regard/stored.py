@@ -32,7 +32,7 @@ def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
     return recipe
 
 
-def read_config(folder: Path, kinds: Kinds) -> Any:
+def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
     """The config of the model of a saved step."""
     models = {**kinds["model"], "headed": kinds["node"]["headed"]}  # no setting names it, so it is no kind of model
     return from_json(read_json(folder / "model.json"), {**kinds, "model": models}, "model")

@@ -143,7 +143,7 @@ def test_a_body_is_put_under_a_class_head(name: str, texts: dict[str, str], tmp_
     assert run.transfer is not None
     assert run.transfer.unused == unused
     assert all(module.startswith("head.") for module in run.transfer.new)
-    before, after = load(given, "cpu").module.state_dict(), run.loss_module.model.state_dict()
+    before, after = load(given, "cpu").module.state_dict(), run.model.state_dict()
     taken = [name for name in before if f"body.{name}" in after]
     assert len(taken) == run.transfer.taken
     assert all(torch.equal(before[name], after[f"body.{name}"]) for name in taken)
@@ -168,7 +168,7 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
     assert same.transfer is not None
     assert (same.transfer.new, same.transfer.unused) == ((), ())
     assert same.recipe.head.pool == "mean"
-    assert torch.equal(same.loss_module.model.head.out.weight, first.head.out.weight)
+    assert torch.equal(same.model.head.out.weight, first.head.out.weight)
     with pytest.raises(UserError, match=r"head.pool=last: the model in .*first has mean; leave it out"):
         under_a_head(texts, tmp_path / "first", tmp_path / "wrong", "head.pool=last")
 
@@ -182,7 +182,7 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
     assert masked.transfer is not None
     assert masked.transfer.new == ("masked", "masked.dense", "masked.norm")
     assert masked.transfer.unused == ("head.hidden", "head.out")
-    weight = masked.loss_module.model.embedding.tokens.weight
+    weight = masked.model.embedding.tokens.weight
     assert torch.equal(weight, first.body.embedding.tokens.weight)
 
 

@@ -219,7 +219,8 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     if found:
         console.print(sample_table(found), "")
     for number, view in enumerate(seen):
-        if number == 0 or len(view.rows) <= TALLEST:  # a model that has learnt little may not end its targets
+        short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets
+        if view.layers and (number == 0 or short):
             console.print(view.text(), "")
     console.print(f"The report: [bold]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
     console.print("Next:", *next_commands(first), sep="\n  ", highlight=False, soft_wrap=True, markup=False)

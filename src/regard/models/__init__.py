@@ -1,6 +1,7 @@
 """The model families, one file each; the table MODELS of their configs; and SIZES, the published models by name."""
 
 from regard.models.bert import Bert, BertConfig
+from regard.models.bigram import Bigram, BigramConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
@@ -10,10 +11,20 @@ from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.transformer import Transformer, TransformerConfig
 
-ModelConfig = Seq2SeqConfig | LstmnConfig | StructuredConfig | TransformerConfig | GptConfig | BertConfig | HeadedConfig
-Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert | Headed
+ModelConfig = (
+    Seq2SeqConfig
+    | LstmnConfig
+    | StructuredConfig
+    | TransformerConfig
+    | GptConfig
+    | BertConfig
+    | BigramConfig
+    | HeadedConfig
+)
+Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
+    "bigram": BigramConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "transformer": TransformerConfig,
@@ -26,6 +37,8 @@ __all__ = [
     "SIZES",
     "Bert",
     "BertConfig",
+    "Bigram",
+    "BigramConfig",
     "Facts",
     "Gpt",
     "GptConfig",

@@ -7,7 +7,7 @@ the verbs if its config declares the same facts. A config may inherit from `Fact
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor
 
@@ -19,6 +19,9 @@ from regard.models.checks import refuse
 
 class Facts(Protocol):
     """What a model can do, and what its limits are. The facts without a default come first."""
+
+    learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
+    takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
 
     @property
     def causal(self) -> bool:
@@ -123,11 +126,6 @@ class Facts(Protocol):
     def width_step(self) -> int:
         """The number that `width` must be a multiple of."""
         return 1
-
-    @property
-    def takes_head(self) -> bool:
-        """Whether the model can be the body under another head; its config then has `build_body`."""
-        return False
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:

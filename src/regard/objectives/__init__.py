@@ -1,6 +1,7 @@
 """Objectives: what training minimises. A model does not compute its own loss."""
 
 from regard.objectives.classify import Classification
+from regard.objectives.counting import Counting
 from regard.objectives.exposure import Exposure, exposure
 from regard.objectives.masked import MaskedTokens
 from regard.objectives.objective import LossModule, Objective
@@ -9,6 +10,7 @@ from regard.objectives.sequence import TeacherForcing
 
 __all__ = [
     "Classification",
+    "Counting",
     "Exposure",
     "LossModule",
     "MaskedTokens",

@@ -10,7 +10,7 @@ from regard.attention import Look
 from regard.data.batches import IGNORED, Batch
 from regard.errors import UserError
 from regard.objectives.loss import cross_entropy
-from regard.objectives.objective import Sums, no_corruption, no_modules
+from regard.objectives.objective import Objective, Sums
 from regard.objectives.sequence import check_smoothing
 
 
@@ -28,15 +28,12 @@ class AttentionClassifier(Protocol):
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Objective):
     """Predict the class of a text. If the model has several hops, a penalty makes them attend to different tokens."""
 
     penalty: float = 0.01  # of hops: the weight of ‖A Aᵀ − I‖², for attention A (hops, T) (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
-    capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("class",)
-    modules = staticmethod(no_modules)
-    corruption = staticmethod(no_corruption)
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)

@@ -13,7 +13,7 @@ from regard.recipes.made import dates, sounds
 from regard.recipes.plan import Plan
 from regard.recipes.plays import shakespeare, shakespeare_cpu
 from regard.recipes.recipe import DATA, OBJECTIVES, Recipe, change, find_task, model_config
-from regard.recipes.texts import classify, masked, text
+from regard.recipes.texts import bigram, classify, masked, text
 from regard.recipes.translation import greek, multi30k, multi30k_de_en, translate, wmt14, wmt14_big
 from regard.tasks import TASKS
 
@@ -27,6 +27,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "wmt14-big": wmt14_big,
     "greek": greek,
     "text": text,
+    "bigram": bigram,
     "shakespeare": shakespeare,
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,

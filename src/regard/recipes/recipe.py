@@ -11,7 +11,7 @@ from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, 
 from regard.data.streams import Book, Shakespeare
 from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, Seq2SeqConfig
-from regard.objectives import Classification, MaskedTokens, ProfessorForcing, TeacherForcing
+from regard.objectives import Classification, Counting, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes.plan import Plan
 from regard.tasks import Task
 
@@ -30,6 +30,7 @@ DATA: dict[str, type[Any]] = {
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
+    "counts": Counting,
     "professor": ProfessorForcing,
     "masked": MaskedTokens,
     "classify": Classification,
@@ -64,11 +65,14 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
         fitting = [task for task in tasks if task.head in heads]
     if not fitting:
-        _refuse("model", recipe.model, data, models_for(tasks, kinds, recipe.head is not None), kinds)
+        fit = models_for(tasks, kinds, recipe.objective.learns_by, recipe.head is not None)
+        _refuse("model", recipe.model, data, fit, kinds)
+    learns_by = recipe.model.learns_by
     task = next((task for task in fitting if task.head in recipe.objective.heads), None)
-    if task is None:
-        heads = [task.head for task in fitting]
-        objectives = [name for name, kind in kinds["objective"].items() if set(heads) & set(kind.heads)]
+    if task is None or recipe.objective.learns_by != learns_by:
+        predicted, table = {task.head for task in fitting}, kinds["objective"]
+        able = {name: kind for name, kind in table.items() if predicted & set(kind.heads)}
+        objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
         model = f"model={name_of(recipe.model, kinds['model'])}"
         _refuse("objective", recipe.objective, model if len(tasks) > 1 else data, objectives, kinds)
     assert task is not None
@@ -100,16 +104,16 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     return override(recipe, settings, kinds)
 
 
-def models_for(tasks: list[Task], kinds: Kinds, under_head: bool = False) -> list[str]:
-    """The names of the models that fit one of the tasks, without the published sizes.
+def models_for(tasks: list[Task], kinds: Kinds, learns_by: str = "gradients", under_head: bool = False) -> list[str]:
+    """The names of the models that fit one of the tasks and learn in this way, without the published sizes.
 
     With `under_head`, only those that can be the body under another head.
     """
     heads = {task.head for task in tasks}
     models: dict[str, Any] = {name: kind for name, kind in kinds["model"].items() if isinstance(kind, type)}
-    bodies = [name for name, kind in models.items() if kind.takes_head is True and heads & kinds["head"].keys()]
-    own = [name for name, kind in models.items() if heads & set(kind.predicts)]
-    return [name for name in models if name in bodies or (name in own and not under_head)]
+    bodies = [name for name, kind in models.items() if kind.takes_head and heads & kinds["head"].keys()]
+    own = [name for name, kind in models.items() if heads & set(kind.predicts) and not under_head]
+    return [name for name, kind in models.items() if name in (*bodies, *own) and kind.learns_by == learns_by]
 
 
 def name_of(part: object, table: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Recipes for your own text: a language model, a masked language model and a classifier."""
+"""Recipes for your own text: language models, a masked language model and a classifier."""
 
 from regard.data.sources import Labelled, Lines
-from regard.models import BertConfig, LstmnConfig, StructuredConfig
-from regard.objectives import Classification, MaskedTokens, TeacherForcing
+from regard.models import BertConfig, BigramConfig, LstmnConfig, StructuredConfig
+from regard.objectives import Classification, Counting, MaskedTokens, TeacherForcing
 from regard.recipes.plan import Plan
 from regard.recipes.recipe import Recipe
 
@@ -19,6 +19,23 @@ def text() -> Recipe:
         model=LstmnConfig(),
         objective=TeacherForcing(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=2e-3, evaluate=200),
+        metrics=("perplexity",),
+    )
+
+
+def bigram() -> Recipe:
+    """A bigram language model of your own lines, by counting: `data.train=FILE`.
+
+    `regard score RUN --tokens` prints each probability with its counts. `model.smoothing=interpolated` mixes in the
+    probabilities of single words. `data=book data.window=256` reads the file as one running text.
+    """
+    return Recipe(
+        name="bigram",
+        title="a bigram language model of your own text, by counting",
+        data=Lines(tokens="word"),
+        model=BigramConfig(),
+        objective=Counting(),
+        plan=Plan(steps=10, batch_tokens=65_536, evaluate=10, log=1),
         metrics=("perplexity",),
     )
 

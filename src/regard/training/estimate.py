@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,8 @@ from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
 from regard.recipes import KINDS, Recipe
-from regard.training.loop import train
+from regard.training.loop import GradientTrainer, train
 from regard.training.memory import within_memory
-from regard.training.optim import build_optimizer, optimizer_state
 from regard.training.prepare import Prepared, prepare
 from regard.training.warm_start import WarmStart
 
@@ -71,26 +71,30 @@ def estimate(
 
 def _measure(prepared: Prepared) -> Estimate:
     # All layers train at the end of gradual unfreezing, which takes the most memory and time.
-    loss_module, plan = prepared.build(), replace(prepared.recipe.plan, unfreeze=0)
-    optimizer = build_optimizer(loss_module, plan)
-    plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
+    plan, saved = replace(prepared.recipe.plan, unfreeze=0), SavedBytes()
+    trainer = replace(prepared, recipe=replace(prepared.recipe, plan=plan)).trainer()
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
-    with count_saved_bytes(loss_module) as saved:
-        list(train(loss_module, SelectedBatches(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
-    timed = [step.seconds for step in train(loss_module, prepared.batches, replace(plain, steps=TIMED), optimizer)]
-    per_step = statistics.mean(timed[1:]) * plan.accumulate
+    if isinstance(trainer, GradientTrainer):
+        loss_module, optimizer = trainer.loss_module, trainer.optimizer
+        plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
+        with count_saved_bytes(loss_module) as saved:
+            list(train(loss_module, SelectedBatches(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
+        timed = [step.seconds for step in train(loss_module, prepared.batches, replace(plain, steps=TIMED), optimizer)]
+        per_step = statistics.mean(timed[1:]) * plan.accumulate
+    else:
+        per_step = statistics.mean(step.seconds for step in islice(trainer.steps(0), TIMED))
 
-    weights = _bytes(list(loss_module.parameters()))
-    state = _bytes(list(optimizer_state(optimizer, loss_module).values()))
-    peak = weights * 2 + state + saved.bytes  # gradients are as large as the weights
+    weights, state = _bytes(list(trainer.model.parameters())), _bytes(list(trainer.state().values()))
+    gradients = weights if isinstance(trainer, GradientTrainer) else 0
+    peak = weights + gradients + state + saved.bytes
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
     token_bytes, (_, head) = 0, prepared.config.split()
     if prepared.text_bytes and isinstance(prepared.batches, Windows):
         token_bytes = round(prepared.batches.nbytes / prepared.encoded)
     return Estimate(
-        parameters=sum(weight.numel() for weight in loss_module.model.parameters()),
+        parameters=sum(weight.numel() for weight in trainer.model.parameters()),
         shapes=prepared.batches.shapes,
         epoch=round(len(prepared.batches) / prepared.encoded),
         examples=prepared.examples - prepared.batches.dropped,

@@ -30,9 +30,12 @@ from regard.errors import UserError
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
 from regard.objectives import LossModule
+from regard.objectives.trainer import Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
-from regard.stored import read_fields
+from regard.stored import read_fields, stored_config
 from regard.tasks import Task
+from regard.training.loop import GradientTrainer
+from regard.training.parallel import ALONE, Ranks
 from regard.training.warm_start import WarmStart
 
 
@@ -59,12 +62,18 @@ class Prepared:
         torch.manual_seed(self.recipe.plan.seed)
         return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
 
-    def init_embeddings(self, loss_module: LossModule) -> None:
+    def trainer(self, ranks: Ranks = ALONE) -> Trainer:
+        """What trains the model: the objective's own trainer if it has one, else gradients."""
+        loss_module, plan = self.build(), self.recipe.plan
+        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan.steps, plan.accumulate * ranks.count)
+        return own or GradientTrainer(loss_module, self.batches, plan, ranks)
+
+    def init_embeddings(self, model: nn.Module) -> None:
         """Set the input embedding to the word vectors of the file `config.word_vectors`, if there is one."""
         path = self.config.word_vectors
         if path:
             text = next(each for each in self.fields.values() if isinstance(each, TextField))
-            embedding = loss_module.model.get_submodule(self.config.input_embedding)
+            embedding = model.get_submodule(self.config.input_embedding)
             assert isinstance(embedding, nn.Embedding)
             init_embedding(embedding, path, _word_vector_names(text.tokenizer))
 
@@ -88,17 +97,18 @@ def prepare(
     corpus: Corpus = recipe.data.load(report) if isinstance(recipe.data, Running) else recipe.data.load()
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
-    sample: Iterable[Any] = corpus.train
     if folder:
-        fields = read_fields(folder, task)
-    elif given:
-        fields = given.fields_for(task, recipe, corpus.train)
+        fields, config = read_fields(folder, task), stored_config(folder, kinds)
     else:
-        if isinstance(corpus.train, TextExamples):  # a large text
-            sample = tokenizer_sample(recipe.data, corpus.train, report)
-        fields = fit_fields(task.fields, sample, recipe.data)
-    sizes = {name: field.size for name, field in fields.items()}
-    config = model_config(recipe, task, kinds).with_sizes(sizes, padded=bool(folder or given))
+        sample: Iterable[Any] = corpus.train
+        if given:
+            fields = given.fields_for(task, recipe, sample)
+        else:
+            if isinstance(corpus.train, TextExamples):  # a large text
+                sample = tokenizer_sample(recipe.data, corpus.train, report)
+            fields = fit_fields(task.fields, sample, recipe.data)
+        sizes = {name: field.size for name, field in fields.items()}
+        config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None)
     batches: Batches | Windows
     text, encoded = fields.get("text"), 1.0
     if isinstance(text, RunningText):

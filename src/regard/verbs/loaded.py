@@ -30,7 +30,7 @@ from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.heads import label_names
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
-from regard.stored import load_weights, read_config, read_fields, stored_recipe
+from regard.stored import load_weights, read_fields, stored_config, stored_recipe
 from regard.tasks import Task, task_of
 from regard.verbs.numbers import check_inputs, features, logits
 from regard.verbs.pooling import transformer_folder
@@ -275,7 +275,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     recipe = stored_recipe(run, kinds)
     with SkipInit():
-        module = read_config(folder, kinds).build()
+        module = stored_config(folder, kinds).build()
     load_weights(module, folder / "weights.safetensors")
     fields = read_fields(folder, find_task(recipe, kinds))
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)

@@ -83,4 +83,4 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
         return (features * weights).sum(1) / weights.sum(1).clamp(min=1)
     last = real.shape[1] - 1 - real.flip(1).int().argmax(1)
     places = real.int().argmax(1) if pool == "first" else last
-    return features[torch.arange(len(features), device=features.device), places]
+    return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)

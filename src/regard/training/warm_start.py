@@ -116,6 +116,8 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
     tokenizers = [each.tokenizer for each in texts.values()]
     if model.recipe is not None:  # the field of a running text has no bos and no eos, but its file still has them
         tokenizers = [read_tokenizer(field_path(resolve(Path(path)), name)) for name in texts]
+    if not tokenizers:
+        raise UserError(f"from={path}: has no tokenizer; add its tokenizer.json.")
     return WarmStart(
         config=model.module.config,
         tokenizers=tokenizers,

@@ -93,7 +93,7 @@ def train(
     loss_module.train()
     for n in range(start, plan.steps):
         began = time.perf_counter()
-        if unfreeze(optimizer, n):  # a CUDA graph serves only the weights that were trained when it was captured
+        if plan.unfreeze and unfreeze(optimizer, n):  # a CUDA graph serves only the weights that were trained before
             forward_backward = _batch_step(loss_module, plan, captured)
         numbers = ranks.numbers(n, plan.accumulate)
         micro = [batches.batch(number) for number in numbers]

@@ -24,12 +24,11 @@ def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:
             for weight in layer.weights:
                 weight.requires_grad_(False)
             continue
-        shared = {"factor": layer.factor, "start": layer.start}
-        for decay, some in (
-            (plan.decay, [w for w in layer.weights if w.dim() >= 2]),
-            (0.0, [w for w in layer.weights if w.dim() < 2]),
-        ):
-            groups.append({"params": some, "weight_decay": 0.0 if plan.optimizer == "adam" else decay, **shared})
+        decay = 0.0 if plan.optimizer == "adam" else plan.decay
+        matrices = [weight for weight in layer.weights if weight.dim() >= 2]
+        vectors = [weight for weight in layer.weights if weight.dim() < 2]
+        for weights, each in ((matrices, decay), (vectors, 0.0)):
+            groups.append({"params": weights, "weight_decay": each, "factor": layer.factor, "start": layer.start})
     match plan.optimizer:
         case "adamw":
             return AdamW(groups, lr=plan.rate, betas=plan.betas, eps=plan.epsilon, fused=True)

@@ -1,6 +1,7 @@
 """Learning rates by layer, frozen layers, and layers that start to train one after the other."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from regard.tasks import TASKS
 from regard.training import loop
 from regard.training.loop import train
 from regard.training.optim import build_optimizer, layers_of, optimizer_state, restore_optimizer
+from regard.training.run import Run
 
 BODY = BertConfig(vocab=13, width=8, heads=2, layers=2, inner=12, context=32, dropout=0.1)
 CONFIG = HeadedConfig(BODY, ClassHeadConfig(3).for_body(BODY))
@@ -106,6 +108,27 @@ def test_a_resumed_run_is_bit_equal(optimizer: str, stop: int) -> None:
     straight = trained(plan)
     for name, weight in second.named_parameters():
         assert torch.equal(weight, straight[name]), name
+
+
+@pytest.mark.parametrize("model", ["bert", "gpt"])
+def test_a_classifier_that_is_stopped_and_resumed_is_bit_equal(model: str, tmp_path: Path) -> None:
+    lines = "".join(f"{('good', 'bad', 'odd')[n % 3]}\tword{n % 3} and {n % 7}\n" for n in range(60))
+    (tmp_path / "labelled.tsv").write_text(lines, encoding="utf-8")
+    settings = [
+        *(f"model={model}", "model.width=8", "model.heads=2", "model.layers=2", "model.inner=12", "model.context=32"),
+        *("plan.steps=6", "plan.evaluate=2", "plan.unfreeze=2", "plan.freeze=1", "plan.layer_decay=0.7"),
+        *("plan.batch_tokens=64", "plan.threads=1", "plan.patience=0", f"data.train={tmp_path / 'labelled.tsv'}"),
+    ]
+    recipe = override(find_recipe("classify"), settings, KINDS)
+    list(Run(recipe, tmp_path / "whole"))
+    first = iter(Run(recipe, tmp_path / "cut"))
+    while next(first).step < 3:
+        pass
+    first.close()
+    list(Run(None, tmp_path / "cut", "resume"))
+    for file in ("weights.safetensors", "training/trainer.safetensors"):
+        whole, cut = (tmp_path / run / "steps/000006" / file for run in ("whole", "cut"))
+        assert whole.read_bytes() == cut.read_bytes()
 
 
 def test_captured_steps_follow_an_unfreezing(graphs, monkeypatch: pytest.MonkeyPatch) -> None:

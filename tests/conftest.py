@@ -12,7 +12,7 @@ from regard.data.fields import Field, InputText, LabelField, TargetText
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.models import LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
-from regard.objectives import Labelling, TeacherForcing
+from regard.objectives import Classification, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
 from regard.stored import recipe_json
 
@@ -78,5 +78,5 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of a tiny classifier of texts as good or bad."""
     text, label = InputText(train_tokenizer("word", SOURCES, 40)), LabelField(("bad", "good"))
     config = StructuredConfig(vocab=text.size, labels=label.size, width=12, embed=8, hops=2, attention=6)
-    recipe = Recipe("tiny", "a tiny classifier", Labelled(), config, Labelling(), Plan(), ("accuracy",))
+    recipe = Recipe("tiny", "a tiny classifier", Labelled(), config, Classification(), Plan(), ("accuracy",))
     return save_run(tmp_path_factory.mktemp("runs") / "classifier", recipe, config, {"text": text, "label": label})

@@ -111,10 +111,11 @@ CASES: dict[str, Case] = {
     "wmt14-big": Case("wmt14-big", NOAM, "captions"),
     "greek": Case("greek", f"data.vocab=80 {RECURRENT}", "greek"),
     "text": _writer(RECURRENT),
+    "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
-    "labels": Case("labels", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
+    "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     # Recurrent translators: where the context enters, cells, scores, windows.
     "once": _recurrent("model.decoder=once model.cell=lstm model.layers=2"),
     "every": _recurrent("model.decoder=every model.cell=rnn"),
@@ -197,8 +198,8 @@ def _learnt(events: Sequence[Any]) -> dict[str, Any]:
         "terms": {
             term: [step.terms[term] for step in steps[:10]] for term in steps[0].terms if len(steps[0].terms) > 1
         },
-        "rates": [step.rate for step in steps[:10]],
-        "norms": [float(step.norm) for step in steps[:10]],
+        "rates": [step.rate for step in steps[:10] if step.rate is not None],
+        "norms": [float(step.norm) for step in steps[:10] if step.norm is not None],
         "last": steps[-1].loss,
         "valid": by_kind["Evaluated"][-1].values,
     }

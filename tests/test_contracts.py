@@ -22,13 +22,16 @@ from regard.checkpoint import load_tensors, save_tensors
 from regard.data.batches import IGNORED, Batch, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
+from regard.heads import ClassHeadConfig
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
 from regard.layers.transformer import Block, Shape
 from regard.models import (
     MODELS,
     BertConfig,
+    BigramConfig,
     GptConfig,
+    HeadedConfig,
     LstmnConfig,
     Model,
     ModelConfig,
@@ -46,6 +49,7 @@ Ids = tuple[list[int], list[int]]  # a source and a target, which is also the te
 
 VOCAB, LONGEST = 13, 12
 SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, capacity=LONGEST, radius=2, dropout=0.1)
+BIGRAM = BigramConfig(vocab=VOCAB, k=0.5)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
 
@@ -57,6 +61,11 @@ T5: dict[str, Any] = {"positions": "t5", "buckets": 6, "norm": "rms", "score": "
 XL: dict[str, Any] = {"positions": "xl", "memory": 2 * LONGEST, "attention_bias": False}
 CLUSTERED: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2, "projections": (0,)}
 
+
+def classifier(body: ModelConfig, **settings: Any) -> HeadedConfig:
+    return HeadedConfig(body, ClassHeadConfig(VOCAB, **settings).for_body(body))
+
+
 FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "once": replace(SEQ, decoder="once", cell="lstm", layers=2),
     "every": replace(SEQ, decoder="every"),
@@ -64,6 +73,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "luong": replace(SEQ, decoder="luong", score="general", cell="lstm", layers=2),
     "luong-feeding": replace(SEQ, decoder="luong-feeding", score="dot", cell="rnn", layers=2),
     "local-p": replace(SEQ, decoder="luong-feeding", score="general", window="local-p"),
+    "bigram": BIGRAM,
     "lstmn": LSTMN,
     "structured": STRUCTURED,
     "gpt": GPT,
@@ -72,6 +82,10 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "bert": BERT,
     "transformer": TRANSFORMER,
     "t5": replace(TRANSFORMER, **T5, feed_bias=False, gated=True, shared="all", scaled=False, readout_scale=0.5),
+    "bert-class": classifier(BERT),
+    "gpt-class": classifier(GPT),
+    "lstmn-class": classifier(LSTMN),
+    "structured-class": classifier(STRUCTURED, pool="mean"),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
@@ -99,6 +113,10 @@ VARIANTS: dict[str, ModelConfig] = {
     "gpt-nowhere": replace(GPT, positions="none"),
     "gpt-adaptive": replace(GPT, **CLUSTERED, tied=False, positions="sinusoidal", scaled=True),
     "xl-endless": replace(GPT, **XL | {"memory": 0}, clamp=3, shared_biases=True, softmax="adaptive", embed=6),
+    "xl-class": classifier(replace(GPT, **XL, **CLUSTERED), pool="mean"),
+    "gpt-class-mean": classifier(replace(GPT, tied=False), pool="mean", hidden="relu"),
+    "bert-class-last": classifier(replace(BERT, segments=0), pool="last", bias=False),
+    "bert-class-mean": classifier(BERT, pool="mean", hidden="none"),
     "bert-albert": replace(BERT, layers=4, groups=2, embed=5, segments=0),
     "bert-groups": replace(BERT, layers=4, groups=2, group_blocks=2),
     "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
@@ -138,7 +156,10 @@ def _seed() -> None:
 
 
 def built(config: ModelConfig) -> Any:
-    return config.build().double().eval()
+    model: Any = config.build().double().eval()
+    if config.learns_by == "counts":
+        model.add(*(torch.randint(VOCAB, (2, 80)) for _ in range(2)))
+    return model
 
 
 def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
@@ -178,7 +199,7 @@ def differ(one: Tensor, other: Tensor) -> bool:
 
 
 def test_every_model_is_here() -> None:
-    assert {type(config) for config in FAMILIES.values()} == set(MODELS.values())
+    assert {type(config) for config in FAMILIES.values()} == {*MODELS.values(), HeadedConfig}
 
 
 # Reading and stepping
@@ -290,7 +311,8 @@ def test_a_filler_row_is_finite_and_changes_nothing(config: ModelConfig) -> None
     batch = batch_for(model)
     logits, emptied = model(batch), model(with_filler(batch))
     close(emptied[:-1], logits[:-1])
-    emptied.sum().backward()
+    if config.learns_by == "gradients":
+        emptied.sum().backward()
     assert emptied.isfinite().all()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
@@ -305,6 +327,8 @@ PROMPTS = torch.tensor([BOS, 5, 9])  # what a model without a source differs by
 def opinionated(config: ModelConfig) -> Any:
     """A model with clear preferences: no two hypotheses are as good as each other."""
     model = built(config)
+    if config.learns_by == "counts":
+        return model
     with torch.no_grad():
         product = model.product(torch.zeros(1, config.width).double())
         for part in (product,) if isinstance(product, Product) else (product.frequent, product.others, *product.rare):
@@ -348,8 +372,10 @@ def sees_something(config: ModelConfig, name: str, batch: Batch, queries: int) -
     at = torch.arange(queries)
     everywhere = torch.ones(len(batch["tokens"]), queries, dtype=torch.bool)
     match config:
-        case LstmnConfig():
+        case LstmnConfig() | HeadedConfig(body=LstmnConfig()):
             return everywhere & (at > 0)  # the first token has no past
+        case HeadedConfig(body=GptConfig(positions="xl")):
+            return everywhere
         case Seq2SeqConfig(window="local-m"):
             real = batch.real["source"]
             near = (at[:, None] - torch.arange(real.shape[1])).abs() <= config.radius  # (Tq, Tk)
@@ -492,17 +518,20 @@ def test_luong_reads_a_target_without_a_loop(config: Seq2SeqConfig) -> None:
 
 @over(CASES)
 def test_a_saved_model_answers_as_before_to_the_bit(config: ModelConfig, tmp_path: Path) -> None:
-    model, other = config.build().eval(), config.build().eval()
+    model = built(config).float()
+    other = model.config.build().eval()
     assert differ(other(batch_for(model)), model(batch_for(model)))
     save_tensors(tmp_path / "weights.safetensors", model.state_dict())
     other.load_state_dict(load_tensors(tmp_path / "weights.safetensors"))
     assert torch.equal(other(batch_for(model)), model(batch_for(model)))
 
 
-@over(FAMILIES)
+@over({name: config for name, config in FAMILIES.items() if config.learns_by == "gradients"})
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
-    narrow = {} if isinstance(config, Shape) else {"embed": 16}
-    model = replace(config, width=32, dropout=0.0, **narrow).build()
+    body, head = config.split()
+    narrow = {} if isinstance(body, Shape) else {"embed": 16}
+    body = replace(body, width=32, dropout=0.0, **narrow)
+    model = (body if head is None else HeadedConfig(body, replace(head, dropout=0.0))).build()
     noise = torch.Generator().manual_seed(3)
 
     def draw(length: int) -> list[int]:

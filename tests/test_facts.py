@@ -160,7 +160,8 @@ def test_a_line_that_reads_facts_is_not(line: str) -> None:
 def test_facts_are_true_of_the_model(config: Any) -> None:
     with torch.device("meta"):
         sizes = {"vocab": 8, "source_vocab": 8, "target_vocab": 8, "labels": 8}
-        module = type(config)(**{name: 8 for name in sizes if name in {one.name for one in fields(config)}}).build()
+        sized = type(config)(**{name: 8 for name in sizes if name in {one.name for one in fields(config)}})
+        module = sized.build()
     assert set(config.predicts) <= {task.head for task in TASKS.values()}
     if config.causal:
         arguments = inspect.signature(module.advance).parameters
@@ -171,8 +172,17 @@ def test_facts_are_true_of_the_model(config: Any) -> None:
         assert list(inspect.signature(module.features).parameters) == ["tokens", "real", "segments", "positions"]
         assert ("real" in inspect.signature(module.readout).parameters) == config.one_per_text
     assert not config.reads_source or list(inspect.signature(module.encode).parameters) == ["source", "source_real"]
+    if config.takes_head:
+        body = sized.build_body()
+        assert list(inspect.signature(body.features).parameters) == ["tokens", "real", "segments", "positions"]
+        assert len(body.state_dict()) <= len(module.state_dict())
+    paths = [path for group in sized.layer_groups for path in group]
+    names = [name for name, _ in module.named_parameters()]
+    assert len(set(paths)) == len(paths)
+    names = [name for name in names if paths and "readout" not in name]  # a model that is counted has no layers
+    assert all(any(f"{name}.".startswith(f"{path}.") for path in paths) for name in names)
     assert config.resized(config.width) == config
-    assert config.resized(2 * config.width).width == 2 * config.width
+    assert config.resized(2 * config.width).width in (config.width, 2 * config.width)
 
 
 # -- a model from outside the library ---------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ ORDER = (
     "readers",
     "layers",
     "decode",
+    "heads",
     "models",
     "objectives",
     "tasks",

@@ -4,7 +4,7 @@ A tree's leaves are numbers, text, choices and tuples of them; a field annotated
 of a node is named in one of several literal tables, `kinds`, which is all that is needed to write `model=lstmn` or to
 read JSON back. A table may also name nodes that are filled in already, such as published sizes: `model=gpt2` starts
 from that one. A field annotated ``Annotated[..., Table("model")]`` takes whatever the table "model" has, so that a
-user's own tables can add to ours.
+user's own tables can add to ours; ``Annotated[X | None, Table("head")]`` also takes none.
 """
 
 import ast
@@ -15,7 +15,7 @@ import sys
 import textwrap
 import tokenize
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -104,6 +104,23 @@ def _leaves(config: Any, path: str) -> list[Setting]:
             choices = tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
             found.append(Setting(name, value, _describe(hint), comment, choices))
     return found
+
+
+def set_sizes(
+    config: C, settings: Mapping[str, str], sizes: Mapping[str, int], padded: bool = False, path: str = "model"
+) -> C:
+    """The node with its settings that follow from the data: `settings` has the field of each, `sizes` those of fields.
+
+    A value other than 0 must equal the size; with `padded` it may be larger, as the vocabulary of some checkpoints.
+    """
+    values: dict[str, Any] = {}
+    for name, field in settings.items():
+        stated = getattr(config, name)
+        size = sizes.get(field, stated)
+        if stated not in (0, size) and not (padded and stated > size):
+            raise UserError(f"{path}.{name}={stated}: the data has {size}; leave it at 0.")
+        values[name] = max(stated, size)
+    return replace(config, **values)  # type: ignore[type-var]
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------
@@ -339,7 +356,7 @@ def _fields(kind: Any) -> list[Field[Any]]:
 def _union_members(hint: Any) -> tuple[Any, ...]:
     """The members of a union; any other annotation is its own only one. A table's nodes are not among them."""
     if _table(hint):
-        return ()
+        return tuple(option for option in get_args(get_args(hint)[0]) if option is NoneType)
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
@@ -356,7 +373,7 @@ def _item_hints(hint: Any, length: int) -> tuple[Any, ...]:
 def _describe(hint: Any) -> str:
     """What a person may write there."""
     if table := _table(hint):
-        return f"a kind of {table}"
+        return f"a kind of {table}" + " or none" * bool(_union_members(hint))
     options = _union_members(hint)
     if len(options) > 1:
         return " or ".join(_describe(option) for option in options)

@@ -32,6 +32,12 @@ def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
     return recipe
 
 
+def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
+    """The config of the model of a saved step."""
+    models = {**kinds["model"], "headed": kinds["node"]["headed"]}  # no setting names it, so it is no kind of model
+    return from_json(read_json(folder / "model.json"), {**kinds, "model": models}, "model")
+
+
 def read_fields(folder: Path, task: Task) -> dict[str, Field]:
     """The fields of a saved step, of the classes that the task names."""
     return {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
@@ -49,10 +55,11 @@ def load_weights(module: nn.Module, path: Path) -> None:
     found = {name: tensor.shape for name, tensor in tensors.items()}
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            shapes = f"is {_format_shape(found.get(name))}, but the model's is {_format_shape(expected.get(name))}"
+            shapes = f"is {format_shape(found.get(name))}, but the model's is {format_shape(expected.get(name))}"
             raise UserError(f"{path}: {name} {shapes}; use the model settings of the run that has the weights.")
     module.load_state_dict(tensors)
 
 
-def _format_shape(shape: torch.Size | None) -> str:
+def format_shape(shape: torch.Size | None) -> str:
+    """A shape as text for an error: 3×4."""
     return "absent" if shape is None else "×".join(map(str, shape)) or "one number"

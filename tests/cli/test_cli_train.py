@@ -129,17 +129,44 @@ def test_dry_run_estimates_and_leaves_nothing(regard: Regard, tiny: list[str], t
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("task", ["text", "labels"])
+@pytest.mark.parametrize("task", ["text", "classify"])
 def test_other_tasks_train_too(regard: Regard, tmp_path: Path, task: str) -> None:
-    data = {"text": "ab ba\nba ab\nab ab\n" * 20, "labels": "good\tab ba\nbad\tcc dd\n" * 20}[task]
+    data = {"text": "ab ba\nba ab\nab ab\n" * 20, "classify": "good\tab ba\nbad\tcc dd\n" * 20}[task]
     (tmp_path / "data.txt").write_text(data, encoding="utf-8")
     settings = ["data.train=data.txt", "data.valid=data.txt", "plan.steps=4", "plan.evaluate=4", "model.width=16"]
     said = regard("train", task, *settings, "model.embed=8", "--out", "run")
     assert (said.code, said.err) == (0, "")
-    assert {"text": "regard score run", "labels": "regard classify run"}[task] in said.out
+    assert {"text": "regard score run", "classify": "regard classify run"}[task] in said.out
     assert regard("eval", "run").code == 0
     assert regard("eval", "run", "--data", "data.txt").code == 0
-    assert regard("eval", "run", "--free-running").code == {"text": 0, "labels": 2}[task]
+    assert regard("eval", "run", "--free-running").code == {"text": 0, "classify": 2}[task]
+
+
+def test_a_classifier_is_a_body_under_a_head(regard: Regard, tmp_path: Path) -> None:
+    lines = [(("good", "ab ba"), ("bad", "cc dd"), ("good", "ab cc ba"))[n % 3] for n in range(60)]
+    (tmp_path / "labelled.tsv").write_text("".join(f"{a}\t{b} {n}\n" for n, (a, b) in enumerate(lines)))
+    (tmp_path / "lines.txt").write_text("".join(f"{b} {n}\n" for n, (_, b) in enumerate(lines)))
+    small = ["model.width=16", "model.heads=2", "model.layers=2", "model.inner=16", "model.context=32"]
+    plan = ["plan.steps=4", "plan.evaluate=2", "plan.batch_tokens=256"]
+    data = ["data.train=labelled.tsv", "data.valid=labelled.tsv"]
+    said = regard("train", "classify", "model=bert", "head.pool=mean", *small, *plan, *data, "--dry-run")
+    assert "head        labels=2 pool=mean hidden=tanh bias=true dropout=0.1" in said.out
+    shown = json.loads(regard("show", "classify", "model=bert", "head.pool=mean", "--json").out)
+    assert (shown["head.pool"], shown["head.labels"]) == ("mean", 0)
+    assert json.loads(regard("show", "classify", "--json").out)["head"] is None
+    said = regard("show", "classify", "head.pol=mean")
+    assert 'head.pol=mean: no such setting. Did you mean "head.pool"?' in said.err
+    assert "head.pool=mean: head has no settings inside" in regard("show", "dates", "head.pool=mean").err
+
+    masked = ["data.train=lines.txt", "data.tokens=word", *small, *plan, "--out", "masked"]
+    assert regard("train", "masked", *masked).code == 0
+    said = regard("train", "classify", "from=masked", *data, *plan, "plan.freeze=1", "plan.unfreeze=1", "--out", "run")
+    assert said.code == 0
+    assert "weights taken; new: head.hidden, head.out; not used: masked, masked.dense, masked.norm" in said.out
+    assert regard("classify", "run", stdin="ab ba 3\n").out.split("\t")[0] in ("good", "bad")
+    assert regard("look", "run", "ab ba 3", "-o", "look.html").code == 0
+    assert regard("eval", "run", "--data", "labelled.tsv").code == 0
+    assert regard("train", "classify", "--resume", "--out", "run").code == 0
 
 
 def test_eval_reads_the_columns_of_the_run(regard: Regard, tmp_path: Path) -> None:
@@ -149,7 +176,7 @@ def test_eval_reads_the_columns_of_the_run(regard: Regard, tmp_path: Path) -> No
     (tmp_path / "other.csv").write_text("text,label\nday,0\n", encoding="utf-8")
     small = ["plan.steps=2", "plan.evaluate=2", "model.width=16", "model.embed=8"]
     columns = ["data.text=review", "data.label=stars"]
-    assert regard("train", "labels", "data.train=train.jsonl", *columns, *small, "--out", "run").code == 0
+    assert regard("train", "classify", "data.train=train.jsonl", *columns, *small, "--out", "run").code == 0
     assert json.loads(regard("eval", "run", "--data", "test.csv", "--json").out)["examples"] == 2
     assert 'other.csv, line 1 (the header): no column "stars"' in regard("eval", "run", "--data", "other.csv").err
 

@@ -196,7 +196,7 @@ def test_a_body_with_its_prefix(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_head_is_refused_by_name(kind: str, tmp_path: Path) -> None:
     settings = CASES[f"{kind}-plain"].settings
-    saved(Case(kind, "AutoModelForSequenceClassification", settings), tmp_path / "theirs")
+    saved(Case(kind, "AutoModelForTokenClassification", settings), tmp_path / "theirs")
     with pytest.raises(UserError, match=r"classifier\.\w+"):
         opened(tmp_path / "theirs")
 

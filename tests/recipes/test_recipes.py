@@ -119,7 +119,11 @@ def test_an_unknown_recipe_suggests_the_nearest():
     ("settings", "message"),
     [
         (["model=lstmn"], "model=lstmn: does not fit data=dates; use model=seq2seq"),
-        (["objective=label"], "objective=label: does not fit data=dates; use objective=teacher or objective=professor"),
+        (
+            ["objective=masked"],
+            "objective=masked: does not fit data=dates; use objective=teacher or objective=",
+        ),
+        (["head=class"], "head=class: does not fit data=dates; leave it out"),
         (["metrics=exat"], 'no metric exat. Did you mean "exact"'),
         (["plan.select=bleu"], "plan.select=bleu: not a metric of the recipe"),
         (["plan.rate=0"], "plan.rate=0"),

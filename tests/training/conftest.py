@@ -1,15 +1,18 @@
-"""A recipe that trains in a second: short strings of letters, to be written backwards."""
+"""A recipe that trains in a second: short strings of letters, to be written backwards. CUDA graphs on a CPU."""
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.config import override
 from regard.data.sources import Pairs
 from regard.models import Seq2SeqConfig
 from regard.objectives import TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
+from regard.training.capture import Graphs
 
 LETTERS = "abcde"
 
@@ -34,3 +37,54 @@ def recipe(tmp_path):
         metrics=("exact",),
     )
     return lambda *settings: override(replace(base), settings, KINDS)
+
+
+class Pretended:
+    """What stands for a CUDA graph on a CPU: a replay runs what was captured again, on the tensors of that time."""
+
+    def __init__(self) -> None:
+        self.again = lambda: None
+        self.replays = 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.again()
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch):
+    """Makes `Graphs` of a step on a CPU, and the graphs that it captured."""
+    made, capturing = [], []
+
+    @contextlib.contextmanager
+    def capture(graph, pool):
+        made.append(graph)
+        capturing.append(graph)
+        yield
+        capturing.pop()
+
+    class Stream:
+        def wait_stream(self, other):
+            pass
+
+    for name, value in {
+        "CUDAGraph": Pretended,
+        "Stream": Stream,
+        "current_stream": Stream,
+        "stream": lambda stream: contextlib.nullcontext(),
+        "device": lambda device: contextlib.nullcontext(),
+        "graph": capture,
+        "graph_pool_handle": lambda: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+
+    def make(step, weights):
+        def run(batch, number, factors):
+            sums = step(batch, factors)
+            if capturing:
+                capturing[-1].again = lambda: sums.copy_(step(batch, factors))
+            return sums
+
+        return Graphs(run, weights), made
+
+    return make

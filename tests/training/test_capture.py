@@ -3,7 +3,6 @@
 Which batches get a graph of their own is tested without a GPU.
 """
 
-import contextlib
 import dataclasses
 import gc
 
@@ -21,7 +20,7 @@ from regard.objectives import GuidedAlignment, LossModule, MaskedTokens, Profess
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
-from regard.training.capture import WARMUPS, Graphs, kind_of
+from regard.training.capture import WARMUPS, kind_of
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -96,57 +95,6 @@ def test_the_kind_of_a_batch_has_the_shape_and_type_of_every_tensor():
     # A name may be in both maps, and each has its own tensor.
     swapped = dataclasses.replace(one, fields={**one.fields, "tokens": one.real["tokens"]}, real=one.fields)
     assert kind_of(swapped) != kind_of(one)
-
-
-class Pretended:
-    """What stands for a CUDA graph on a CPU: a replay runs what was captured again, on the tensors of that time."""
-
-    def __init__(self) -> None:
-        self.again = lambda: None
-        self.replays = 0
-
-    def replay(self) -> None:
-        self.replays += 1
-        self.again()
-
-
-@pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch):
-    """Makes `Graphs` of a step on a CPU, and the graphs that it captured."""
-    made, capturing = [], []
-
-    @contextlib.contextmanager
-    def capture(graph, pool):
-        made.append(graph)
-        capturing.append(graph)
-        yield
-        capturing.pop()
-
-    class Stream:
-        def wait_stream(self, other):
-            pass
-
-    for name, value in {
-        "CUDAGraph": Pretended,
-        "Stream": Stream,
-        "current_stream": Stream,
-        "stream": lambda stream: contextlib.nullcontext(),
-        "device": lambda device: contextlib.nullcontext(),
-        "graph": capture,
-        "graph_pool_handle": lambda: None,
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, value)
-
-    def make(step, weights):
-        def run(batch, number, factors):
-            sums = step(batch, factors)
-            if capturing:
-                capturing[-1].again = lambda: sums.copy_(step(batch, factors))
-            return sums
-
-        return Graphs(run, weights), made
-
-    return make
 
 
 def test_no_garbage_is_collected_during_a_capture(graphs):

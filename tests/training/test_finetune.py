@@ -82,7 +82,7 @@ def test_a_public_model_is_trained_on_and_resumed(
     whole = Run(recipe, tmp_path / "whole", init=warm_start_from(public))
     config = whole.prepared.config
     assert config == start.module.config
-    for name, weight in whole.loss_module.model.state_dict().items():
+    for name, weight in whole.model.state_dict().items():
         assert torch.equal(weight, start.module.state_dict()[name])
     list(whole)
     assert isinstance(stored_recipe(tmp_path / "whole").model, kind)

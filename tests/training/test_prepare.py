@@ -95,18 +95,12 @@ def test_a_model_that_exists_brings_its_settings_and_tokenizers(pairs: str) -> N
         prepare(made("translate", pairs), given=WarmStart(speaker, [tokenizer]))
 
 
-def test_only_a_vocabulary_that_came_with_weights_may_be_padded(lines: str, tmp_path: Path) -> None:
+def test_a_vocabulary_has_the_size_of_the_tokenizer(lines: str) -> None:
     recipe = made("text", lines, "model=gpt", *SMALL)
     size = prepare(recipe).config.vocab
     for vocab in (size - 1, size + 1):
         with pytest.raises(UserError, match=rf"model\.vocab={vocab}: the data has {size}; leave it at 0"):
             prepare(replace(recipe, model=replace(recipe.model, vocab=vocab)))
-    list(Run(recipe, tmp_path / "run"))
-    folder = tmp_path / "run" / "steps" / "000004"
-    padded = replace(recipe, model=replace(recipe.model, vocab=size + 7))
-    assert prepare(padded, folder).config.vocab == size + 7
-    with pytest.raises(UserError, match="leave it at 0"):
-        prepare(replace(recipe, model=replace(recipe.model, vocab=size - 1)), folder)
 
 
 def test_gaps_are_filled_with_the_mask_of_the_tokenizer(lines: str, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_killed_at_any_moment_a_run_resumes_bit_equal(recipe, tmp_path):
     last.join()
     assert last.exitcode == 0
 
-    for name in ("weights.safetensors", "training/optimizer.safetensors", "model.json", "fields/source.json"):
+    for name in ("weights.safetensors", "training/trainer.safetensors", "model.json", "fields/source.json"):
         ours, theirs = (resolve(run, ("latest",)) / name for run in (killed, straight))
         assert ours.read_bytes() == theirs.read_bytes(), name
     assert read_pointer(killed, "best") == read_pointer(straight, "best")

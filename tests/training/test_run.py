@@ -17,7 +17,7 @@ from regard.data.batches import Batches
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.errors import UserError
 from regard.models import LstmnConfig, StructuredConfig
-from regard.objectives import Labelling, TeacherForcing
+from regard.objectives import Classification, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
 from regard.stored import FORMAT
 from regard.training import Diverged
@@ -63,7 +63,7 @@ def test_a_run_tells_what_happens_and_leaves_a_whole_directory(recipe, tmp_path)
     assert read_pointer(out, "latest") == "000008"
     assert {path.name for path in (out / "steps").iterdir()} == {"000004", "000008"}  # plan.keep
     files = {str(path.relative_to(out / "steps/000008")) for path in (out / "steps/000008").rglob("*.*")}
-    training = {"training/optimizer.safetensors", "training/state.json"}
+    training = {"training/trainer.safetensors", "training/state.json"}
     fields = {"fields/source.json", "fields/target.json"}
     assert files == {"model.json", "weights.safetensors", "manifest.json"} | fields | training
     assert [(line["step"], line["kind"]) for line in _lines(out)] == [
@@ -377,7 +377,7 @@ def test_an_abandoned_run_saves_too(recipe, tmp_path):
 def test_an_evaluation_that_was_interrupted_is_made_up_for(recipe, tmp_path, monkeypatch):
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "evaluate", lambda run: signal.raise_signal(signal.SIGINT))
+        patch.setattr(Run, "evaluate", lambda run, share: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             list(Run(recipe(), out))
     assert read_pointer(out, "latest") == "000004"
@@ -396,7 +396,7 @@ def test_an_interrupt_after_evaluating_waits_until_it_is_written(recipe, tmp_pat
         return real(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "evaluate", lambda run: (evaluate(run), loss_module.append(True))[0])
+        patch.setattr(Run, "evaluate", lambda run, share: (evaluate(run, share), loss_module.append(True))[0])
         patch.setattr(home, call, pressed)
         with pytest.raises(KeyboardInterrupt):
             list(Run(recipe(), out))
@@ -421,7 +421,7 @@ def test_early_stopping_waits_as_long_as_its_patience(recipe, tmp_path, monkeypa
     from regard.training.evaluate import Scores
 
     losses = iter([3.0, 2.0, 2.5, 2.0, 1.0])
-    monkeypatch.setattr(Run, "evaluate", lambda run: Scores({"loss": next(losses)}))
+    monkeypatch.setattr(Run, "evaluate", lambda run, share: Scores({"loss": next(losses)}))
     out = tmp_path / "run"
     settings = ("plan.steps=20", "plan.evaluate=2", "plan.patience=2")
     *_, finished = Run(recipe(*settings), out)
@@ -435,7 +435,7 @@ def test_a_measure_that_grows_selects_the_largest(recipe, tmp_path, monkeypatch)
     from regard.training.evaluate import Scores
 
     exact = iter([0.5, 0.75, 0.25, 0.5])
-    monkeypatch.setattr(Run, "evaluate", lambda run: Scores({"loss": 1.0, "exact": next(exact)}))
+    monkeypatch.setattr(Run, "evaluate", lambda run, share: Scores({"loss": 1.0, "exact": next(exact)}))
     *_, finished = Run(recipe("plan.select=exact", "plan.evaluate=2"), tmp_path / "run")
     assert (finished.best_step, finished.best) == (4, 0.75)
 
@@ -470,7 +470,7 @@ def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
 def test_starting_from_another_run_takes_its_weights_and_tokenizers(recipe, tmp_path):
     list(Run(recipe("plan.steps=2"), tmp_path / "first"))
     run = Run(recipe("plan.rate=1e-5", "model.width=24"), tmp_path / "second", init=warm_start_from(tmp_path / "first"))
-    assert _equal(dict(run.loss_module.model.state_dict()), _weights(tmp_path / "first", 2))
+    assert _equal(dict(run.model.state_dict()), _weights(tmp_path / "first", 2))
     assert run.recipe.model == load(tmp_path / "first").module.config  # its settings too, whatever the recipe has
 
 
@@ -489,7 +489,7 @@ def test_a_start_from_another_run_that_is_killed_leaves_its_weights_or_no_run(re
             with pytest.raises(SystemExit):
                 list(Run(recipe(), out, init=warm_start_from(tmp_path / "first")))
         run = Run(None, out, "resume") if is_run(out) else Run(recipe(), out, init=warm_start_from(tmp_path / "first"))
-        assert _equal(dict(run.loss_module.model.state_dict()), _weights(tmp_path / "first", 2)), call
+        assert _equal(dict(run.model.state_dict()), _weights(tmp_path / "first", 2)), call
         assert isinstance(list(run)[-1], Finished)
 
 
@@ -503,8 +503,8 @@ def test_other_objectives_run_and_resume(recipe, tmp_path, settings):
     events.close()
     list(Run(recipe(*settings), out, "resume"))
     assert _equal(_weights(out, 8), _weights(tmp_path / "straight", 8))
-    own = out / "steps/000008/training/objective.safetensors"
-    assert own.exists() == ("professor" in settings[0])
+    training = load_tensors(out / "steps/000008/training/trainer.safetensors")
+    assert any(name.startswith("objective/") for name in training) == ("professor" in settings[0])
 
 
 def test_language_models_and_classifiers_run(tmp_path):
@@ -522,7 +522,7 @@ def test_language_models_and_classifiers_run(tmp_path):
     settings = ("plan.steps=80", "plan.rate=2e-2", "plan.evaluate=20", "plan.select=accuracy")
     model = StructuredConfig(width=8, embed=4, hops=2, attention=4)
     data = Labelled(str(labelled), str(labelled))
-    labels = Recipe("l", "", data, model, Labelling(), plan, ("accuracy",))
+    labels = Recipe("l", "", data, model, Classification(), plan, ("accuracy",))
     *_, finished = Run(override(labels, settings, KINDS), tmp_path / "labels")
     assert finished.best == 1.0
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.config import override
 from regard.data.streams import Book
@@ -14,6 +15,7 @@ from regard.stored import stored_recipe
 from regard.training.estimate import estimate
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
+from regard.verbs import classify
 from regard.verbs.loaded import load
 
 PLAN = Plan(steps=2, batch_tokens=160, evaluate=2, samples=2, threads=1, warmup=1)
@@ -95,3 +97,98 @@ def test_lines_have_their_marks_after_running_text(tmp_path: Path) -> None:
     assert load(tmp_path / "book").target_tokenizer.special_tokens.eos is None
     lines, given = warm_started(find_recipe("text"), [f"data.train={text}"], warm_start_from(tmp_path / "book"), "book")
     assert Run(lines, tmp_path / "lines", init=given).prepared.fields["text"].tokenizer.special_tokens.eos is not None
+
+
+# -- a body under another head ----------------------------------------------------------------------------------------
+
+SMALL = ["model.width=16", "model.heads=2", "model.layers=1", "model.inner=16", "model.context=32"]
+LINES = [f"{word} {other} sat {word}" for word in ("owl", "mouse", "fox") for other in ("still", "down", "there")] * 6
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> dict[str, str]:
+    """Files of lines and of labelled lines."""
+    (tmp_path / "lines.txt").write_text("\n".join(LINES), encoding="utf-8")
+    labelled = "".join(f"{line.split()[0]}\t{line}\n" for line in LINES)
+    (tmp_path / "labelled.tsv").write_text(labelled, encoding="utf-8")
+    return {name: f"data.train={tmp_path / file}" for name, file in (("lines", "lines.txt"), ("class", "labelled.tsv"))}
+
+
+def pretrained(recipe: str, settings: list[str], out: Path) -> Path:
+    made = replace(override(find_recipe(recipe), settings, KINDS), plan=PLAN, metrics=())
+    list(Run(made, out))
+    return out
+
+
+def under_a_head(texts: dict[str, str], given: Path, out: Path, *settings: str) -> Run:
+    wanted = [texts["class"], "plan.steps=60", "plan.evaluate=30", "plan.rate=1e-2", "plan.warmup=5", "plan.threads=1"]
+    recipe, init = warm_started(find_recipe("classify"), [*wanted, *settings], warm_start_from(given), given)
+    return Run(recipe, out, init=init)
+
+
+GIVEN: dict[str, tuple[str, list[str], tuple[str, ...]]] = {  # the recipe, its settings, what is not used of the model
+    "masked": ("masked", ["data.tokens=word", *SMALL], ("masked", "masked.dense", "masked.norm")),
+    "lines": ("text", ["model=gpt", "data.tokens=word", *SMALL], ()),
+    "untied": ("text", ["model=gpt", "data.tokens=word", "model.tied=no", *SMALL], ("readout_",)),
+    "running": ("text", ["model=gpt", "data=book", "data.tokens=word", *SMALL], ()),
+    "lstmn": ("text", ["model.width=16", "model.embed=8", "model.context=32", "data.tokens=word"], ("readout_",)),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_body_is_put_under_a_class_head(name: str, texts: dict[str, str], tmp_path: Path) -> None:
+    recipe, settings, unused = GIVEN[name]
+    given = pretrained(recipe, [texts["lines"], *settings], tmp_path / "given")
+    run = under_a_head(texts, given, tmp_path / "run")
+    assert run.transfer is not None
+    assert run.transfer.unused == unused
+    assert all(module.startswith("head.") for module in run.transfer.new)
+    before, after = load(given, "cpu").module.state_dict(), run.model.state_dict()
+    taken = [name for name in before if f"body.{name}" in after]
+    assert len(taken) == run.transfer.taken
+    assert all(torch.equal(before[name], after[f"body.{name}"]) for name in taken)
+    assert run.prepared.fields["label"].names == ("fox", "mouse", "owl")
+    assert run.prepared.fields["text"].size == load(given, "cpu").fields["text"].size
+
+    list(run)
+    model = load(tmp_path / "run", "cpu")
+    found = classify(model, ["fox still sat fox", "owl down sat owl", "mouse there sat mouse"])
+    assert [one.label for one in found] == ["fox", "owl", "mouse"]
+    list(Run(None, tmp_path / "run", "resume"))
+
+
+def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
+    texts: dict[str, str], tmp_path: Path
+) -> None:
+    given = pretrained("masked", [texts["lines"], "data.tokens=word", *SMALL], tmp_path / "given")
+    list(under_a_head(texts, given, tmp_path / "first", "head.pool=mean", "plan.steps=2"))
+    first = load(tmp_path / "first", "cpu").module
+
+    same = under_a_head(texts, tmp_path / "first", tmp_path / "same", "head.dropout=0.3")
+    assert same.transfer is not None
+    assert (same.transfer.new, same.transfer.unused) == ((), ())
+    assert same.recipe.head.pool == "mean"
+    assert torch.equal(same.model.head.out.weight, first.head.out.weight)
+    with pytest.raises(UserError, match=r"head.pool=last: the model in .*first has mean; leave it out"):
+        under_a_head(texts, tmp_path / "first", tmp_path / "wrong", "head.pool=last")
+
+    other = under_a_head(texts, tmp_path / "first", tmp_path / "other", "head=class", "head.hidden=none")
+    assert other.transfer is not None
+    assert (other.transfer.new, other.transfer.unused) == (("head.out",), ("head.hidden", "head.out"))
+
+    settings = [texts["lines"], "plan.threads=1"]
+    back, init = warm_started(find_recipe("masked"), settings, warm_start_from(tmp_path / "first"), "first")
+    masked = Run(back, tmp_path / "masked", init=init)
+    assert masked.transfer is not None
+    assert masked.transfer.new == ("masked", "masked.dense", "masked.norm")
+    assert masked.transfer.unused == ("head.hidden", "head.out")
+    weight = masked.model.embedding.tokens.weight
+    assert torch.equal(weight, first.body.embedding.tokens.weight)
+
+
+def test_a_translator_is_no_body(first: Path, texts: dict[str, str], tmp_path: Path) -> None:
+    message = (
+        r"a model of the kind seq2seq does not fit data=labelled; start from one of the kind lstmn or structured or gpt"
+    )
+    with pytest.raises(UserError, match=message):
+        under_a_head(texts, first, tmp_path / "run")

@@ -32,7 +32,7 @@ def test_word_vectors_are_found_for_words_and_for_pieces_that_begin_one(recipe, 
     tokenizer = run.prepared.fields["source"].tokenizer
     pieces = tokenizer.pieces(range(tokenizer.size))
     assert named.keys() <= set(pieces)
-    for piece, row in zip(pieces, run.loss_module.model.encoder.embedding.weight):
+    for piece, row in zip(pieces, run.model.encoder.embedding.weight):
         word = named.get(piece)
         if word:
             assert (row == words.index(word) + 1).all(), piece
@@ -51,7 +51,8 @@ VECTORS = {  # recipe, settings, and the embedding that starts from the file
     "running": ("text", "data=book data.window=16 data.tokens=word", f"model=gpt {STACK}", "embedding.tokens"),
     "bert": ("masked", "data.tokens=word", STACK, "embedding.tokens"),
     "albert": ("masked", "data.tokens=word", f"{STACK} model.width=12 model.embed=8", "embedding.tokens"),
-    "structured": ("labels", "", "model.width=8 model.embed=8", "embedding"),
+    "structured": ("classify", "data.tokens=word", "model=structured model.width=8 model.embed=8", "embedding"),
+    "headed": ("classify", "data.tokens=word", f"model=bert {STACK}", "body.embedding.tokens"),
 }
 
 
@@ -64,7 +65,7 @@ def word_files(tmp_path):
         "translate": [f"{line}\t{line}" for line in lines],
         "text": lines,
         "masked": lines,
-        "labels": [f"{'good' if len(line) > 20 else 'bad'}\t{line}" for line in lines],
+        "classify": [f"{'good' if len(line) > 20 else 'bad'}\t{line}" for line in lines],
     }.items():
         (tmp_path / f"{name}.tsv").write_text("\n".join(text) + "\n")
     values = [f"{word} {' '.join([str(n + 1)] * 8)}\n" for n, word in enumerate([*sea[:5], "desert"])]
@@ -82,7 +83,7 @@ def test_word_vectors_start_the_embedding_of_any_model(name, word_files):
     )
     run = Run(override(find_recipe(kind), settings.split(), KINDS), word_files / "run")
     (text, *_) = (each for each in run.prepared.fields.values() if isinstance(each, TextField))
-    weight = run.loss_module.model.get_submodule(path).weight * run.prepared.config.embedding_scale
+    weight = run.model.get_submodule(path).weight * run.prepared.config.embedding_scale
     for word, row in zip(text.tokenizer.pieces(range(text.size)), weight):
         number = int(word[3:]) if word.startswith("sea") else 9
         if number < 5:

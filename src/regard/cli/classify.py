@@ -19,15 +19,16 @@ def classify(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Label each line of a text: label, tab, its probability. A blank line is answered by a blank line.
+    """Label each line of a text: label, tab, its probability. A blank line gives a blank line.
 
-    The labels are those of the model's training data, lines of label<TAB>text. --json has the probability of each.
+    The labels are those of the model's training data, or of a public checkpoint. --json has the probability of each.
 
     \b
     Examples:
-      regard train labels data.train=opinions.tsv --out runs/opinions
+      regard train classify data.train=opinions.tsv --out runs/opinions
       echo "what a lovely day" | regard classify runs/opinions
       regard classify runs/opinions --json texts.txt > labels.jsonl
+      regard classify hf:distilbert/distilbert-base-uncased-finetuned-sst-2-english --download texts.txt
     """
     from regard import verbs
     from regard.render.formatting import format_number

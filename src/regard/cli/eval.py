@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 GROUPS = 8  # of sources by their length
 SPLITS = ("test", "valid", "train")
-PUBLIC = {"translate": ("bleu", "chrf")}  # the measures of a public checkpoint beside the loss, by its verb
+PUBLIC = {
+    "translate": ("bleu", "chrf"),
+    "classify": ("accuracy",),
+}  # the measures of a public checkpoint beside the loss, by its verb
 
 
 def evaluate(
@@ -61,7 +64,7 @@ def evaluate(
     Examples:
       regard eval runs/dates
       regard eval runs/translate --data mine.tsv --beam 5 --json
-      regard eval runs/labels --data test.csv
+      regard eval runs/classify --data test.csv
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
     """

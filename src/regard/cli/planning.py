@@ -8,10 +8,9 @@ from rich.console import Console
 from regard.cli.fetch import fetch_data
 from regard.cli.lines import program
 from regard.cli.opening import all_kinds
-from regard.config import override
 from regard.errors import UserError
 from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
-from regard.recipes import Recipe, find_recipe
+from regard.recipes import Recipe, change, find_recipe
 from regard.stored import stored_recipe
 from regard.training.folder import is_run
 from regard.training.parallel import Ranks
@@ -43,12 +42,12 @@ def _chosen(name: str, settings: list[str], resumed: Path | None) -> Recipe:
     """
     kinds = all_kinds()
     if not (resumed and is_run(resumed)):
-        return override(find_recipe(name, kinds), settings, kinds)
+        return change(find_recipe(name, kinds), settings, kinds)
     recipe = stored_recipe(resumed, kinds)
     if recipe.name != name and recipe.name in kinds["recipe"]:
         command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
         raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
-    return override(recipe, settings, kinds)
+    return change(recipe, settings, kinds)
 
 
 def _from(start: str, name: str, settings: list[str], download: bool, ranks: Ranks) -> tuple[Recipe, WarmStart]:

@@ -84,7 +84,8 @@ def many(count: int, one: str, more: str) -> str:
 
 
 def _going(event: Going) -> str:
-    return f"loss {event.loss:.4f} · rate {event.rate:.2e} · {size(event.tokens_per_second)} tokens/s"
+    rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
+    return f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} tokens/s"
 
 
 def _evaluated(event: Evaluated) -> str:

@@ -38,8 +38,9 @@ def score(
     A translator wants source<TAB>target, a language model a line of text. Each answer is total, tab, perplexity, tab,
     the pieces with their natural logarithms. A model with a begin token predicts the first piece after it, and one with
     an end token predicts it last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its first
-    piece has no probability. With --tokens each piece has a line of its own, with the sum of the logarithms so far. A
-    blank line is answered by a blank line. The perplexity of all lines goes to standard error.
+    piece has no probability. With --tokens each piece has a line of its own, with the sum of the logarithms so far, and
+    of a bigram model with the counts that give its probability. A blank line is answered by a blank line. The
+    perplexity of all lines goes to standard error.
 
     \b
     Examples:
@@ -89,10 +90,11 @@ def _chain(one: "Scored") -> Iterator[str]:
 
     wide = max(map(cell_len, [*one.pieces, "piece"]))
     yield f"{'piece':<{wide}}  {'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"
-    for piece, logp, total in zip(one.pieces, one.logps, accumulate(map(float, one.logps))):
+    formulas = one.formulas or [""] * len(one.pieces)
+    for piece, logp, total, formula in zip(one.pieces, one.logps, accumulate(map(float, one.logps)), formulas):
         pad = " " * (wide - cell_len(piece))
-        probability = format_number(math.exp(logp))
-        yield f"{piece}{pad}  {probability:>17}  {format_number(logp):>12}  {format_number(total):>12}"
+        probability, logp_text, total_text = map(format_number, (math.exp(logp), logp, total))
+        yield f"{piece}{pad}  {probability:>17}  {logp_text:>12}  {total_text:>12}  {formula}".rstrip()
     perplexity = format_number(one.perplexity)
     yield f"ln p(text) = {format_number(one.total)}, perplexity {perplexity} over {len(one.pieces)} tokens"
     yield ""

@@ -42,8 +42,8 @@ def show(
       regard show dates plan.schedule=linear --schedule
       regard show dates --example
     """
-    from regard.config import override, tree
-    from regard.recipes import find_recipe, find_task
+    from regard.config import tree
+    from regard.recipes import change, find_recipe, find_task
 
     console, kinds = Console(), all_kinds()
     if name is None:
@@ -54,7 +54,7 @@ def show(
         else:
             _list(console, recipes)
         return
-    recipe = override(find_recipe(name, kinds), settings or [], kinds)
+    recipe = change(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
     if json:
         print_line({setting.name: setting.value for setting in tree(recipe)})

@@ -50,8 +50,8 @@ def train(
     """Train a recipe; any of its settings can be changed as setting=value.
 
     from=DIR starts from the weights of another run, or of a public checkpoint, whose tokenizers and model settings come
-    with them. The run is a directory that survives a kill at any moment; Ctrl-C saves. In the end come the score, some
-    examples with their attention, and a report in one HTML file.
+    with them; its body may be put under the head of another task. The run is a directory that survives a kill at any
+    moment; Ctrl-C saves. In the end come the score, some examples with their attention, and a report in one HTML file.
 
     \b
     Examples:
@@ -60,6 +60,7 @@ def train(
       regard train translate data.train=pairs.tsv plan.minutes=30
       regard train translate data.train=b.tsv from=runs/a --out runs/b
       regard train text data.train=mine.txt from=hf:openai-community/gpt2 --download
+      regard train classify data.train=opinions.tsv from=bert/ plan.layer_decay=0.9
       regard train multi30k --download
       regard train dates --resume
       regard train sounds --dry-run
@@ -133,6 +134,7 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
     longest = max(found.shapes, key=lambda shape: shape[0] * max(shape[1:]))
     rows = {
         "parameters": f"{found.parameters:,}",
+        **({"head": found.head} if found.head else {}),
         "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
         "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
         + " × ".join(map(str, longest)),
@@ -184,6 +186,11 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     with before_first_step(console, job.out):
         with reported(name, console) as report:
             run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
+        if job.init is not None and (found := run.transfer) and (found.new or found.unused):
+            parts = {"new": found.new, "not used": found.unused}
+            more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
+            line = f"from={job.init.path}: {found.taken} weights taken{more}"
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None
@@ -212,7 +219,8 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     if found:
         console.print(sample_table(found), "")
     for number, view in enumerate(seen):
-        if number == 0 or len(view.rows) <= TALLEST:  # a model that has learnt little may not end its targets
+        short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets
+        if view.layers and (number == 0 or short):
             console.print(view.text(), "")
     console.print(f"The report: [bold]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
     console.print("Next:", *next_commands(first), sep="\n  ", highlight=False, soft_wrap=True, markup=False)

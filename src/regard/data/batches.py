@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, overload
 
@@ -226,6 +226,11 @@ class Batches:
             rows = self._corruption(rows, random)
         batch = self._task.collate(rows, planned.widths, random)
         return replace(batch, rows=np.where(numbers == FILLER, FILLER, self._examples[numbers]).tolist())
+
+    def part(self, number: int, parts: int) -> Iterator[Batch]:
+        """The batches of one of so many parts of the first epoch: all parts together have every row once."""
+        first, end = (-(-n * len(self) // parts) for n in (number, number + 1))  # rounded up
+        return map(self.batch, range(first, end))
 
     def _rows(self, numbers: Numbers) -> Rows:
         """The rows of these numbers; a filler row has no tokens."""

@@ -169,7 +169,7 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: 
     """The fields of a task, fitted to the training examples. With `data.joint`, all texts share one tokenizer."""
     texts = [name for name, kind in kinds.items() if issubclass(kind, TextField)]
     joint: Tokenizer | None = None
-    if getattr(data, "joint", False):
+    if texts and getattr(data, "joint", False):
         values = (getattr(example, name) for name in texts for example in examples)
         joint = train_tokenizer(_joint_kind(data, texts), values, getattr(data, "vocab", UNBOUNDED))
     fields: dict[str, Field] = {}

@@ -184,6 +184,12 @@ class Windows:
         starts = rng.integers(len(self._text) - self._window, size=self._rows)
         return _window_batch(self._text, starts, np.full(self._rows, self._window), self._window)
 
+    def part(self, number: int, parts: int) -> Iterator[Batch]:
+        """The windows of one of so many parts of the text, in order: all parts together have every target once."""
+        targets = len(self._text) - 1
+        first, last = (n * targets // parts for n in (number, number + 1))
+        return in_order(self._text[first : last + 1], self._window, self._rows * self._window)
+
 
 def in_order(text: Values, window: int, budget: int) -> Iterator[Batch]:
     """Batches of a text for evaluation: adjacent windows, so that every token but the first is a target once.

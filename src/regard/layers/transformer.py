@@ -129,6 +129,14 @@ class Shape:
         """The width of a head."""
         return self.head_width or self.width // self.heads
 
+    def stack_groups(self, stack: str) -> tuple[tuple[str, ...], ...]:
+        """The layer groups of a stack (`Facts.layer_groups`): its blocks from first to last, with bias and norm."""
+        count = (self.groups or self.layers) * self.group_blocks
+        groups = [[f"{stack}.blocks.{number}"] for number in range(count)]
+        groups[0].append(f"{stack}.bias")
+        groups[-1].append(f"{stack}.norm")
+        return tuple(map(tuple, groups))
+
     def build_norm(self, width: int | None = None) -> nn.Module:
         kind = nn.LayerNorm if self.norm == "layer" else nn.RMSNorm
         return kind(width or self.width, eps=self.epsilon)

@@ -1,18 +1,30 @@
 """The model families, one file each; the table MODELS of their configs; and SIZES, the published models by name."""
 
 from regard.models.bert import Bert, BertConfig
+from regard.models.bigram import Bigram, BigramConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gpt import Gpt, GptConfig
+from regard.models.headed import Headed, HeadedConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.transformer import Transformer, TransformerConfig
 
-ModelConfig = Seq2SeqConfig | LstmnConfig | StructuredConfig | TransformerConfig | GptConfig | BertConfig
-Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert
+ModelConfig = (
+    Seq2SeqConfig
+    | LstmnConfig
+    | StructuredConfig
+    | TransformerConfig
+    | GptConfig
+    | BertConfig
+    | BigramConfig
+    | HeadedConfig
+)
+Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
+    "bigram": BigramConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "transformer": TransformerConfig,
@@ -25,9 +37,13 @@ __all__ = [
     "SIZES",
     "Bert",
     "BertConfig",
+    "Bigram",
+    "BigramConfig",
     "Facts",
     "Gpt",
     "GptConfig",
+    "Headed",
+    "HeadedConfig",
     "Lstmn",
     "LstmnConfig",
     "Model",

@@ -15,7 +15,7 @@ replaced  whether a token was replaced by another model                   Clark 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
+from regard.heads.tokens import MaskedHead, ReplacedHead
 from regard.layers.init import init_weights
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
@@ -41,6 +42,7 @@ class BertConfig(Shape, Facts):
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("masked",)
     input_embedding: ClassVar[str] = "embedding.tokens"
+    takes_head: ClassVar[bool] = True
 
     norm_place: str = "post"  # pre: before each sublayer, and after the last block; post: after each residual sum
     epsilon: float = 1e-12  # added to variances
@@ -82,38 +84,15 @@ class BertConfig(Shape, Facts):
     def position_rows(self) -> int | None:
         return None if self.longest is None else self.longest + self.first_position
 
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        return (("embedding",), *self.stack_groups("stack"), OUTPUTS)
+
     def build(self) -> Bert:
         return Bert(self)
 
-
-class MaskedHead(nn.Module):
-    """Transforms a state to the width of the embeddings; logits are its product with the embedding matrix."""
-
-    def __init__(self, config: BertConfig, width: int) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.width, width)
-        self.activation = ACTIVATIONS[config.head_activation or config.activation]
-        self.norm = nn.LayerNorm(width, eps=config.epsilon)
-        self.weight = None if config.tied else nn.Parameter(torch.empty(config.vocab, width))
-        self.bias = nn.Parameter(torch.zeros(config.vocab))
-        if self.weight is not None:
-            nn.init.normal_(self.weight, std=0.02)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.norm(self.activation(self.dense(features)))
-
-
-class ReplacedHead(nn.Module):
-    """One logit for each position: whether its token was replaced."""
-
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.width, config.width)
-        self.activation = ACTIVATIONS[config.activation]
-        self.out = nn.Linear(config.width, 1)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.out(self.activation(self.dense(features))).squeeze(-1)
+    def build_body(self) -> Bert:
+        return Bert(replace(self, outputs=()))
 
 
 class Bert(nn.Module):

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor
+
+from regard.config import set_sizes
+from regard.errors import UserError
+from regard.layers.recurrent import real_first
+from regard.models.checks import refuse
 
 
 class Facts(Protocol):
     """What a model can do, and what its limits are. The facts without a default come first."""
+
+    learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
+    takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
 
     @property
     def causal(self) -> bool:
@@ -26,7 +34,7 @@ class Facts(Protocol):
 
     @property
     def predicts(self) -> tuple[str, ...]:
-        """What the model predicts: target, next, masked or class."""
+        """What the model predicts with its own output layers: target, next, masked or class."""
 
     @property
     def width(self) -> int:
@@ -126,16 +134,36 @@ class Facts(Protocol):
         resized: Self = replace(same, width=width)
         return resized
 
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        """The layers from the input to the output: the paths of the modules of each, the first of which names it.
+
+        Training can give each layer a learning rate of its own, or freeze it. Weights outside belong to the last one.
+        """
+        return ()
+
+    def split(self) -> tuple[Any, Any]:
+        """The config of the body and of the head above it; (self, None): the model has output layers of its own."""
+        return self, None
+
     def without_attention(self) -> Self | None:
         """The config of the same model without attention; None: there is no such model."""
         return None
 
+    def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> Self:
+        """The settings with the sizes of the fields, see `regard.config.set_sizes`."""
+        return set_sizes(self, self.sizes, sizes, padded)
+
     def build(self) -> Any:
         """The model, with new weights."""
 
+    def build_body(self) -> Any:
+        """The model without its own output layers, with new weights. It has `features`, as `ReadsText`."""
+        raise UserError(f"{type(self).__name__}: this model cannot be the body under another head.")
+
 
 class ReadsText(Protocol):
-    """A model that reads a text in both directions: every model that is not causal."""
+    """A model that reads a whole text: every model that is not causal, and every body under a head."""
 
     def features(
         self,
@@ -157,3 +185,26 @@ class ReadsSource(Protocol):
 def reads_whole(config: Facts) -> bool:
     """Whether the text that a model is given (its source, if it has one) is read in both directions."""
     return config.reads_source or not config.causal
+
+
+def causal_features(
+    model: Any,
+    tokens: Tensor,
+    real: Tensor | None = None,
+    source: Tensor | None = None,
+    source_real: Tensor | None = None,
+    segments: Tensor | None = None,
+    positions: Tensor | None = None,
+) -> Tensor:
+    """The states (B, T, width) of a causal model at tokens (B, T) that it reads at once; padding may be on any side."""
+    config: Facts = model.config
+    refuse("segments", segments)
+    state = model.start(source, source_real, rows=tokens.shape[0], capacity=tokens.shape[1])
+    if config.takes_positions:
+        return model.advance(tokens, state, real, positions)[0]
+    refuse("positions", positions)
+    if real is None:
+        return model.advance(tokens, state)[0]
+    order = real_first(real)  # the real tokens are read first, so that no token follows padding
+    states = model.advance(tokens.gather(1, order), state)[0]
+    return states.take_along_dim(order.argsort(1)[..., None], dim=1)

@@ -31,7 +31,7 @@ from regard.layers.product import Product
 from regard.layers.segment_memory import SegmentMemory
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
-from regard.models.facts import Facts
+from regard.models.facts import Facts, causal_features
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
@@ -47,6 +47,7 @@ class GptConfig(Shape, Facts):
     parallel: ClassVar[bool] = True
     input_embedding: ClassVar[str] = "embedding.tokens"
     embedding_width: ClassVar[str] = "width"
+    takes_head: ClassVar[bool] = True
 
     vocab: int = 0  # 0: taken from the tokenizer
     tied: bool = True  # the output layer uses the token embeddings as its matrix
@@ -125,14 +126,24 @@ class GptConfig(Shape, Facts):
     def keys_before(self) -> int:
         return self.memory if self.memory_zeros else 0
 
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        return (("embedding",), *self.stack_groups("stack"), ("readout_",))
+
     def build(self) -> Gpt:
         return Gpt(self)
 
+    def build_body(self) -> Gpt:
+        return Gpt(self, readout=False)
+
 
 class Gpt(nn.Module):
-    """Embedding, causal stack, output layer. ``advance`` reads any number of tokens: a whole prompt, or one step."""
+    """Embedding, causal stack, output layer. ``advance`` reads any number of tokens: a whole prompt, or one step.
 
-    def __init__(self, config: GptConfig) -> None:
+    Without ``readout`` it is a body: it has no weights of an output layer.
+    """
+
+    def __init__(self, config: GptConfig, readout: bool = True) -> None:
         super().__init__()
         self.config = config
         adaptive = config.softmax == "adaptive"
@@ -144,9 +155,9 @@ class Gpt(nn.Module):
         )
         self.stack = Stack(config, causal=True)
         self.readout_: AdaptiveSoftmax | nn.Linear | None = None
-        if adaptive:
+        if adaptive and readout:
             self.readout_ = AdaptiveSoftmax(config.clusters, config.tied, config.projections)
-        elif not config.tied:
+        elif readout and not config.tied:
             self.readout_ = nn.Linear(config.width, config.vocab, bias=False)
         init_weights(self, 0.02)
         if config.shared_biases:  # all layers use the first layer's biases u and v of Dai et al. 2019
@@ -182,6 +193,16 @@ class Gpt(nn.Module):
             positions = state.positions(tokens, real)
         features, state = self.stack.advance(self.embedding(tokens, positions), state, real)
         return state.split_beams(features), state
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
+        return causal_features(self, tokens, real, segments=segments, positions=positions)
 
     def product(self, features: Tensor) -> Product | Clustered:
         """The logits as uncomputed matrix products."""

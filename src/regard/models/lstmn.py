@@ -17,7 +17,7 @@ from regard.layers.product import Product
 from regard.layers.unrolled import write_in_place
 from regard.mask import CAUSAL
 from regard.models.checks import check_config, resized_embed
-from regard.models.facts import Facts
+from regard.models.facts import Facts, causal_features
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 
 
@@ -29,6 +29,12 @@ class LstmnConfig(Facts):
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("next",)
     takes_padding: ClassVar[bool] = True
+    takes_head: ClassVar[bool] = True
+    layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("embedding",),
+        ("gates", "query", "attention"),
+        ("readout_",),
+    )
 
     vocab: int = 0  # 0: taken from the tokenizer
     width: int = 256  # of the states
@@ -61,6 +67,9 @@ class LstmnConfig(Facts):
     def build(self) -> Lstmn:
         return Lstmn(self)
 
+    def build_body(self) -> Lstmn:
+        return Lstmn(self, readout=False)
+
 
 @dataclass(frozen=True, eq=False)
 class LstmnState:
@@ -85,16 +94,19 @@ class LstmnState:
 
 
 class Lstmn(nn.Module):
-    """An LSTM in which attention to all earlier states replaces the last state (Cheng et al. 2016, eq. 5-10)."""
+    """An LSTM in which attention to all earlier states replaces the last state (Cheng et al. 2016, eq. 5-10).
 
-    def __init__(self, config: LstmnConfig) -> None:
+    Without ``readout`` it is a body: it has no output layer.
+    """
+
+    def __init__(self, config: LstmnConfig, readout: bool = True) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab, config.embed, padding_idx=PAD)
         self.query = nn.Linear(config.embed + config.width, config.width)
         self.attention = Attention(build_score(config.score, config.width, config.context))
         self.gates = nn.Linear(config.embed + config.width, 4 * config.width)
-        self.readout_ = nn.Linear(config.width, config.vocab)
+        self.readout_ = nn.Linear(config.width, config.vocab) if readout else None
 
     def start(
         self,
@@ -107,7 +119,7 @@ class Lstmn(nn.Module):
 
         All decoders have these four arguments; the first two are for models that read a source.
         """
-        rows, width, like = rows or 1, self.config.width, self.readout_.weight
+        rows, width, like = rows or 1, self.config.width, self.gates.weight
         slot = Memory(self.attention.score.keys(like.new_zeros(1, 1, width)), like.new_zeros(1, 1, 2 * width))
         used = torch.zeros((), dtype=torch.long, device=like.device)
         return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, like.new_zeros(rows, width))
@@ -137,8 +149,19 @@ class Lstmn(nn.Module):
             features.append(h)
         return torch.stack(features, 1), LstmnState(memory, state.used + tokens.shape[1], summary)
 
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
+        return causal_features(self, tokens, real, segments=segments, positions=positions)
+
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
+        assert self.readout_ is not None, "a body under another head"
         return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
 
     def readout(self, features: Tensor) -> Tensor:

@@ -48,6 +48,12 @@ class Seq2SeqConfig(Facts):
     sizes: ClassVar[Mapping[str, str]] = {"source_vocab": "source", "target_vocab": "target"}
     input_embedding: ClassVar[str] = "encoder.embedding"
     longest_setting: ClassVar[str] = "capacity"
+    layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("encoder.embedding", "target_embedding"),
+        ("encoder.rnn",),
+        ("decoder", "bridge"),
+        ("readout_",),
+    )
 
     source_vocab: int = 0  # 0: taken from the source tokenizer
     target_vocab: int = 0  # 0: taken from the target tokenizer

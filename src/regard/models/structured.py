@@ -28,6 +28,12 @@ class StructuredConfig(Facts):
     predicts: ClassVar[tuple[str, ...]] = ("class",)
     one_per_text: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
+    takes_head: ClassVar[bool] = True
+    layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
+        ("embedding",),
+        ("encoder",),
+        ("readout_", "hidden", "hops", "key"),
+    )
 
     vocab: int = 0  # 0: taken from the tokenizer
     labels: int = 0  # 0: taken from the data
@@ -64,17 +70,25 @@ class StructuredConfig(Facts):
     def build(self) -> Structured:
         return Structured(self)
 
+    def build_body(self) -> Structured:
+        return Structured(self, readout=False)
+
 
 class Structured(nn.Module):
-    """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (Lin et al. 2017, eq. 6-7). The rows of W₂ are queries, one for each hop."""
+    """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (Lin et al. 2017, eq. 6-7). The rows of W₂ are queries, one for each hop.
 
-    def __init__(self, config: StructuredConfig) -> None:
+    Without ``readout`` it is a body: the encoder alone.
+    """
+
+    def __init__(self, config: StructuredConfig, readout: bool = True) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab, config.embed, padding_idx=PAD)
         self.encoder = Recurrent(
             config.cell, config.embed, config.width, config.layers, directions=2, dropout=config.dropout
         )
+        if not readout:
+            return
         self.key = nn.Linear(config.width, config.attention, bias=False)
         self.hops = nn.Parameter(torch.randn(config.hops, config.attention) / config.attention**0.5)
         self.attention = Attention(Dot())

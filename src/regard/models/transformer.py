@@ -100,6 +100,11 @@ class TransformerConfig(Shape, Facts):
         decoder_inner = scaled_inner(self.decoder_inner, share) if self.decoder_inner else 0
         return replace(self, width=near, inner=scaled_inner(self.inner, share), decoder_inner=decoder_inner)
 
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        embeddings = ("embedding", "source_embedding")
+        return (embeddings, *self.stack_groups("encoder"), *self.decoder.stack_groups("decoder"), ("readout_",))
+
     def build(self) -> Transformer:
         return Transformer(self)
 

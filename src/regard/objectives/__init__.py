@@ -1,6 +1,7 @@
 """Objectives: what training minimises. A model does not compute its own loss."""
 
-from regard.objectives.classify import Labelling
+from regard.objectives.classify import Classification
+from regard.objectives.counting import Counting
 from regard.objectives.exposure import Exposure, exposure
 from regard.objectives.guided import GuidedAlignment
 from regard.objectives.masked import MaskedTokens
@@ -9,9 +10,10 @@ from regard.objectives.professor import ProfessorForcing
 from regard.objectives.sequence import TeacherForcing
 
 __all__ = [
+    "Classification",
+    "Counting",
     "Exposure",
     "GuidedAlignment",
-    "Labelling",
     "LossModule",
     "MaskedTokens",
     "Objective",

@@ -14,7 +14,7 @@ from regard.data.links import TokenLinks, token_links
 from regard.errors import UserError
 from regard.models.parts import path_of, source_reads
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import Sums
+from regard.objectives.objective import Objective, Sums
 from regard.objectives.sequence import check_smoothing, forced
 from regard.recording import watch
 from regard.render.view_data import alignment_layer
@@ -34,14 +34,13 @@ class TrainsAlignment(Protocol):
 
 
 @dataclass(frozen=True)
-class GuidedAlignment:
+class GuidedAlignment(Objective):
     """Teacher forcing, and attention weights that follow the gold links of the data."""
 
     alignment: float = 0.5  # the weight of the alignment term
     align_layer: int | None = None  # whose attention follows the links, from 0; none: the layer of alignments
     align_heads: tuple[int, ...] = ()  # the heads whose mean follows the links, from 0; empty: all heads
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
-    capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("target",)
     needs: ClassVar[tuple[str, ...]] = ("alignment",)
 

@@ -8,7 +8,7 @@ from regard.data.batches import IGNORED
 from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
-from regard.objectives.objective import HasLinearReadout, HasReadout
+from regard.objectives.objective import HasLinearReadout, HasReadout, HasTargetLogps
 
 
 def token_loss(model: HasReadout, features: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -16,9 +16,13 @@ def token_loss(model: HasReadout, features: Tensor, targets: Tensor, smoothing: 
 
     The logits of a large vocabulary would be the largest tensor of the step. If they are one matrix product, logits,
     loss and gradients are computed in chunks; if they are one product per cluster of the vocabulary, see
-    `_adaptive_loss`. Else all logits are computed at once.
+    `_adaptive_loss`. A model that counts gives the log-probability of a target alone. Else all logits are computed at
+    once.
     """
     targets = targets.flatten()  # (B·T,)
+    if isinstance(model, HasTargetLogps):
+        logps = model.target_logps(features.flatten(0, 1), targets.clamp_min(0)[:, None])[:, 0]
+        return -logps.masked_fill(targets == IGNORED, 0.0).sum()
     match model.product(features) if isinstance(model, HasLinearReadout) else None:
         case Product(x, weight, bias):
             return linear_cross_entropy(x.flatten(0, 1), weight, bias, targets, smoothing)

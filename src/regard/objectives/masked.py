@@ -12,7 +12,7 @@ from regard.data.corruption import MaskTokens, masked_count
 from regard.data.fields import Field, TextField
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import HasReadout, Sums, no_modules
+from regard.objectives.objective import HasReadout, Objective, Sums
 from regard.objectives.sequence import check_part, check_smoothing
 
 
@@ -27,7 +27,7 @@ class BidirectionalModel(HasReadout, Protocol):
 
 
 @dataclass(frozen=True)
-class MaskedTokens:
+class MaskedTokens(Objective):
     """Predict some tokens of a text from all the others (Devlin et al. 2019, section 3.1 and appendix A.1)."""
 
     part: float = 0.15  # the fraction of a text's tokens that is predicted, rounded up; special tokens count
@@ -35,10 +35,7 @@ class MaskedTokens:
     kept: float = 0.1  # the fraction of these tokens that is not replaced
     random: float = 0.1  # the fraction of these tokens that is replaced by a random token; the rest is masked
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
-    capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("masked",)
-    needs: ClassVar[tuple[str, ...]] = ()
-    modules = staticmethod(no_modules)
 
     def __post_init__(self) -> None:
         for name in ("part", "kept", "random"):

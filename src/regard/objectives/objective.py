@@ -1,7 +1,7 @@
 """The protocol of an objective, and the module that computes it for a model."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from regard.data.batches import Batch, Corruption
 from regard.data.fields import Field
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
+from regard.objectives.trainer import Trainer
 
 Sums = dict[str, Tensor]  # a term of the loss → its sum over a batch, not yet divided by its count
 
@@ -29,6 +30,15 @@ class HasLinearReadout(HasReadout, Protocol):
 
     def product(self, features: Tensor) -> Product | Clustered:
         """The operands of the product that gives the logits of features (…, W)."""
+        ...
+
+
+@runtime_checkable
+class HasTargetLogps(HasReadout, Protocol):
+    """A model whose log-probability of one target costs much less than those of the whole vocabulary."""
+
+    def target_logps(self, features: Tensor, targets: Tensor) -> Tensor:
+        """The log-probabilities of targets (…, n), given features (…, W)."""
         ...
 
 
@@ -55,9 +65,13 @@ class CausalModel(HasReadout, Protocol):
 class Objective(Protocol):
     """A frozen, callable dataclass that defines the loss: Σ weight · sum / count over its terms.
 
+    Objectives inherit from this class, for the defaults of what few of them change.
     The counts depend only on the batch, so that they can be summed over all batches of a step *before* the first
     forward pass: the mean does not depend on how a step is divided into batches.
     """
+
+    learns_by: ClassVar[str] = "gradients"  # how a model must learn that the objective trains (`Facts.learns_by`)
+    needs: ClassVar[tuple[str, ...]] = ()  # fields that a task must have beside those that all with such a head have
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -67,25 +81,24 @@ class Objective(Protocol):
     @property
     def capturable(self) -> bool:
         """Whether the same kernels run at every step, so that they can be captured as a CUDA graph."""
-        ...
+        return True
 
     @property
     def heads(self) -> tuple[str, ...]:
         """The heads (`Task.head`) that the objective can train."""
         ...
 
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """The fields that a task must have beside those that every task with such a head has."""
-        ...
-
     def modules(self, model: Any, fields: Mapping[str, Field]) -> nn.Module | None:
         """A module that the objective trains beside the model, or None."""
-        ...
+        return None
 
     def corruption(self, fields: Mapping[str, Field]) -> Corruption | None:
         """What changes the rows of a batch before the model reads them, such as masking; None if nothing does."""
-        ...
+        return None
+
+    def trainer(self, model: nn.Module, batches: Any, steps: int, per_step: int) -> Trainer | None:
+        """The objective's own way to train a model, on `per_step` batches a step; None: by gradients."""
+        return None
 
     def count(self, batch: Batch) -> dict[str, int]:
         """The number of summands of each term."""
@@ -109,14 +122,6 @@ class LossModule(nn.Module):
         """The sums of the objective's terms, (terms,), in the order of its weights."""
         sums = self.objective(self.model, batch, step, self.own)
         return torch.stack([sums[term] for term in self.objective.weights])
-
-
-def no_modules(model: Any, fields: Mapping[str, Field]) -> None:
-    """`Objective.modules` of an objective that trains the model alone."""
-
-
-def no_corruption(fields: Mapping[str, Field]) -> None:
-    """`Objective.corruption` of an objective that leaves the rows as they are."""
 
 
 def begin(model: CausalModel, batch: Batch) -> Any:

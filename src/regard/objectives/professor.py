@@ -18,7 +18,7 @@ from regard.data.fields import Field, TargetText
 from regard.decode import Sampler
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Sums, begin, no_corruption
+from regard.objectives.objective import CausalModel, Objective, Sums, begin
 from regard.objectives.sequence import check_smoothing, forced
 
 # Lamb et al. 2016: above the first accuracy the discriminator is not trained; below the second the model ignores it.
@@ -26,16 +26,13 @@ MAX_ACCURACY, MIN_ACCURACY = 0.99, 0.75
 
 
 @dataclass(frozen=True)
-class ProfessorForcing:
+class ProfessorForcing(Objective):
     """Teacher forcing with an adversarial term that makes free-running features like teacher-forced ones."""
 
     weight: float = 0.1  # the weight of the adversarial term
     width: int = 128  # the width of the discriminator
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
-    capturable: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("target", "next")
-    needs: ClassVar[tuple[str, ...]] = ()
-    corruption = staticmethod(no_corruption)
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)

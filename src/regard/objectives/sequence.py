@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Sums, begin, no_corruption, no_modules
+from regard.objectives.objective import CausalModel, Objective, Sums, begin
 
 Decay = Literal["constant", "linear", "inverse-sigmoid"]
 
 
 @dataclass(frozen=True)
-class TeacherForcing:
+class TeacherForcing(Objective):
     """Predict each target from the true tokens before it; with a ratio below 1, some are the model's own tokens."""
 
     ratio: float = 1.0  # the initial probability that the decoder reads the true token
@@ -32,9 +32,6 @@ class TeacherForcing:
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     heads: ClassVar[tuple[str, ...]] = ("target", "next")
-    needs: ClassVar[tuple[str, ...]] = ()
-    modules = staticmethod(no_modules)
-    corruption = staticmethod(no_corruption)
 
     def __post_init__(self) -> None:
         check_part("ratio", self.ratio)

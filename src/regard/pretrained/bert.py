@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from regard.heads import ClassHeadConfig
 from regard.models import BertConfig
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, SettingTable
 from regard.pretrained.encoder import (
@@ -20,6 +21,7 @@ from regard.pretrained.encoder import (
     with_outputs,
     write_encoder_config,
 )
+from regard.pretrained.heads import PublicHead
 from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
 # -- BERT (Devlin et al. 2019) ----------------------------------------------------------------------------------------
@@ -62,6 +64,12 @@ def write_bert_config(config: BertConfig) -> dict[str, Any]:
     return {"model_type": "bert", "architectures": [name], **write_encoder_config(config, SETTINGS)}
 
 
+BERT_CLASS_HEAD = PublicHead(
+    "BertForSequenceClassification",
+    ClassHeadConfig(pool="first", hidden="tanh", bias=True),
+    (*weight_and_bias("bert.pooler.dense", "hidden"), *weight_and_bias("classifier", "out")),
+    dropout=("classifier_dropout", "hidden_dropout_prob"),
+)
 BERT = EncoderType(
     BertConfig,
     SETTINGS,
@@ -74,6 +82,7 @@ BERT = EncoderType(
     tied_copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
     old_endings=OLD_NORMS,
     readout="cls.predictions",
+    heads={"class": BERT_CLASS_HEAD},
 )
 
 # -- DistilBERT (Sanh et al. 2019): no segments, no pooling, and other names ------------------------------------------
@@ -127,6 +136,12 @@ def write_distilbert_config(config: BertConfig) -> dict[str, Any]:
     return {"model_type": "distilbert", "architectures": [name], "sinusoidal_pos_embds": False, **settings}
 
 
+DISTILBERT_CLASS_HEAD = PublicHead(
+    "DistilBertForSequenceClassification",
+    ClassHeadConfig(pool="first", hidden="relu", bias=True),
+    (*weight_and_bias("pre_classifier", "hidden"), *weight_and_bias("classifier", "out")),
+    dropout=("seq_classif_dropout",),
+)
 DISTILBERT = CheckpointType(
     BertConfig,
     DISTILBERT_SETTINGS,
@@ -138,6 +153,7 @@ DISTILBERT = CheckpointType(
     ignored=POSITION_BUFFERS,
     tied_copies={"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
     old_endings=OLD_NORMS,
+    heads={"class": DISTILBERT_CLASS_HEAD},
 )
 
 # -- ELECTRA (Clark et al. 2020): narrower embeddings, and an output that detects replaced tokens ---------------------

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from regard.errors import UserError, nearest
 from regard.layers.transformer import Shape
-from regard.models import ModelConfig
+from regard.models import BertConfig, GptConfig, HeadedConfig, ModelConfig
+from regard.pretrained.heads import PublicHead
 from regard.pretrained.weight_table import WeightEntry
 
 Settings = Mapping[str, Any]  # the content of a config.json
@@ -38,7 +39,8 @@ class CheckpointType:
 
     ``settings`` is the table of the settings that differ from ours only in name. ``read_config`` makes our config from
     a config.json and from the names of the tensors (a file without a head is a model without one). ``write_config``
-    makes a config.json from our config. ``weight_table`` gives the table of tensor names for a config.
+    makes a config.json from our config. ``weight_table`` gives the table of tensor names for a config. All three are of
+    the body if the model has one of the ``heads``.
     """
 
     config: type[ModelConfig]
@@ -55,6 +57,24 @@ class CheckpointType:
     # Constant tensors that only one class of the type saves, by the name of the class.
     class_constants: Mapping[str, Callable[[Any], Mapping[str, Tensor]]] = field(default_factory=dict)
     constants: Callable[[Any], Mapping[str, Tensor]] = lambda config: {}  # constant tensors that it saves
+    heads: Mapping[str, PublicHead] = field(default_factory=dict)  # by the name of our head
+
+    def read_model_config(self, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:
+        """Our config of a checkpoint with these tensors: a body under a head, or a model with its own output layers."""
+        head = next((head for head in self.heads.values() if head.is_in(reader.settings, names)), None)
+        if head is None:
+            return self.read_config(reader, names)
+        return HeadedConfig(
+            self.read_config(reader, names - head.names), head.read_config(reader.settings, reader.path)
+        )
+
+    def model_weight_table(self, config: ModelConfig) -> list[WeightEntry]:
+        """The weight table of a model with or without one of the ``heads``."""
+        body, head = config.split()
+        if head is None:
+            return list(self.weight_table(body))
+        entries = (one.with_prefixes("", "body.") for one in self.weight_table(without_outputs(body)))
+        return [*entries, *(one.with_prefixes("", "head.") for one in self.heads[head.predicts].weights)]
 
     def round_trip(self, config: ModelConfig) -> ModelConfig:
         """The config that is read from a checkpoint written with this one. If it differs, the type cannot hold it."""
@@ -162,6 +182,13 @@ class ConfigReader:
         if value is None:
             raise self.invalid(name, "given")
         return value
+
+
+def without_outputs(config: ModelConfig) -> ModelConfig:
+    """The config of a body: its settings of output layers, which it does not have, have their defaults."""
+    if isinstance(config, BertConfig):
+        return replace(config, outputs=(), tied=True, head_activation="")
+    return replace(config, tied=True) if isinstance(config, GptConfig) else config
 
 
 def their_settings(config: Any, table: SettingTable) -> dict[str, Any]:

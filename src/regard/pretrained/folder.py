@@ -15,7 +15,7 @@ from regard.checkpoint import load_tensors, read_json, save_tensors, write_json
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
 from regard.models import Model, ModelConfig, Transformer
-from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader
+from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, without_outputs
 from regard.pretrained.convert import to_public_form
 from regard.pretrained.types import CHECKPOINT_TYPES, find_type, unsupported_settings
 from regard.pretrained.weight_table import WeightEntry, shape_text, to_ours, to_theirs
@@ -48,7 +48,7 @@ def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = Fal
     checkpoint_type = CHECKPOINT_TYPES[settings["model_type"]].with_settings(settings)
     tensors = checkpoint_type.normalized(read_weights(path, allow_pickle))
     config = _read_config(checkpoint_type, ConfigReader(path / "config.json", settings), frozenset(tensors))
-    weight_table = checkpoint_type.weight_table(config)
+    weight_table = checkpoint_type.model_weight_table(config)
     ours = to_ours(weight_table, tensors, path)
     with SkipInit():
         model = config.build()
@@ -59,7 +59,7 @@ def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = Fal
 
 def _read_config(checkpoint_type: CheckpointType, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:
     try:
-        return checkpoint_type.read_config(reader, names)
+        return checkpoint_type.read_model_config(reader, names)
     except UserError as error:  # from our config, whose message does not name the file
         if str(error).startswith(str(reader.path)):
             raise
@@ -130,17 +130,21 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     """
     if isinstance(model, Transformer):
         model = to_public_form(model)
-    fits = kind is not None and type(model.config) is CHECKPOINT_TYPES[kind].config
+    body, head = model.config.split()
+    fits = kind is not None and type(body) is CHECKPOINT_TYPES[kind].config
     if kind is None or not fits or unsupported_settings(kind, model.config):
         kind = find_type(model.config)  # keep the original type if it fits: XLM-RoBERTa also reads back as RoBERTa
     checkpoint_type = CHECKPOINT_TYPES[kind]
-    write_json(folder / "config.json", {**kept, **checkpoint_type.write_config(model.config), "dtype": "float32"})
+    body = body if head is None else without_outputs(body)
+    settings = {**kept, **checkpoint_type.write_config(body), "dtype": "float32"}
+    settings |= {} if head is None else checkpoint_type.heads[head.predicts].write_config(head)
+    write_json(folder / "config.json", settings)
     tensors = {
-        **to_theirs(checkpoint_type.weight_table(model.config), model.state_dict()),
-        **checkpoint_type.constants(model.config),
+        **to_theirs(checkpoint_type.model_weight_table(model.config), model.state_dict()),
+        **checkpoint_type.constants(body),
     }
     for name in kept.get("architectures") or ():
         if name in checkpoint_type.class_constants:
-            tensors |= checkpoint_type.class_constants[name](model.config)
+            tensors |= checkpoint_type.class_constants[name](body)
     save_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     return kind

@@ -10,8 +10,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from regard.heads import ClassHeadConfig
 from regard.models import GptConfig
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, Settings, SettingTable, their_settings
+from regard.pretrained.heads import PublicHead
 from regard.pretrained.weight_table import WeightEntry, entry, for_all_layers, weight_and_bias
 
 COMMON: SettingTable = {  # settings with the same names in files of GPT and of GPT-2
@@ -93,6 +95,11 @@ class Gpt2Type(CheckpointType):
         return found
 
 
+GPT2_CLASS_HEAD = PublicHead(
+    "GPT2ForSequenceClassification",
+    ClassHeadConfig(pool="last", hidden="none", bias=False),
+    (entry("score.weight", "out.weight"),),
+)
 GPT2 = Gpt2Type(
     GptConfig,
     SETTINGS,
@@ -100,7 +107,8 @@ GPT2 = Gpt2Type(
     write_gpt2_config,
     gpt2_weight_table,
     prefix="transformer.",
-    head_patterns=("lm_head.*",),
+    head_patterns=("lm_head.*", "score.*"),
     ignored=("*.attn.bias", "*.attn.masked_bias"),
     tied_copies={"lm_head.weight": "transformer.wte.weight"},
+    heads={"class": GPT2_CLASS_HEAD},
 )

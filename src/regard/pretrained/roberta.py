@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from regard.heads import ClassHeadConfig
 from regard.models import BertConfig
 from regard.pretrained.checkpoint_type import ConfigReader, SettingTable
 from regard.pretrained.encoder import (
@@ -24,6 +25,7 @@ from regard.pretrained.encoder import (
     with_outputs,
     write_encoder_config,
 )
+from regard.pretrained.heads import PublicHead
 from regard.pretrained.weight_table import WeightEntry, entry, weight_and_bias
 
 ROBERTA_SETTINGS: SettingTable = {**SETTINGS, "vocab": ("vocab_size", 50265)}
@@ -76,6 +78,15 @@ def _write_config_as(kind: str, name: str) -> Callable[[BertConfig], dict[str, A
     return write_config
 
 
+def _class_head(architecture: str) -> PublicHead:
+    return PublicHead(
+        architecture,
+        ClassHeadConfig(pool="first", hidden="tanh", bias=True),
+        (*weight_and_bias("classifier.dense", "hidden"), *weight_and_bias("classifier.out_proj", "out")),
+        dropout=("classifier_dropout", "hidden_dropout_prob"),
+    )
+
+
 def _encoder(kind: str, name: str, settings: SettingTable) -> EncoderType:
     return EncoderType(
         BertConfig,
@@ -89,6 +100,7 @@ def _encoder(kind: str, name: str, settings: SettingTable) -> EncoderType:
         tied_copies={"lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight"},
         old_endings=OLD_NORMS,
         readout="lm_head",
+        heads={"class": _class_head(f"{name}ForSequenceClassification")},
     )
 
 

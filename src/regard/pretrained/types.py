@@ -8,7 +8,7 @@ from regard.layers.transformer import Shape
 from regard.models import MODELS, ModelConfig, TransformerConfig
 from regard.pretrained.albert import ALBERT
 from regard.pretrained.bert import BERT, DISTILBERT, ELECTRA
-from regard.pretrained.checkpoint_type import CheckpointType
+from regard.pretrained.checkpoint_type import CheckpointType, without_outputs
 from regard.pretrained.gpt2 import GPT2
 from regard.pretrained.marian import MARIAN, PEGASUS
 from regard.pretrained.openai_gpt import OPENAI_GPT
@@ -34,13 +34,18 @@ CHECKPOINT_TYPES: dict[str, CheckpointType] = {
 
 def unsupported_settings(kind: str, config: ModelConfig) -> list[str]:
     """The settings of a model, as name=value, that a checkpoint of this type cannot hold: they would not read back."""
-    canonical = canonical_config(config)
+    (body, head), heads = config.split(), CHECKPOINT_TYPES[kind].heads
+    lacking: list[str] = []
+    if head is not None:
+        body = without_outputs(body)
+        lacking = heads[head.predicts].unsupported(head) if head.predicts in heads else [f"head={head.predicts}"]
+    canonical = canonical_config(body)
     try:
         read_back = canonical_config(CHECKPOINT_TYPES[kind].round_trip(canonical))
     except UserError:  # the type lacks these positions, and the other settings are invalid without them
-        return [f"positions={getattr(canonical, 'positions', None)}"]
-    names = (one.name for one in fields(config) if getattr(canonical, one.name) != getattr(read_back, one.name))
-    return [f"{name}={format_value(getattr(config, name))}" for name in names]
+        return [f"model.positions={getattr(canonical, 'positions', None)}", *lacking]
+    names = (one.name for one in fields(body) if getattr(canonical, one.name) != getattr(read_back, one.name))
+    return [*(f"model.{name}={format_value(getattr(body, name))}" for name in names), *lacking]
 
 
 def canonical_config(config: ModelConfig) -> ModelConfig:
@@ -71,15 +76,16 @@ def canonical_config(config: ModelConfig) -> ModelConfig:
 
 def find_type(config: ModelConfig) -> str:
     """The type that a model can be written as: the first one that reads back as the same config."""
+    body, _ = config.split()
     differences: dict[str, list[str]] = {}
     for kind, checkpoint_type in CHECKPOINT_TYPES.items():
-        if type(config) is checkpoint_type.config:
+        if type(body) is checkpoint_type.config:
             differences[kind] = unsupported_settings(kind, config)
             if not differences[kind]:
                 return kind
     if not differences:
-        name = next((name for name, kind in MODELS.items() if kind is type(config)), type(config).__name__)
+        name = next((name for name, kind in MODELS.items() if kind is type(body)), type(body).__name__)
         raise UserError(f"model={name}: no public checkpoint type has such a model; only Transformers can be exported")
     nearest = min(differences, key=lambda kind: len(differences[kind]))
-    lacking = ", ".join(f"model.{setting}" for setting in differences[nearest])
+    lacking = ", ".join(differences[nearest])
     raise UserError(f"no public type has this model: {nearest}, the nearest, has no {lacking}; train one without it")

@@ -6,13 +6,14 @@ from typing import Any
 
 from regard.config import Kinds
 from regard.errors import UserError, nearest
+from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import MODELS, SIZES, ModelConfig
+from regard.models import MODELS, SIZES, HeadedConfig, ModelConfig
 from regard.recipes.made import dates, sounds
 from regard.recipes.plan import Plan
 from regard.recipes.plays import shakespeare, shakespeare_cpu
-from regard.recipes.recipe import DATA, OBJECTIVES, Recipe, find_task
-from regard.recipes.texts import labels, masked, text
+from regard.recipes.recipe import DATA, OBJECTIVES, Recipe, change, find_task, model_config
+from regard.recipes.texts import bigram, classify, masked, text
 from regard.recipes.translation import greek, multi30k, multi30k_de_en, translate, wmt14, wmt14_big
 from regard.tasks import TASKS
 
@@ -26,10 +27,11 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "wmt14-big": wmt14_big,
     "greek": greek,
     "text": text,
+    "bigram": bigram,
     "shakespeare": shakespeare,
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,
-    "labels": labels,
+    "classify": classify,
 }
 
 VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
@@ -46,10 +48,11 @@ KINDS: Kinds = {
     "recipe": RECIPES,
     "data": DATA,
     "model": {**MODELS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
+    "head": HEADS,
     "objective": OBJECTIVES,
     "task": TASKS,
     "metric": METRICS,
-    "node": {"plan": Plan, "recipe": Recipe},
+    "node": {"plan": Plan, "recipe": Recipe, "headed": HeadedConfig},
 }
 
 
@@ -76,8 +79,10 @@ __all__ = [
     "RECIPES",
     "Plan",
     "Recipe",
+    "change",
     "find_recipe",
     "find_task",
+    "model_config",
     "with_kinds",
     "without_vocabularies",
 ]

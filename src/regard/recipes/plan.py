@@ -24,6 +24,9 @@ class Plan:
     betas: tuple[float, float] = (0.9, 0.999)  # of adam: the decay of its means of gradients and of squared gradients
     epsilon: float = 1e-8  # of adam: added to the root of the mean squared gradient
     decay: float = 0.01  # weight decay of matrices and embeddings; adam has none
+    layer_decay: float = 1.0  # each layer's rate is that of the layer above times this (Howard & Ruder 2018, §3.2)
+    freeze: int | tuple[str, ...] = 0  # layers whose weights do not change: how many from the input on, or their names
+    unfreeze: int = 0  # steps after which the next layer from the top starts to train; 0: all from the first step on
     clip: float = 1.0  # the largest norm of the gradient; 0: no clipping
     seed: int = 1  # of the initial weights, the order of the examples and the dropout
     device: str = "auto"  # auto, cpu, cuda or cuda:N
@@ -41,7 +44,7 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("steps", "accumulate", "log", "evaluate", "keep"):
             self._at_least(name, 1)
-        for name in ("warmup", "decay", "clip", "threads", "samples", "patience"):
+        for name in ("warmup", "decay", "clip", "threads", "samples", "patience", "unfreeze"):
             self._at_least(name, 0)
         self._at_least("batch_tokens", 2)
         check_seed(self.seed, "plan.seed")
@@ -51,6 +54,10 @@ class Plan:
             raise UserError(f"plan.betas={','.join(map(str, self.betas))}: give two numbers from 0 to below 1.")
         if not self.epsilon > 0:
             raise UserError(f"plan.epsilon={self.epsilon}: give a number above 0, such as 1e-8.")
+        if not 0 < self.layer_decay <= 1:
+            raise UserError(f"plan.layer_decay={self.layer_decay}: give a number above 0, at most 1 (none).")
+        if isinstance(self.freeze, int):
+            self._at_least("freeze", 0)
         if self.minutes is not None and not self.minutes > 0:
             raise UserError(f"plan.minutes={self.minutes}: give a number above 0, or none.")
 

@@ -13,7 +13,7 @@ from regard.data.fields import InputText, LabelField, MaskedText, TargetText
 from regard.data.flat import Lengths
 from regard.data.links import LinkField
 from regard.data.streams import RunningText
-from regard.objectives import Labelling, MaskedTokens, TeacherForcing
+from regard.objectives import Classification, MaskedTokens, TeacherForcing
 from regard.tasks.task import Task
 
 
@@ -145,7 +145,7 @@ TASKS: dict[str, Task] = {
         widths=_text_only,
         collate=labelled_text,
         head="class",
-        objective=Labelling,
+        objective=Classification,
         metrics=("accuracy",),
     ),
 }

@@ -6,18 +6,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
-from regard.config import Kinds
+from regard.config import Kinds, format_value, tree
 from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
 from regard.recipes import KINDS, Recipe
-from regard.training.loop import train
+from regard.training.loop import GradientTrainer, train
 from regard.training.memory import within_memory
-from regard.training.optim import build_optimizer, optimizer_state
 from regard.training.prepare import Prepared, prepare
 from regard.training.warm_start import WarmStart
 
@@ -43,6 +43,7 @@ class Estimate:
     host_bytes: int  # the peak memory of this process, mapped files included
     text_bytes: int = 0  # the size of a running text that stays on disk
     token_bytes: int = 0  # the size of its token file
+    head: str = ""  # the settings of the head above the model's body; empty: the output layers are the model's own
 
 
 @dataclass(frozen=True)
@@ -69,26 +70,31 @@ def estimate(
 
 
 def _measure(prepared: Prepared) -> Estimate:
-    loss_module, plan = prepared.build(), prepared.recipe.plan
-    optimizer = build_optimizer(loss_module, plan)
-    plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
+    # All layers train at the end of gradual unfreezing, which takes the most memory and time.
+    plan, saved = replace(prepared.recipe.plan, unfreeze=0), SavedBytes()
+    trainer = replace(prepared, recipe=replace(prepared.recipe, plan=plan)).trainer()
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
-    with count_saved_bytes(loss_module) as saved:
-        list(train(loss_module, SelectedBatches(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
-    timed = [step.seconds for step in train(loss_module, prepared.batches, replace(plain, steps=TIMED), optimizer)]
-    per_step = statistics.mean(timed[1:]) * plan.accumulate
+    if isinstance(trainer, GradientTrainer):
+        loss_module, optimizer = trainer.loss_module, trainer.optimizer
+        plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
+        with count_saved_bytes(loss_module) as saved:
+            list(train(loss_module, SelectedBatches(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
+        timed = [step.seconds for step in train(loss_module, prepared.batches, replace(plain, steps=TIMED), optimizer)]
+        per_step = statistics.mean(timed[1:]) * plan.accumulate
+    else:
+        per_step = statistics.mean(step.seconds for step in islice(trainer.steps(0), TIMED))
 
-    weights = _bytes(list(loss_module.parameters()))
-    state = _bytes(list(optimizer_state(optimizer, loss_module).values()))
-    peak = weights * 2 + state + saved.bytes  # gradients are as large as the weights
+    weights, state = _bytes(list(trainer.model.parameters())), _bytes(list(trainer.state().values()))
+    gradients = weights if isinstance(trainer, GradientTrainer) else 0
+    peak = weights + gradients + state + saved.bytes
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
-    token_bytes = 0
+    token_bytes, (_, head) = 0, prepared.config.split()
     if prepared.text_bytes and isinstance(prepared.batches, Windows):
         token_bytes = round(prepared.batches.nbytes / prepared.encoded)
     return Estimate(
-        parameters=sum(weight.numel() for weight in loss_module.model.parameters()),
+        parameters=sum(weight.numel() for weight in trainer.model.parameters()),
         shapes=prepared.batches.shapes,
         epoch=round(len(prepared.batches) / prepared.encoded),
         examples=prepared.examples - prepared.batches.dropped,
@@ -103,6 +109,7 @@ def _measure(prepared: Prepared) -> Estimate:
         host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
+        head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
     )
 
 

@@ -14,8 +14,10 @@ from regard.data.example import Pair, Unit
 from regard.data.streams import RunningText, encode_running, in_order, window_of
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
+from regard.training.parallel import Share, share_alone
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
 from regard.verbs.loaded import IdPair, Loaded
+from regard.verbs.parts import aligning
 from regard.verbs.search import translate
 
 WITH = {"alignment": ("chance",)}  # metrics that are reported together with others
@@ -39,8 +41,9 @@ def evaluate(
     beam: int = 1,
     penalty: float = 1.0,
     batch_tokens: int = BATCH_TOKENS,
+    share: Share = share_alone,
 ) -> Scores:
-    """Those of the named metrics that can be computed for the model and the examples.
+    """Those of the named metrics that can be computed for the model and the examples; `share` divides the batches.
 
     `alignment` is reported together with `chance`. Both, and `aer`, need a model with attention to a source, and
     examples with links between words, or between characters if these are the model's tokens.
@@ -51,21 +54,13 @@ def evaluate(
     wanted = {name: model.metrics[name] for name in names}
     scores = Scores()
     if sums := _metrics_needing("sums", wanted):
-        scores |= _compute(sums, *_sum_terms(model, examples, batch_tokens))
+        scores |= _compute(sums, *_sum_terms(model, examples, batch_tokens, share))
     if answers := _metrics_needing("answers", wanted):
-        texts = translate(
-            model,
-            [example.source for example in examples],
-            beam,
-            penalty=penalty,
-            align=False,
-            batch_tokens=batch_tokens,
-        )
-        references = [(example.target, *example.others) for example in examples]
-        scores |= _compute(answers, [each.text for each in texts], references)
+        texts = _translations(model, [example.source for example in examples], beam, penalty, batch_tokens, share)
+        scores |= _compute(answers, texts, [(example.target, *example.others) for example in examples])
     if weights := _metrics_needing("weights", wanted):
         linked = [example for example in examples if _has_comparable_links(model, example)]
-        tables = _attention(model, linked, batch_tokens) if linked else None
+        tables = _attention(model, linked, batch_tokens, share) if linked else None
         if tables is not None:
             scores |= _compute(weights, tables, [example.links for example in linked])
     return scores
@@ -81,21 +76,28 @@ def _compute(metrics: Mapping[str, Metric], *given: Any) -> Scores:
     return Scores(values, {name: one.signature for name, one in found.items() if isinstance(one, Bleu)})
 
 
-@torch.no_grad()
-def _sum_terms(model: Loaded, examples: Sequence[Any], batch_tokens: int) -> tuple[dict[str, float], dict[str, int]]:
+def _sum_terms(
+    model: Loaded, examples: Sequence[Any], batch_tokens: int, share: Share
+) -> tuple[dict[str, float], dict[str, int]]:
     """The sums of the objective's terms over all examples, and the count of each term.
 
-    A corruption masks the same tokens at every evaluation.
+    The sums of the batches are added in the order of the batches, whichever rank computed them. A corruption masks the
+    same tokens at every evaluation.
     """
     objective = model.task.objective()
-    sums, counts = dict[str, float](), dict[str, int]()
-    for batch in _batches(model, examples, batch_tokens, objective.corruption(model.fields)):
-        for name, number in objective.count(batch).items():  # before the batch moves to the device: no synchronisation
-            counts[name] = counts.get(name, 0) + number
+
+    @torch.no_grad()
+    def work(batch: Batch) -> tuple[dict[str, float], dict[str, int]]:
+        number = objective.count(batch)  # before the batch moves to the device: no synchronisation
         with model.autocast():
             found = objective(model.module, batch.to(model.device), 0)
-        for name, value in found.items():
-            sums[name] = sums.get(name, 0.0) + float(value)
+        return {name: float(value) for name, value in found.items()}, number
+
+    sums, counts = dict[str, float](), dict[str, int]()
+    batches = _batches(model, examples, batch_tokens, objective.corruption(model.fields))
+    for found, number in share(batches, work):
+        sums = {name: sums.get(name, 0.0) + value for name, value in found.items()}
+        counts = {name: counts.get(name, 0) + value for name, value in number.items()}
     if not counts or not any(counts.values()):
         raise UserError("the examples have nothing to predict: a text needs two tokens; give longer ones.")
     return sums, counts
@@ -125,17 +127,42 @@ def running_text(model: Loaded) -> RunningText | None:
     return text if isinstance(text, RunningText) else None
 
 
-def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int) -> list[Floats] | None:
+def _translations(
+    model: Loaded, sources: Sequence[str], beam: int, penalty: float, batch_tokens: int, share: Share
+) -> list[str]:
+    """The text of the best target of each source."""
+
+    def work(group: list[int]) -> list[str]:
+        some = [sources[place] for place in group]
+        best = translate(model, some, beam, penalty=penalty, align=False, batch_tokens=batch_tokens)
+        return [one.text for one in best]
+
+    groups = list(grouped([len(ids) for ids in model.read(sources)], batch_tokens // beam))
+    return _in_place(groups, share(groups, work))
+
+
+def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int, share: Share) -> list[Floats] | None:
     """The attention weights between the linked units of each example; None for a model without attention."""
-    pairs = id_pairs(model, examples)
-    tables = [look.weights for look in forced(model, pairs, batch_tokens)]
-    if any(table is None for table in tables):
+    if aligning(model) is None:
         return None
-    return [
-        _merge_units(model, example.unit, pair, table[:-1])  # without the row of eos
-        for example, pair, table in zip(examples, pairs, tables)
-        if table is not None
-    ]
+    pairs = id_pairs(model, examples)
+
+    def work(group: list[int]) -> list[list[list[float]]]:
+        tables = [look.weights for look in forced(model, [pairs[place] for place in group], batch_tokens)]
+        return [
+            _merge_units(model, examples[place].unit, pairs[place], table[:-1]).tolist()  # without the row of eos
+            for place, table in zip(group, tables)
+            if table is not None
+        ]
+
+    groups = list(grouped([max(len(source), len(target) + 1) for source, target in pairs], batch_tokens))
+    return [np.array(table) for table in _in_place(groups, share(groups, work))]
+
+
+def _in_place(groups: Sequence[Sequence[int]], results: Sequence[Sequence[Any]]) -> list[Any]:
+    """The results of the rows of all groups, in the order of the rows."""
+    found = {row: one for group, some in zip(groups, results) for row, one in zip(group, some)}
+    return [found[row] for row in sorted(found)]
 
 
 def _has_comparable_links(model: Loaded, example: Any) -> bool:

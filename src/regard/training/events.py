@@ -32,8 +32,8 @@ class Progress:
     steps: int
     loss: float
     terms: dict[str, float]
-    rate: float
-    norm: float
+    rate: float | None  # None: a trainer without a learning rate
+    norm: float | None  # None: a trainer without gradients
     tokens_per_second: float  # targets without padding, of all ranks together
     seconds: float  # since the run began, the time before a resume included
 

@@ -2,12 +2,12 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
@@ -16,10 +16,11 @@ from regard.decode.state import DelayedFlag
 from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
 from regard.objectives.objective import LossModule, Objective
+from regard.objectives.trainer import Step
 from regard.recipes.plan import Plan
 from regard.training.capture import Graphs
 from regard.training.compiled import compile_blocks
-from regard.training.optim import build_optimizer, set_rate
+from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer, set_rate, unfreeze
 from regard.training.parallel import ALONE, Ranks
 from regard.training.schedule import rate_at
 
@@ -34,30 +35,36 @@ class Source(Protocol):
     def batch(self, step: int) -> Batch: ...
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """One update of the weights. Its numbers stay on the device: to read them synchronises."""
+class GradientTrainer:
+    """Trains a model by the gradients of its objective: a `regard.objectives.trainer.Trainer`."""
 
-    n: int  # the number of updates so far, with this one
-    rate: float
-    tokens: int  # tokens read, without padding, on all ranks together
-    means: Tensor  # (terms,) the mean of each term
-    total: Tensor  # 0-d, the loss: Σ weight · mean
-    length: Tensor  # 0-d, the norm of the model's gradient before clipping
-    names: tuple[str, ...]  # the names of the terms
-    seconds: float = 0.0  # the time of the step, measured on the CPU
+    def __init__(self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE) -> None:
+        self.loss_module, self.optimizer = loss_module, build_optimizer(loss_module, plan)
+        self._batches, self._plan, self._ranks = batches, plan, ranks
 
     @property
-    def loss(self) -> float:
-        return float(self.total)
+    def model(self) -> nn.Module:
+        return self.loss_module.model
 
-    @property
-    def terms(self) -> dict[str, float]:
-        return dict(zip(self.names, self.means.tolist()))
+    def steps(self, start: int) -> Iterator[Step]:
+        return train(self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks)
 
-    @property
-    def norm(self) -> float:
-        return float(self.length)
+    def state(self) -> dict[str, Tensor]:
+        """The state of the optimiser, and the weights that the objective trains beside the model."""
+        own = self.loss_module.own
+        return {
+            **{f"optimizer/{name}": value for name, value in optimizer_state(self.optimizer, self.loss_module).items()},
+            **({} if own is None else {f"objective/{name}": value for name, value in own.state_dict().items()}),
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        parts: dict[str, dict[str, Tensor]] = {"optimizer": {}, "objective": {}}
+        for place, value in state.items():
+            part, _, name = place.partition("/")
+            parts[part][name] = value
+        if self.loss_module.own is not None:
+            self.loss_module.own.load_state_dict(parts["objective"])
+        restore_optimizer(self.optimizer, self.loss_module, parts["optimizer"])
 
 
 def train(
@@ -78,13 +85,16 @@ def train(
         compile_blocks(loss_module.model)
     like, width = next(loss_module.parameters()), _width(loss_module, plan)
     optimizer = optimizer or build_optimizer(loss_module, plan)
-    captured = plan.capture and like.is_cuda and loss_module.objective.capturable
+    captured = _can_capture(loss_module, plan)
+    unfreeze(optimizer, start)
     forward_backward = _batch_step(loss_module, plan, captured)
     weights = like.new_tensor(list(loss_module.objective.weights.values()))  # (terms,)
     flag, step = DelayedFlag(like.device), None
     loss_module.train()
     for n in range(start, plan.steps):
         began = time.perf_counter()
+        if plan.unfreeze and unfreeze(optimizer, n):  # a CUDA graph serves only the weights that were trained before
+            forward_backward = _batch_step(loss_module, plan, captured)
         numbers = ranks.numbers(n, plan.accumulate)
         micro = [batches.batch(number) for number in numbers]
         *counts, tokens = ranks.sum(_counts(loss_module.objective, micro))
@@ -95,19 +105,20 @@ def train(
         if ranks.several:
             ranks.all_reduce([sums, *_gradients(loss_module)])
         before = step
+        rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
         step = Step(
             n=n + 1,
-            rate=rate_at(plan, n, width),
             tokens=int(tokens),
             means=sums * share,
             total=(weights * sums * share).sum(),
-            length=_clip(loss_module, plan.clip),
             names=tuple(loss_module.objective.weights),
+            rate=rate,
+            length=length,
         )
-        bad = ~(step.total + step.length).isfinite()
+        bad = ~(step.total + length).isfinite()
         if flag(bad):  # on a GPU the flag is that of the step before, whose update was skipped on the device
             raise _diverged(before if flag.behind and before else step, plan)
-        set_rate(optimizer, step.rate)
+        set_rate(optimizer, rate)
         setattr(optimizer, "found_inf", bad.float())  # noqa: B010  torch: a fused optimiser skips the step if it is 1
         optimizer.step()
         optimizer.zero_grad(set_to_none=not captured)
@@ -118,12 +129,12 @@ def train(
 
 def require_finite(step: Step, plan: Plan) -> None:
     """Wait for the device, and raise `Diverged` if the loss or gradient of the step is not finite."""
-    if not math.isfinite(step.loss + step.norm):
+    if not math.isfinite(step.loss + (step.norm or 0.0)):
         raise _diverged(step, plan)
 
 
 def _diverged(step: Step, plan: Plan) -> Diverged:
-    found = f"the loss is {step.loss:.4g}, the norm of the gradient {step.norm:.4g}"
+    found = f"the loss is {step.loss:.4g}, the norm of the gradient {step.norm or 0.0:.4g}"
     cure = f"lower plan.rate ({plan.rate:g}) or plan.clip ({plan.clip:g}), or raise plan.warmup ({plan.warmup})"
     return Diverged(f"step {step.n}: training diverged: {found}; the weights before it are intact; {cure}.")
 
@@ -154,6 +165,11 @@ def _width(loss_module: LossModule, plan: Plan) -> int:
         raise UserError(
             "plan.schedule=noam: the model has no config.width, as noam needs; use inverse-sqrt."
         ) from error
+
+
+def _can_capture(loss_module: LossModule, plan: Plan) -> bool:
+    """Whether the steps are captured as CUDA graphs."""
+    return plan.capture and next(loss_module.parameters()).is_cuda and loss_module.objective.capturable
 
 
 def _batch_step(loss_module: LossModule, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:

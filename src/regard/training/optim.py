@@ -1,9 +1,12 @@
 """Optimisers, and their state by the name of each weight."""
 
+from typing import Any, NamedTuple
+
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from regard.errors import UserError
+from regard.config import format_value
+from regard.errors import UserError, nearest
 from regard.recipes.plan import Plan
 
 
@@ -11,26 +14,94 @@ def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:
     """The plan's optimiser. Weight decay applies only to weights of two or more dimensions, not to biases and gains.
 
     All optimisers are fused: for speed on a GPU, and because a fused step can be skipped by a flag on the device
-    (`found_inf`), which protects the weights from a gradient that is not finite without a synchronisation.
+    (`found_inf`), which protects the weights from a gradient that is not finite without a synchronisation. Frozen
+    weights are not among its weights and get no gradient. Its groups have two more entries: `factor` of the learning
+    rate, and `start`, the first step that trains them.
     """
-    weights = [weight for weight in module.parameters() if weight.requires_grad]
-    groups = [
-        {"params": [weight for weight in weights if weight.dim() >= 2], "weight_decay": plan.decay},
-        {"params": [weight for weight in weights if weight.dim() < 2], "weight_decay": 0.0},
-    ]
+    groups: list[dict[str, Any]] = []
+    for layer in layers_of(module, plan):
+        if layer.start is None:
+            for weight in layer.weights:
+                weight.requires_grad_(False)
+            continue
+        decay = 0.0 if plan.optimizer == "adam" else plan.decay
+        matrices = [weight for weight in layer.weights if weight.dim() >= 2]
+        vectors = [weight for weight in layer.weights if weight.dim() < 2]
+        for weights, each in ((matrices, decay), (vectors, 0.0)):
+            groups.append({"params": weights, "weight_decay": each, "factor": layer.factor, "start": layer.start})
     match plan.optimizer:
         case "adamw":
             return AdamW(groups, lr=plan.rate, betas=plan.betas, eps=plan.epsilon, fused=True)
         case "adam":
-            return Adam(weights, lr=plan.rate, betas=plan.betas, eps=plan.epsilon, fused=True)
+            return Adam(groups, lr=plan.rate, betas=plan.betas, eps=plan.epsilon, fused=True)
         case "sgd":
             return SGD(groups, lr=plan.rate, momentum=0.9, fused=True)
 
 
-def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set the learning rate."""
+class LayerWeights(NamedTuple):
+    """The weights of one layer of a model, and how they are trained."""
+
+    name: str
+    weights: list[nn.Parameter]
+    factor: float = 1.0  # of the learning rate
+    start: int | None = 0  # the first step that changes them; None: they are frozen
+
+
+def layers_of(module: nn.Module, plan: Plan) -> list[LayerWeights]:
+    """The weights that can be trained, by layer from the input to the output; all in one if the plan treats all alike.
+
+    The layers are those of `Facts.layer_groups`. Weights outside of them, such as the objective's own, belong to the
+    last.
+    """
+    named = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+    if plan.layer_decay == 1 and not plan.freeze and not plan.unfreeze:
+        return [LayerWeights("model", list(named.values()))]
+    model: Any = module.get_submodule("model")
+    paths = model.config.layer_groups or (("model",),)
+    layers: dict[str, list[nn.Parameter]] = {group[0]: [] for group in paths}
+    for name, weight in named.items():
+        inside = (group[0] for group in paths if any(f"{name}.".startswith(f"model.{path}.") for path in group))
+        layers[next(inside, paths[-1][0])].append(weight)
+    names = [name for name, weights in layers.items() if weights]
+    frozen = _frozen(plan, names)
+    trained = [name for name in reversed(names) if name not in frozen]
+    return [
+        LayerWeights(
+            name,
+            layers[name],
+            factor=plan.layer_decay ** (len(names) - 1 - at),
+            start=None if name in frozen else trained.index(name) * plan.unfreeze,
+        )
+        for at, name in enumerate(names)
+    ]
+
+
+def _frozen(plan: Plan, names: list[str]) -> list[str]:
+    """The names of the layers that `plan.freeze` freezes."""
+    found = names[: plan.freeze] if isinstance(plan.freeze, int) else list(plan.freeze)
+    for name in found:
+        if name not in names:
+            raise UserError(f"plan.freeze={','.join(found)}: the model has no layer {name}.{nearest(name, names)}")
+    if len(set(found)) == len(names):
+        raise UserError(f"plan.freeze={format_value(plan.freeze)}: all {len(names)} layers are frozen; give fewer.")
+    return found
+
+
+def unfreeze(optimizer: Optimizer, step: int) -> bool:
+    """Give gradients to the weights that the step trains, and only to these; return whether that is a change."""
+    changed = False
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        trains = step >= group.get("start", 0)
+        for weight in group["params"] if "start" in group else ():  # not of an optimiser of the caller's own
+            changed |= weight.requires_grad != trains
+            weight.requires_grad_(trains)
+    return changed
+
+
+def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """Set the learning rate of the last layer; those of other layers are in proportion."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group.get("factor", 1.0)
 
 
 def optimizer_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor]:

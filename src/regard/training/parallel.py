@@ -8,24 +8,41 @@ Gradients are summed here and not by `DistributedDataParallel`, which averages t
 (except under `no_sync`) and prevents the capture of a step as a CUDA graph.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import groupby
-from typing import Any
+from itertools import groupby, islice, zip_longest
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from regard.errors import UserError
 
 STEP_TIMEOUT = timedelta(minutes=10)  # the longest wait for another rank at a step, compilation included
-EVALUATION_TIMEOUT = timedelta(hours=12)  # the longest wait for the first rank while it evaluates
+EVALUATION_TIMEOUT = timedelta(hours=12)  # the longest wait for another rank while it evaluates
+NOTHING = object()  # fills up the shares of ranks that have one item less
 MESSAGE = 2**23  # the most numbers in one message, unless a single tensor has more
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Share(Protocol):
+    """Does a piece of work for each item; the results are in the order of the items, and the same on every rank."""
+
+    def __call__(self, items: Iterable[T], work: Callable[[T], R]) -> list[R]: ...
+
+
+def share_alone(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
+    """The `Share` of a process that does all the work."""
+    return [work(item) for item in items]
 
 
 class RankLost(UserError):  # noqa: N818
@@ -45,7 +62,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the rank that evaluates, writes files and prints."""
+        """Whether this is the rank that writes files and prints."""
         return self.rank == 0
 
     @property
@@ -88,6 +105,45 @@ class Ranks:
         with _detect_lost_rank():
             dist.broadcast(numbers, src=0, group=self.slow_group)
         return numbers.tolist()
+
+    def share(
+        self,
+        items: Iterable[T],
+        work: Callable[[T], R],
+        immediate: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> list[R]:
+        """`work` of every item, in order: each rank does every `count`-th item, and all ranks get all results.
+
+        What is done for an item depends on the item alone, so that the results do not depend on the number of ranks.
+        They must be JSON values. `immediate` is entered during the work: a KeyboardInterrupt of one rank is then raised
+        on all.
+        """
+        mine, interrupted = list[R](), False
+        try:
+            with immediate():
+                mine = [work(item) for item in islice(items, self.rank, None, self.count)]
+        except KeyboardInterrupt:
+            if not self.several:
+                raise
+            interrupted = True
+        shares = self.gather([interrupted, mine])
+        if any(stopped for stopped, _ in shares):
+            raise KeyboardInterrupt
+        in_turn = zip_longest(*(found for _, found in shares), fillvalue=NOTHING)
+        return [one for turn in in_turn for one in turn if one is not NOTHING]
+
+    def gather(self, value: Any) -> list[Any]:
+        """The value of every rank, in the order of the ranks. Values travel as JSON: nothing received is executed."""
+        if not self.several:
+            return [value]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.long) for _ in range(self.count)]
+        with _detect_lost_rank():
+            dist.all_gather(sizes, torch.tensor([len(data)]), group=self.slow_group)
+        parts = [data.new_empty(max(map(int, sizes))) for _ in sizes]
+        with _detect_lost_rank():
+            dist.all_gather(parts, nn.functional.pad(data, (0, len(parts[0]) - len(data))), group=self.slow_group)
+        return [json.loads(bytes(part[: int(size)].tolist())) for part, size in zip(parts, sizes)]
 
     def agree(self, number: int) -> bool:
         """Whether all ranks gave the same number, of 63 bits at most."""

@@ -30,9 +30,12 @@ from regard.errors import UserError
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
 from regard.objectives import LossModule
-from regard.recipes import KINDS, Recipe, find_task
-from regard.stored import read_fields
+from regard.objectives.trainer import Trainer
+from regard.recipes import KINDS, Recipe, find_task, model_config
+from regard.stored import read_fields, stored_config
 from regard.tasks import Task
+from regard.training.loop import GradientTrainer
+from regard.training.parallel import ALONE, Ranks
 from regard.training.warm_start import WarmStart
 
 WORD_KINDS = ("word", "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
@@ -62,7 +65,13 @@ class Prepared:
         torch.manual_seed(self.recipe.plan.seed)
         return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
 
-    def init_embeddings(self, loss_module: LossModule) -> float | None:
+    def trainer(self, ranks: Ranks = ALONE) -> Trainer:
+        """What trains the model: the objective's own trainer if it has one, else gradients."""
+        loss_module, plan = self.build(), self.recipe.plan
+        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan.steps, plan.accumulate * ranks.count)
+        return own or GradientTrainer(loss_module, self.batches, plan, ranks)
+
+    def init_embeddings(self, model: nn.Module) -> float | None:
         """Set the input embedding to the word vectors of the file `config.embedding`, if there is one.
 
         Returns the fraction of the words of the vocabulary that the file has.
@@ -75,7 +84,7 @@ class Prepared:
             setting = "data.tokens" if name == "text" else f"data.{name}_tokens"
             cure = f"set {setting}=word or {setting}=bpe"
             raise UserError(f"model.embedding={path}: {setting}={text.tokenizer.kind} has no words; {cure}.")
-        embedding = loss_module.model.get_submodule(config.input_embedding)
+        embedding = model.get_submodule(config.input_embedding)
         assert isinstance(embedding, nn.Embedding)
         names = _word_vector_names(text.tokenizer)
         found = init_embedding(embedding, path, names, config.embedding_width, config.embedding_scale)
@@ -96,19 +105,23 @@ def prepare(
     """
     device = choose_device(recipe.plan.device)
     if given:
-        recipe = replace(recipe, model=given.config)
+        recipe = given.recipe_for(recipe, kinds)
     task = find_task(recipe, kinds)
     corpus: Corpus = recipe.data.load(report) if isinstance(recipe.data, Running) else recipe.data.load()
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
-    if given:
-        fields, config = given.fields_for(task, corpus.train, recipe.data), recipe.model
+    if folder:
+        fields, config = read_fields(folder, task), stored_config(folder, kinds)
     else:
         sample: Iterable[Any] = corpus.train
-        if isinstance(corpus.train, TextExamples):  # a large text
-            sample = tokenizer_sample(recipe.data, corpus.train, report)
-        fields = read_fields(folder, task) if folder else fit_fields(task.fields, sample, recipe.data)
-        config = sized(recipe.model, fields, padded=folder is not None)
+        if given:
+            fields = given.fields_for(task, recipe, sample)
+        else:
+            if isinstance(corpus.train, TextExamples):  # a large text
+                sample = tokenizer_sample(recipe.data, corpus.train, report)
+            fields = fit_fields(task.fields, sample, recipe.data)
+        sizes = {name: field.size for name, field in fields.items()}
+        config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None)
     batches: Batches | Windows
     text, encoded = fields.get("text"), 1.0
     if isinstance(text, RunningText):
@@ -138,20 +151,6 @@ def _batches(recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fi
     columns = encode(fields, corpus.train)
     corruption = recipe.objective.corruption(fields)
     return Batches(columns, task, plan.batch_tokens, plan.seed, limit=_longest_row(config), corruption=corruption)
-
-
-def sized(config: Any, fields: Mapping[str, Field], padded: bool = False) -> Any:
-    """The model's config, with every size that is 0 set to that of its field.
-
-    With `padded`, a vocabulary may be larger than the tokenizer's, as in some checkpoints.
-    """
-    sizes: dict[str, Any] = {}
-    for name, column in config.sizes.items():
-        stated, size = getattr(config, name), fields[column].size
-        if stated not in (0, size) and not (padded and stated > size):
-            raise UserError(f"model.{name}={stated}: the data has {size}; leave it at 0.")
-        sizes[name] = max(stated, size)
-    return replace(config, **sizes)
 
 
 def _longest_row(config: ModelConfig) -> int | None:

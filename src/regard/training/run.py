@@ -7,8 +7,8 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +20,7 @@ from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
+from regard.objectives.trainer import Step
 from regard.recipes import Recipe, with_kinds
 from regard.stored import stored_recipe
 from regard.training.evaluate import Scores
@@ -35,14 +36,13 @@ from regard.training.folder import (
     open_run,
 )
 from regard.training.interrupt import SignalGuard
-from regard.training.loop import Step, require_finite, train
+from regard.training.loop import require_finite
 from regard.training.memory import within_memory
-from regard.training.optim import build_optimizer
-from regard.training.parallel import ALONE, RankLost, Ranks
+from regard.training.parallel import ALONE, RankLost, Ranks, Share, share_alone
 from regard.training.prepare import prepare
 from regard.training.saved import RunState, restore, save
 from regard.training.selection import check_evaluation, evaluate_step, evaluation_mode, select_best
-from regard.training.warm_start import WarmStart
+from regard.training.warm_start import Transfer, WarmStart
 from regard.verbs.loaded import Loaded
 
 
@@ -51,8 +51,8 @@ class Run:
 
     `existing` is what to do if `out` has a run already; without a recipe, a resumed run uses the stored one. `init`
     (from `warm_start_from` another run or a public checkpoint) has the first weights, with the model's settings and the
-    tokenizers. A second iteration continues the first. With several `ranks` all iterate, and only the first evaluates
-    and writes. `kinds` adds a user's own tables to `regard.recipes.KINDS`. `report` is called while a large text is
+    tokenizers. A second iteration continues the first. Several `ranks` iterate, evaluate and save together; only the
+    first writes. `kinds` adds a user's own tables to `regard.recipes.KINDS`. `report` is called while a large text is
     encoded.
     """
 
@@ -79,26 +79,32 @@ class Run:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._vectors: float | None = None  # the fraction of the vocabulary that started from word vectors
+        self.transfer: Transfer | None = None  # what a warm start loaded
         self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report)
-        self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # with the settings of `init`
+        chosen = self.prepared.recipe  # with the settings of `init`
+        self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head)
         check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
         with within_memory(recipe.plan, self.prepared.device):
-            self.loss_module = self.prepared.build()
-            self.optimizer = build_optimizer(self.loss_module, recipe.plan)
+            self.trainer = self.prepared.trainer(ranks)
             self.state = self._restore(before) if before else self._initial_state(init)
         self.saved = self.state.step if before else -1  # the last step on disk; -1: none
         if not ranks.agree(int(self.state.data[:12], 16) + self.state.step):  # also a barrier: no rank writes before it
             raise UserError(
                 f"{out}: the ranks do not read the same data and run; put both into a folder that all machines share."
             )
-        ranks.broadcast_tensors(self.loss_module.parameters())
+        ranks.broadcast_tensors(self.model.parameters())
+
+    @property
+    def model(self) -> Model:
+        """The model that is trained."""
+        return cast(Model, self.trainer.model)
 
     def _restore(self, before: Path) -> RunState:
-        """Restore the weights and the optimiser from the last saved step; return its state."""
-        state = restore(before, self.loss_module, self.optimizer)
+        """Restore the model and the trainer from the last saved step; return its state."""
+        state = restore(before, self.trainer)
         check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, state.batches)
         if state.data != self.prepared.batches.digest:
             changed = "the training data is not what the run was started with"
@@ -108,13 +114,14 @@ class Run:
     def _initial_state(self, given: WarmStart | None) -> RunState:
         """The state of a new run; its weights are initialised, or set to those of the given model."""
         if given:
-            self.loss_module.model.load_state_dict(given.weights())
+            self.transfer = given.load_into(self.model, self.recipe)
         else:
-            self._vectors = self.prepared.init_embeddings(self.loss_module)
+            self._vectors = self.prepared.init_embeddings(self.model)
         return RunState(data=self.prepared.batches.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
 
     def __iter__(self) -> Iterator[Event]:
-        """Train to the end. An interrupt, the end of iteration or a lack of memory saves the last step."""
+        """Train to the end. An interrupt saves the last step; so does the end of iteration or a lack of memory, but not
+        with several ranks, since these are not at the same step then."""
         guard = SignalGuard(always_delay=self.ranks.several)
         with within_memory(self.recipe.plan, self.prepared.device), guard.installed():
             try:
@@ -123,11 +130,9 @@ class Run:
                 yield from saved
                 yield from self._train(guard)
             except (KeyboardInterrupt, GeneratorExit, torch.OutOfMemoryError) as stop:
-                if 0 <= self.saved < self.state.step:  # else the directory may have another run
+                together = isinstance(stop, KeyboardInterrupt) or not self.ranks.several
+                if together and 0 <= self.saved < self.state.step:  # else the directory may have another run
                     self._save()
-                if isinstance(stop, KeyboardInterrupt) and self.ranks.first:
-                    with suppress(RankLost):
-                        self.ranks.broadcast(self._status(stop=True))
                 raise
             except RankLost as error:
                 cure = f"the run is complete up to step {self.saved}; continue it with --resume"
@@ -153,18 +158,15 @@ class Run:
         self._began = time.perf_counter() - self.state.seconds
         if self.state.evaluated < self.state.step and self._should_evaluate():
             yield from self._evaluate(guard)
-        steps = train(self.loss_module, self.prepared.batches, plan, self.optimizer, self.state.step, self.ranks)
+        steps = self.trainer.steps(self.state.step)
         unreported: list[Step] = []
         began = time.perf_counter()
         while self._stop_reason() is None:
             with guard.delayed():
                 step = next(steps)
-                # All ranks use the clock of the first rank, so that they stop at the same step.
-                stop, seconds = self.ranks.sum([guard.requested, self._elapsed * self.ranks.first])
+                stop, seconds = self._agree(guard)
                 self.state = replace(self.state, step=step.n, seconds=seconds)
             if stop:
-                if not self.ranks.first:
-                    self._wait_for_status()  # the first rank saves the step
                 raise KeyboardInterrupt
             unreported.append(step)
             if step.n % plan.log == 0 or self._should_evaluate():
@@ -178,17 +180,10 @@ class Run:
         assert reason is not None
         yield Finished(state.step, reason, state.best_step, state.best, state.seconds)
 
-    def _status(self, stop: bool = False) -> list[float]:
-        """What the first rank broadcasts: whether to stop, and the state that decides when the run ends."""
-        return [stop, self.state.waited, self.state.seconds]
-
-    def _wait_for_status(self) -> None:
-        """Wait until the first rank has evaluated and saved the step, and receive its status."""
-        stop, waited, seconds = self.ranks.broadcast(self._status())
-        self.state = replace(self.state, evaluated=self.state.step, waited=int(waited), seconds=seconds)
-        self.saved = self.state.step
-        if stop:
-            raise KeyboardInterrupt
+    def _agree(self, guard: SignalGuard) -> tuple[bool, float]:
+        """Whether any rank was interrupted, and the clock of the first rank: all ranks stop at the same step."""
+        stop, seconds = self.ranks.sum([guard.requested, self._elapsed * self.ranks.first])
+        return bool(stop), seconds
 
     def _should_evaluate(self) -> bool:
         """Whether the present step is to be evaluated and saved."""
@@ -213,52 +208,51 @@ class Run:
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
     def _evaluate(self, guard: SignalGuard) -> Iterator[Event]:
-        """Evaluate and save the step on the first rank; the other ranks wait."""
-        if not self.ranks.first:
-            self._wait_for_status()
-            return
-        training = self._elapsed - self.state.evaluating
-        with guard.immediate():
-            scores = self.evaluate()
+        """Evaluate and save the step. All ranks evaluate a share each and get the same scores; the first writes."""
+        training = self.state.seconds - self.state.evaluating
+        scores = self.evaluate(partial(self.ranks.share, immediate=guard.immediate))
         with guard.delayed():  # the log line and the state must agree
-            seconds = self._elapsed
+            stop, seconds = self._agree(guard)
             select = self.recipe.plan.select
             state = select_best(self.state, select, self.kinds["metric"][select], scores)
             self.state = state = replace(state, seconds=seconds, evaluating=seconds - training)
             best, times = state.best_step == state.step, {"seconds": round(seconds, 3), "training": round(training, 3)}
             line = {"step": state.step, "kind": "valid", **scores.values, **times, "notes": scores.notes}
-            append_line(self._folder / "metrics.jsonl", line)
+            if self.ranks.first:
+                append_line(self._folder / "metrics.jsonl", line)
             saved = self._save()
-            if best:
+            if best and self.ranks.first:
                 set_pointer(self._folder, "best", state.step)
-            self.ranks.broadcast(self._status())
+        if stop:
+            raise KeyboardInterrupt
         yield Evaluated(state.step, scores.values, scores.notes, best)
         yield saved
         self.state = replace(state, evaluating=self._elapsed - training)
 
-    def evaluate(self) -> Scores:
-        """The metrics of the present step on the validation examples."""
+    def evaluate(self, share: Share = share_alone) -> Scores:
+        """The metrics of the present step on the validation examples; `share` divides the work among the ranks."""
         prepared, recipe = self.prepared, self.recipe
         model = Loaded(
             path=self.out,
             step=self.state.step,
             recipe=recipe,
-            module=cast(Model, self.loss_module.model),
+            module=self.model,
             fields=prepared.fields,
             kinds=self.kinds,
             device=prepared.device,
             precision=choose_precision(recipe.plan.precision, prepared.device),
             long="truncate",
         )
-        with evaluation_mode(self.loss_module, recipe.plan.compile):
-            return evaluate_step(model, prepared.corpus.valid, recipe)
+        with evaluation_mode(self.model, recipe.plan.compile):
+            return evaluate_step(model, prepared.corpus.valid, recipe, share)
 
     # -- events and files ----------------------------------------------------------------------------------------------
 
     def _save(self) -> Saved:
         path = self._folder / "steps" / f"{self.state.step:06d}"
+        training = self.trainer.state()  # all ranks call it: each may hold a part
         if self.ranks.first:
-            path = save(self._folder, self.state, self.prepared, self.loss_module, self.optimizer)
+            path = save(self._folder, self.state, self.prepared, self.model, training)
         self.saved = self.state.step
         return Saved(self.state.step, path)
 
@@ -268,7 +262,7 @@ class Run:
             path=self.out,
             step=self.state.step,
             steps=plan.steps,
-            parameters=sum(weight.numel() for weight in self.loss_module.model.parameters()),
+            parameters=sum(weight.numel() for weight in self.model.parameters()),
             device=str(prepared.device),
             precision=choose_precision(plan.precision, prepared.device),
             examples=prepared.examples - prepared.batches.dropped,

@@ -4,14 +4,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from torch import Tensor
-from torch.optim import Optimizer
 
 from regard.checkpoint import Content, load_tensors, read_json, save_step, save_tensors
 from regard.config import to_json
 from regard.errors import UserError
-from regard.objectives import LossModule
+from regard.models import Model
+from regard.objectives.trainer import Trainer
 from regard.stored import load_weights
-from regard.training.optim import optimizer_state, restore_optimizer
 from regard.training.prepare import Prepared
 
 
@@ -31,26 +30,22 @@ class RunState:
     batches: int = 0  # batches per step, on all ranks together
 
 
-def save(run: Path, state: RunState, prepared: Prepared, loss_module: LossModule, optimizer: Optimizer) -> Path:
-    """Write the present step of a run; return its directory."""
+def save(run: Path, state: RunState, prepared: Prepared, model: Model, training: dict[str, Tensor]) -> Path:
+    """Write the present step of a run: its model, and `training`, the state of its trainer. Return its directory."""
     files: dict[str, Content] = {
-        "model.json": to_json(prepared.config, prepared.kinds),
-        "weights.safetensors": _writer(loss_module.model.state_dict()),
+        "model.json": to_json(model.config, prepared.kinds),
+        "weights.safetensors": _writer(model.state_dict()),
         **{f"fields/{name}.json": each.save for name, each in prepared.fields.items()},
-        "training/optimizer.safetensors": _writer(optimizer_state(optimizer, loss_module)),
+        "training/trainer.safetensors": _writer(training),
         "training/state.json": asdict(state),
     }
-    if loss_module.own is not None:
-        files["training/objective.safetensors"] = _writer(loss_module.own.state_dict())
     return save_step(run, state.step, files, prepared.recipe.plan.keep)
 
 
-def restore(folder: Path, loss_module: LossModule, optimizer: Optimizer) -> RunState:
-    """Restore the weights and the optimiser that `save` wrote; return the state."""
-    load_weights(loss_module.model, folder / "weights.safetensors")
-    if loss_module.own is not None:
-        load_weights(loss_module.own, folder / "training/objective.safetensors")
-    restore_optimizer(optimizer, loss_module, load_tensors(folder / "training/optimizer.safetensors"))
+def restore(folder: Path, trainer: Trainer) -> RunState:
+    """Restore the model and the trainer that `save` wrote; return the state."""
+    load_weights(trainer.model, folder / "weights.safetensors")
+    trainer.restore(load_tensors(folder / "training/trainer.safetensors"))
     return read_state(folder)
 
 

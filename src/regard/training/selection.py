@@ -14,6 +14,7 @@ from regard.metrics import Metric
 from regard.recipes import Recipe
 from regard.training.compiled import uncompiled
 from regard.training.evaluate import Scores, evaluate
+from regard.training.parallel import Share, share_alone
 from regard.training.saved import RunState
 from regard.verbs.loaded import Loaded
 
@@ -38,15 +39,17 @@ def evaluation_mode(module: nn.Module, compiled: bool) -> Iterator[None]:
         yield
 
 
-def evaluate_step(model: Loaded, valid: Sequence[Any], recipe: Recipe) -> Scores:
+def evaluate_step(model: Loaded, valid: Sequence[Any], recipe: Recipe, share: Share = share_alone) -> Scores:
     """The loss on all validation examples, and metrics that need decoding on `plan.samples` of them."""
     plan = recipe.plan
     cheap = {name for name in ("loss", *recipe.metrics) if model.metrics[name].needs == "sums"}
     slow = set(recipe.metrics) - cheap
     stride = max(1, len(valid) // max(1, plan.samples))  # the samples are spread over the file, which may be sorted
     some = valid[::stride][: plan.samples]
-    scores = evaluate(model, valid, cheap, batch_tokens=plan.batch_tokens)
-    return scores | evaluate(model, some, slow, batch_tokens=plan.batch_tokens) if slow and some else scores
+    scores = evaluate(model, valid, cheap, batch_tokens=plan.batch_tokens, share=share)
+    if slow and some:
+        scores |= evaluate(model, some, slow, batch_tokens=plan.batch_tokens, share=share)
+    return scores
 
 
 def select_best(state: RunState, name: str, metric: Metric, scores: Scores) -> RunState:

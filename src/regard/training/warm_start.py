@@ -1,4 +1,9 @@
-"""Warm start: a run that starts from the weights of another run or of a public checkpoint."""
+"""Warm start: a run that starts from the weights of another run or of a public checkpoint.
+
+The body of the given model may be put under another head: weights that fit by name are taken, the others are new.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -8,15 +13,16 @@ from typing import Any, NamedTuple, get_args
 from torch import Tensor
 
 from regard.checkpoint import resolve
-from regard.config import Kinds, format_value, override
+from regard.config import Kinds, format_value
 from regard.data.example import Tokens
-from regard.data.fields import Field, TextField, read_tokenizer
+from regard.data.fields import Field, TextField, fit_fields, read_tokenizer
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
-from regard.models import ModelConfig
-from regard.recipes import KINDS, Recipe
+from regard.heads import HeadConfig
+from regard.models import HeadedConfig, ModelConfig
+from regard.recipes import KINDS, Recipe, change
 from regard.recipes.recipe import can_train, models_for, name_of
-from regard.stored import field_path
+from regard.stored import field_path, format_shape
 from regard.tasks import Task
 from regard.verbs.loaded import load
 
@@ -31,17 +37,76 @@ class WarmStart(NamedTuple):
     others: Mapping[str, Field] = {}  # the fields that are not text
     weights: Callable[[], Mapping[str, Tensor]] = dict  # a function, so that the weights are not kept in memory
     data: Any = None  # the data of the run that the model is from; None for a public checkpoint
+    path: str = ""  # where the model is, for messages
 
-    def fields_for(self, task: Task, examples: Iterable[Any], data: Any) -> dict[str, Field]:
-        """The fields of a task, with the model's tokenizers; a field that the model does not have is fitted."""
-        texts, fields = iter(self.tokenizers), dict[str, Field]()
+    def recipe_for(self, recipe: Recipe, kinds: Kinds) -> Recipe:
+        """The recipe with the given model, under its own head if the data needs it and the recipe names no other."""
+        body, head = self.config.split()
+        fits = head is not None and head.predicts in _heads_of(recipe.data, kinds)
+        return replace(recipe, model=body, head=head if fits and recipe.head is None else recipe.head)
+
+    def fields_for(self, task: Task, recipe: Recipe, examples: Iterable[Any]) -> dict[str, Field]:
+        """The fields of a task, with the model's tokenizers. Other fields are fitted to the data under a new head."""
+        texts, kept = iter(self.tokenizers), self.others if self._keeps_head(recipe) else {}
+        fields: dict[str, Field] = {}
         for name, kind in task.fields.items():
             if issubclass(kind, TextField):
                 fields[name] = kind(next(texts))
+            elif name in kept:
+                fields[name] = kept[name]
             else:
-                values = (getattr(example, name) for example in examples)
-                fields[name] = self.others[name] if name in self.others else kind.fit(values, name, data)
+                fields |= fit_fields({name: kind}, examples, recipe.data)
         return fields
+
+    def load_into(self, model: Any, recipe: Recipe) -> Transfer:
+        """Load the weights that fit by name into the model of a recipe."""
+        expected, given = model.state_dict(), self.weights()
+        head = model.config.split()[1]
+        taken: dict[str, Tensor] = {}
+        unused = []
+        for name, tensor in given.items():
+            place = self._place(name, head, self._keeps_head(recipe))
+            if place not in expected:
+                unused.append(name)
+            elif expected[place].shape != tensor.shape:
+                shapes = (format_shape(shape) for shape in (tensor.shape, expected[place].shape))
+                wrong = "the weight {} is {}, but the model's is {}".format(name, *shapes)
+                raise UserError(f"from={self.path}: {wrong}; use the model settings of the run that has the weights.")
+            else:
+                taken[place] = tensor
+        model.load_state_dict(taken, strict=False)
+        return Transfer(len(taken), _modules(set(expected) - set(taken)), _modules(unused))
+
+    def _keeps_head(self, recipe: Recipe) -> bool:
+        return bool(self.config.split()[1] == recipe.head)
+
+    def _place(self, name: str, head: HeadConfig | None, kept: bool) -> str:
+        """The name in the new model of a weight of the given one, if there is such a weight."""
+        own = self.config.split()[1] is not None
+        part, _, rest = name.partition(".")
+        if head is None:
+            return rest if own and part == "body" else name
+        if own:
+            return name if kept or part == "body" else ""
+        return f"head.{head.init_from[part]}.{rest}" if part in head.init_from else f"body.{name}"
+
+
+class Transfer(NamedTuple):
+    """What a warm start loaded."""
+
+    taken: int  # weights
+    new: tuple[str, ...]  # the modules whose weights are new
+    unused: tuple[str, ...]  # the modules of the given model whose weights were not used
+
+
+def _modules(weights: Iterable[str]) -> tuple[str, ...]:
+    """The modules that have these weights, in alphabetical order."""
+    return tuple(sorted({name.rpartition(".")[0] or name for name in weights}))
+
+
+def _heads_of(data: Any, kinds: Kinds) -> list[str]:
+    """The heads of the tasks of a corpus."""
+    return [kinds["task"][name].head for name in data.tasks]
 
 
 def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
@@ -51,12 +116,15 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
     tokenizers = [each.tokenizer for each in texts.values()]
     if model.recipe is not None:  # the field of a running text has no bos and no eos, but its file still has them
         tokenizers = [read_tokenizer(field_path(resolve(Path(path)), name)) for name in texts]
+    if not tokenizers:
+        raise UserError(f"from={path}: has no tokenizer; add its tokenizer.json.")
     return WarmStart(
         config=model.module.config,
         tokenizers=tokenizers,
         others={name: each for name, each in model.fields.items() if name not in texts},
         weights=lambda: load(path, "cpu", kinds=kinds).module.state_dict(),
         data=model.recipe.data if model.recipe else None,
+        path=str(path),
     )
 
 
@@ -68,19 +136,26 @@ def warm_started(
     The settings of the model and its tokenizers must be those of its weights; other values are refused. Dropout may
     change, since no weight depends on it.
     """
-    kind = name_of(given.config, kinds["model"])
+    body, head = given.config.split()
+    kind = name_of(body, kinds["model"])
     changes = [setting for setting in settings if setting != f"model={kind}"]
     stated = dict(setting.partition("=")[::2] for setting in changes)
     _check_fit(kind, recipe, stated, path, kinds)
     if "model" in stated:
         raise UserError(f"model={stated['model']}: the model in {path} is of the kind {kind}; leave it out.")
-    models = {**kinds["model"], GIVEN: given.config}
-    recipe = override(recipe, [f"model={GIVEN}", *changes], {**kinds, "model": models})
-    for name in (field.name for field in fields(given.config) if "dropout" not in field.name):
-        was, now = (format_value(getattr(config, name)) for config in (given.config, recipe.model))
-        if was != now:
-            raise UserError(f"model.{name}={now}: the model in {path} has {was}; leave it out.")
-    return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given._replace(config=recipe.model)
+    own, tables = [f"model={GIVEN}"], {**kinds, "model": {**kinds["model"], GIVEN: body}}
+    data = kinds["data"].get(stated.get("data", ""), recipe.data)
+    kept = head is not None and "head" not in stated and head.predicts in _heads_of(data, kinds)
+    if kept:
+        own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: head}}
+    recipe = change(recipe, [*own, *changes], tables)
+    for role, was, now in (("model", body, recipe.model), *([("head", head, recipe.head)] if kept else [])):
+        for name in (field.name for field in fields(was) if "dropout" not in field.name):
+            before, after = (format_value(getattr(config, name)) for config in (was, now))
+            if before != after:
+                raise UserError(f"{role}.{name}={after}: the model in {path} has {before}; leave it out.")
+    config = recipe.model if head is None else HeadedConfig(recipe.model, recipe.head if kept else head)
+    return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given._replace(config=config)
 
 
 def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str | Path, kinds: Kinds) -> None:

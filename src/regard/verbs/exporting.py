@@ -19,6 +19,7 @@ from tokenizers import processors
 
 from regard.average import average as averaged
 from regard.checkpoint import read_json, resolve, write_json
+from regard.data.fields import LabelField
 from regard.data.public_tokenizers import files_with_prefix
 from regard.data.special_tokens import SpecialTokens
 from regard.data.tokenizers import KINDS, Tokenizer
@@ -26,6 +27,7 @@ from regard.errors import UserError, nearest
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.ct2 import write_ct2
+from regard.pretrained.heads import label_settings
 from regard.verbs.loaded import Loaded, load
 
 TOOLS = ("transformers", "ctranslate2")
@@ -125,6 +127,11 @@ def _to_ctranslate2(model: Loaded, folder: Path) -> str:
 
 def _to_transformers(model: Loaded, folder: Path) -> str:
     settings = _settings(model)
+    labels = model.fields.get("label")
+    if isinstance(labels, LabelField):
+        settings |= label_settings(labels.names)
+        if settings.get("pad_token_id") is None:  # GPT-2: its classifier reads the last token that is not padding
+            settings["pad_token_id"] = model.tokenizer.special_tokens.pad
     kind = write_model(model.module, folder, settings, _came_as(model))
     if model.module.config.causal:
         _write_generation(model, folder, settings)
@@ -201,7 +208,7 @@ def _tokenizer_files(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:
             single=[*first, "$A", *last], pair=pair, special_tokens=names
         )
     settings = json.loads(files["tokenizer_config.json"])
-    segments = [] if config.causal else ["token_type_ids"]
+    segments = ["token_type_ids"] if config.segment_kinds else []
     settings["model_input_names"] = ["input_ids", *segments, "attention_mask"]
     settings["padding_side"] = "left" if left_to_right else "right"
     if model.longest is not None:

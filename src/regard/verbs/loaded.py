@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.checkpoint import read_json, resolve
-from regard.config import Kinds, from_json
+from regard.checkpoint import resolve
+from regard.config import Kinds
 from regard.data.batches import Row
-from regard.data.fields import Field, TextField
+from regard.data.fields import Field, LabelField, TextField
 from regard.data.flat import Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
@@ -27,10 +27,11 @@ from regard.layers.init import SkipInit
 from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
+from regard.pretrained.heads import label_names
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
-from regard.stored import load_weights, read_fields, stored_recipe
+from regard.stored import load_weights, read_fields, stored_config, stored_recipe
 from regard.tasks import Task, task_of
 from regard.verbs.numbers import check_inputs, features, logits
 from regard.verbs.pooling import transformer_folder
@@ -277,7 +278,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     recipe = stored_recipe(run, kinds)
     with SkipInit():
-        module = from_json(read_json(folder / "model.json"), kinds, "model").build()
+        module = stored_config(folder, kinds).build()
     load_weights(module, folder / "weights.safetensors")
     fields = read_fields(folder, find_task(recipe, kinds))
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
@@ -294,5 +295,7 @@ def _load_public(path: Path, allow_pickle: bool) -> Loaded:
             check_vocab(tokenizer, vocab, path)
     tokenizers = [tokenizer for tokenizer in (source, target) if tokenizer is not None]
     kinds = task_of(module.config).fields
-    fields = {name: kind(tokenizer) for (name, kind), tokenizer in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
+    fields: dict[str, Field] = {name: kind(one) for (name, kind), one in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
+    if fields and LabelField in kinds.values():
+        fields["label"] = LabelField(label_names(settings))
     return Loaded(path, module, torch.device("cpu"), fields, public=settings)

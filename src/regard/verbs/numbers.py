@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.layers.recurrent import real_first
 from regard.models import Facts
-from regard.models.checks import refuse
+from regard.models.facts import causal_features
 
 
 def features(
@@ -29,17 +28,7 @@ def features(
         raise UserError(f"source: this model {'has' if source is None else 'does not read'} a source; {cure}.")
     if not config.causal:
         return module.features(tokens, real, segments, positions)
-    refuse("segments", segments)
-    rows, length = tokens.shape
-    state = module.start(source, source_real, rows=rows, capacity=length)
-    if config.takes_positions:
-        return module.advance(tokens, state, real, positions)[0]
-    refuse("positions", positions)
-    if real is None:
-        return module.advance(tokens, state)[0]
-    order = real_first(real)  # the real tokens are read first, so that no token follows padding
-    states = module.advance(tokens.gather(1, order), state)[0]
-    return states.take_along_dim(order.argsort(1)[..., None], dim=1)
+    return causal_features(module, tokens, real, source, source_real, segments, positions)
 
 
 Inputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]

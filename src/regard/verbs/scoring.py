@@ -1,7 +1,9 @@
 """Score and align: log-probabilities and alignments of given sentences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 from regard.alignment import Link, links_from, merge
 from regard.errors import UserError, nearest
@@ -22,6 +24,7 @@ class Scored:
     logps: Floats  # (T + 1,) of each piece
     total: float
     perplexity: float
+    formulas: list[str] = field(default_factory=list)  # of a model that counts: each probability with its counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +45,18 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
     answers = []
     for (_, target), logps in zip(pairs, token_logps(model, pairs, batch_tokens)):
         total = sum(map(float, logps), 0.0)  # in double precision
-        pieces = model.target_tokenizer.pieces(model.target_tokenizer.special_tokens.wrap_target(target)[1:])
-        answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces))))
+        ids = model.target_tokenizer.special_tokens.wrap_target(target)
+        pieces = model.target_tokenizer.pieces(ids[1:])
+        formulas = _formulas(model, ids) if model.module.config.learns_by == "counts" else []
+        answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces)), formulas))
     return answers
+
+
+def _formulas(model: Loaded, ids: list[int]) -> list[str]:
+    """P(v | u) of every pair of adjacent tokens, written with its counts."""
+    module: Any = model.module
+    named = zip(ids, model.target_tokenizer.pieces(ids))
+    return [f"P({after} | {before}) = {module.formula(u, v)}" for (u, before), (v, after) in pairwise(named)]
 
 
 def align(

@@ -1,0 +1,125 @@
+"""A body under a head: any model that gives features, with another output layer than its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+from torch import Tensor, nn
+
+from regard.config import Table
+from regard.data.batches import Batch
+from regard.models.facts import Facts
+
+
+@dataclass(frozen=True)
+class HeadedConfig(Facts):
+    """A body and the head that reads its features.
+
+    The model is not causal, even if its body is: it reads a whole text and generates nothing.
+    """
+
+    causal: ClassVar[bool] = False
+    reads_source: ClassVar[bool] = False
+
+    body: Annotated[Any, Table("model")]  # the config of a model whose own output layers are left out
+    head: Annotated[Any, Table("head")]
+
+    @property
+    def predicts(self) -> tuple[str, ...]:
+        return (self.head.predicts,)
+
+    @property
+    def one_per_text(self) -> bool:
+        return bool(self.head.one_per_text)
+
+    @property
+    def width(self) -> int:
+        return int(self.body.width)
+
+    @property
+    def longest(self) -> int | None:
+        longest: int | None = self.body.longest
+        return longest
+
+    @property
+    def longest_setting(self) -> str:
+        return str(self.body.longest_setting)
+
+    @property
+    def token_vocab(self) -> int:
+        return int(self.body.token_vocab)
+
+    @property
+    def embedding(self) -> str:
+        return str(self.body.embedding)
+
+    @property
+    def embedding_width(self) -> str:
+        return str(self.body.embedding_width)
+
+    @property
+    def embedding_scale(self) -> float:
+        return float(self.body.embedding_scale)
+
+    @property
+    def input_embedding(self) -> str:
+        return f"body.{self.body.input_embedding}"
+
+    @property
+    def segment_kinds(self) -> int:
+        return int(self.body.segment_kinds)
+
+    @property
+    def position_rows(self) -> int | None:
+        rows: int | None = self.body.position_rows
+        return rows
+
+    @property
+    def keys_before(self) -> int:
+        return int(self.body.keys_before)
+
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        return (*(tuple(f"body.{path}" for path in group) for group in self.body.layer_groups), ("head",))
+
+    def resized(self, width: int) -> HeadedConfig:
+        return replace(self, body=self.body.resized(width))
+
+    def split(self) -> tuple[Any, Any]:
+        return self.body, self.head
+
+    def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> HeadedConfig:
+        return HeadedConfig(self.body.with_sizes(sizes, padded), self.head.with_sizes(sizes, padded))
+
+    def build(self) -> Headed:
+        return Headed(self)
+
+
+class Headed(nn.Module):
+    """A body without its own output layers, and a head."""
+
+    def __init__(self, config: HeadedConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.body = config.body.build_body()
+        self.head = config.head.build(config.body)
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The states (B, T, width) of the body at tokens (B, T)."""
+        return self.body.features(tokens, real, segments, positions)
+
+    def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The logits of the head."""
+        return self.head(features, real)
+
+    def forward(self, batch: Batch) -> Tensor:
+        real = batch.visible("tokens")
+        return self.readout(self.features(batch["tokens"], real, batch.fields.get("segments")), real)

@@ -1,0 +1,82 @@
+"""Counting: a language model that learns from the counts of its text, without gradients."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.data.batches import Batch
+from regard.objectives.objective import Objective, Sums
+from regard.objectives.sequence import TeacherForcing
+from regard.objectives.trainer import Step
+
+
+class CountedModel(Protocol):
+    """A model that counts tokens and their targets, such as `regard.models.Bigram`."""
+
+    def add(self, tokens: Tensor, targets: Tensor) -> None:
+        """Count the tokens (B, T) with their targets (B, T); IGNORED targets do not count."""
+        ...
+
+
+class Parts(Protocol):
+    """Data that can be read once, in parts."""
+
+    def part(self, number: int, parts: int) -> Iterator[Batch]:
+        """The batches of one of so many parts. All parts together have every target once."""
+        ...
+
+
+@dataclass(frozen=True)
+class Counting(Objective):
+    """Count every pair of adjacent tokens of the training text once; step n of N reads the n-th of N parts of it."""
+
+    weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
+    heads: ClassVar[tuple[str, ...]] = ("next",)
+    learns_by: ClassVar[str] = "counts"
+
+    def trainer(self, model: nn.Module, batches: Any, steps: int, per_step: int) -> "CountingTrainer":
+        return CountingTrainer(model, batches, steps)
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        return {"nll": batch.counts["targets"]}
+
+    def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+        """The negative log-likelihood of the targets, as of any language model."""
+        return TeacherForcing()(model, batch, step, own)
+
+
+class CountingTrainer:
+    """Counts the training text, part by part. Every rank counts all of it, so that nothing has to be communicated.
+
+    The loss of a step is that of its part under the counts of the parts before it. A short text may have fewer batches
+    than there are steps: a step without a batch has the loss of the step before.
+    """
+
+    def __init__(self, model: Any, batches: Parts, steps: int) -> None:
+        self.model, self._batches, self._steps = model, batches, steps
+
+    @torch.no_grad()
+    def steps(self, start: int) -> Iterator[Step]:
+        device = next(self.model.parameters()).device
+        mean = torch.zeros((), dtype=torch.double, device=device)
+        for n in range(start, self._steps):
+            began, total, count = time.perf_counter(), torch.zeros((), dtype=torch.double, device=device), 0
+            part = [batch.to(device) for batch in self._batches.part(n, self._steps)]
+            for batch in part:
+                total += Counting()(self.model, batch, n)["nll"]
+                count += batch.counts["targets"]
+            for batch in part:
+                self.model.add(batch["tokens"], batch["targets"])
+            mean = total / count if count else mean
+            yield Step(n + 1, count, mean[None], mean, ("nll",), seconds=time.perf_counter() - began)
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing: the counts are the model."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        pass

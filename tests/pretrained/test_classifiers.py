@@ -1,0 +1,164 @@
+"""Classifiers of `transformers` in both directions: the same labels, the same logits, with and without padding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import regard
+from regard.errors import UserError
+from regard.models import HeadedConfig
+from regard.recipes import KINDS, change, find_recipe
+from regard.training.run import Run
+from regard.training.warm_start import warm_start_from, warm_started
+from regard.verbs import classify, export, load, look
+from tiny_public import CONTEXT, ENCODER, END, LINES, bert, gpt2, roberta, saved, transformers, wordpiece
+
+NAMES = {0: "no", 1: "yes", 2: "maybe"}
+LABELS: dict[str, Any] = {"id2label": NAMES, "label2id": {name: at for at, name in NAMES.items()}}
+DISTIL: dict[str, Any] = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
+TEXTS = ["the grey heron stood", "rain fell on the tin roof", "warm"]  # of several lengths
+SHORT = [
+    *("plan.steps=4", "plan.evaluate=2", "plan.batch_tokens=256", "plan.warmup=1", "plan.threads=1"),
+    *("plan.rate=1e-2", "plan.device=cpu", "plan.patience=0"),
+]
+
+
+def bert_classifier(folder: Path) -> Any:
+    wordpiece(folder)
+    config = transformers.BertConfig(**ENCODER, vocab_size=200, max_position_embeddings=CONTEXT, **LABELS)
+    return saved(transformers.BertForSequenceClassification(config), folder)
+
+
+def distilbert_classifier(folder: Path) -> Any:
+    wordpiece(folder)
+    config = transformers.DistilBertConfig(**DISTIL, vocab_size=200, max_position_embeddings=CONTEXT, **LABELS)
+    return saved(transformers.DistilBertForSequenceClassification(config), folder)
+
+
+def roberta_classifier(folder: Path) -> Any:
+    roberta(folder)
+    config = transformers.RobertaConfig.from_pretrained(folder, **LABELS)
+    return saved(transformers.RobertaForSequenceClassification(config), folder)
+
+
+def gpt2_classifier(folder: Path) -> Any:
+    gpt2(folder)
+    config = transformers.GPT2Config.from_pretrained(folder, **LABELS)
+    config.pad_token_id = config.eos_token_id
+    return saved(transformers.GPT2ForSequenceClassification(config), folder)
+
+
+PUBLIC: dict[str, Callable[[Path], Any]] = {
+    "bert": bert_classifier,
+    "distilbert": distilbert_classifier,
+    "roberta": roberta_classifier,
+    "gpt2": gpt2_classifier,
+}
+
+
+@torch.no_grad()
+def reference(folder: Path, texts: list[str]) -> torch.Tensor:
+    """The logits of `transformers` for the texts of a batch."""
+    model, report = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values()), report
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.pad_token = tokenizer.pad_token or END
+    return model.eval()(**tokenizer(texts, return_tensors="pt", padding=True)).logits
+
+
+def our_logits(model: regard.Loaded, texts: list[str]) -> torch.Tensor:
+    labels = model.fields["label"].names
+    found = classify(model, texts)
+    return torch.tensor([[one.labels[name] for name in labels] for one in found]).log()
+
+
+def equal(folder: Path, model: regard.Loaded, texts: list[str]) -> None:
+    expected = reference(folder, texts).log_softmax(-1)
+    torch.testing.assert_close(our_logits(model, texts), expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", PUBLIC)
+def test_a_public_classifier_is_read_and_written(kind: str, tmp_path: Path) -> None:
+    PUBLIC[kind](tmp_path / "public")
+    model = load(tmp_path / "public", "cpu")
+    assert isinstance(model.module.config, HeadedConfig)
+    assert model.fields["label"].names == ("no", "yes", "maybe")
+    assert model.kind == "a classifier"
+    equal(tmp_path / "public", model, TEXTS)
+    view = look(model, TEXTS[0])
+    assert len(view.layers) == 2
+    assert list(view.rows) == list(view.columns)
+
+    assert export(model, tmp_path / "written").kind == kind
+    equal(tmp_path / "written", model, TEXTS)
+    again = load(tmp_path / "written", "cpu")
+    assert again.module.config == model.module.config
+    for name, weight in model.module.state_dict().items():
+        assert torch.equal(weight, again.module.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"problem_type": "multi_label_classification"}, "problem_type=multi_label_classification: is not supported"),
+        ({"id2label": {"0": "only"}}, "a head with one label predicts a number"),
+        ({"architectures": ["BertForMultipleChoice"]}, "classifier.bias and 1 more: this model has no such tensor"),
+    ],
+)
+def test_another_head_is_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    bert_classifier(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | settings))
+    with pytest.raises(UserError, match=message):
+        load(tmp_path, "cpu")
+
+
+@pytest.fixture
+def opinions(tmp_path: Path) -> Path:
+    path = tmp_path / "opinions.tsv"
+    path.write_text("".join(f"{('good', 'bad')[n % 2]}\t{line} {n}\n" for n, line in enumerate(LINES * 8)))
+    return path
+
+
+OURS = {
+    "bert": (["model=bert", "model.width=16", "model.heads=2", "model.layers=2", "model.inner=24"], None),
+    "gpt2": (
+        ["model=gpt", "model.width=16", "model.heads=2", "model.layers=2", "model.inner=24", "data.tokens=bpe"],
+        None,
+    ),
+    "from-bert": ([], bert),
+    "from-gpt2": ([], gpt2),
+    "from-roberta": ([], roberta),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_classifier_of_ours_is_exported(name: str, opinions: Path, tmp_path: Path) -> None:
+    settings, make = OURS[name]
+    settings, given = [*settings, *SHORT, f"data.train={opinions}"], None
+    recipe = find_recipe("classify")
+    if make is None:
+        recipe = change(recipe, settings, KINDS)
+    else:
+        make(tmp_path / "public")
+        recipe, given = warm_started(recipe, settings, warm_start_from(tmp_path / "public"), "public")
+    list(Run(recipe, tmp_path / "run", init=given))
+    model = load(tmp_path / "run", "cpu")
+    assert export(model, tmp_path / "written").kind == name.removeprefix("from-")
+    equal(tmp_path / "written", model, TEXTS)
+    again = load(tmp_path / "written", "cpu")
+    assert again.fields["label"].names == ("bad", "good")
+    torch.testing.assert_close(our_logits(again, TEXTS), our_logits(model, TEXTS))
+
+
+def test_a_head_that_no_public_type_has_is_refused_by_name(opinions: Path, tmp_path: Path) -> None:
+    settings = [*OURS["bert"][0], *SHORT, f"data.train={opinions}", "head.pool=mean"]
+    list(Run(change(find_recipe("classify"), settings, KINDS), tmp_path / "run"))
+    with pytest.raises(UserError, match=r"bert, the nearest, has no head\.pool=mean"):
+        export(load(tmp_path / "run", "cpu"), tmp_path / "written")

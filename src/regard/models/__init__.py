@@ -4,23 +4,33 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
+from regard.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.transformer import Transformer, TransformerConfig
 
-ModelConfig = Seq2SeqConfig | LstmnConfig | StructuredConfig | TransformerConfig | GptConfig | BertConfig
-Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert
+ModelConfig = (
+    Seq2SeqConfig | RecurrentLmConfig | LstmnConfig | StructuredConfig | TransformerConfig | GptConfig | BertConfig
+)
+Model = Seq2Seq | RecurrentLm | Lstmn | Structured | Transformer | Gpt | Bert
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
+    "recurrent": RecurrentLmConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
 }
+CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name of their cell
+    "rnn": RecurrentLmConfig(cell="rnn"),
+    "lstm": RecurrentLmConfig(cell="lstm"),
+    "gru": RecurrentLmConfig(cell="gru"),
+}
 
 __all__ = [
+    "CELLS",
     "MODELS",
     "SIZES",
     "Bert",
@@ -32,6 +42,8 @@ __all__ = [
     "LstmnConfig",
     "Model",
     "ModelConfig",
+    "RecurrentLm",
+    "RecurrentLmConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
     "Structured",

@@ -1,7 +1,7 @@
 """Text classification: one class per text."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -46,13 +46,16 @@ class Labelling(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return dict.fromkeys(("nll", "overlap"), batch.counts["targets"])
 
-    def __call__(self, model: AttentionClassifier, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(
+        self, model: AttentionClassifier, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
         look = model.look(batch)
         logits, targets = model.classify(look.context), batch["targets"]
         shared = look.weights @ look.weights.mT  # (B, hops, hops)
         overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
-        return {
+        sums = {
             "nll": cross_entropy(logits, targets, self.smoothing),
             "overlap": overlap.masked_fill(targets == IGNORED, 0.0).sum(),
             "right": (logits.argmax(dim=-1) == targets).sum(),
         }
+        return sums, None

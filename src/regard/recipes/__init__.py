@@ -7,7 +7,7 @@ from typing import Any
 from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.metrics import METRICS
-from regard.models import MODELS, SIZES, ModelConfig
+from regard.models import CELLS, MODELS, SIZES, ModelConfig
 from regard.recipes.made import dates, sounds
 from regard.recipes.plan import Plan
 from regard.recipes.plays import shakespeare, shakespeare_cpu
@@ -45,7 +45,7 @@ def without_vocabularies(config: ModelConfig) -> ModelConfig:
 KINDS: Kinds = {
     "recipe": RECIPES,
     "data": DATA,
-    "model": {**MODELS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
+    "model": {**MODELS, **CELLS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
     "objective": OBJECTIVES,
     "task": TASKS,
     "metric": METRICS,

@@ -1,4 +1,4 @@
-"""Recurrent language models: an embedding, a stack of RNN, LSTM or GRU layers, an output layer (Mikolov et al. 2010)."""
+"""Recurrent language models (Mikolov et al. 2010): an embedding, RNN, LSTM or GRU layers, an output layer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import Batch
-from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent
@@ -69,12 +68,10 @@ class RecurrentLm(nn.Module):
     def __init__(self, config: RecurrentLmConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab, config.embed, padding_idx=PAD)
+        self.embedding = nn.Embedding(config.vocab, config.embed)
         self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
-        self.readout_ = nn.Linear(config.width, config.vocab)
+        self.readout_ = None if config.tied else nn.Linear(config.width, config.vocab)
         nn.init.uniform_(self.embedding.weight, -INIT, INIT)
-        if config.tied:
-            self.readout_.weight = self.embedding.weight
 
     def start(
         self,
@@ -84,7 +81,7 @@ class RecurrentLm(nn.Module):
         capacity: int | None = None,
     ) -> RecurrentLmState:
         """The state before the first token: zeros. All decoders have these four arguments; only `rows` matters here."""
-        return RecurrentLmState(self.rnn.zeros(rows or 1, self.readout_.weight))
+        return RecurrentLmState(self.rnn.zeros(rows or 1, self.embedding.weight))
 
     def start_segments(self, rows: int) -> RecurrentLmState:
         """The state before the first segment of training."""
@@ -110,7 +107,10 @@ class RecurrentLm(nn.Module):
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
-        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
+        x = self._drop(features)
+        if self.readout_ is None:
+            return Product(x, self.embedding.weight)
+        return Product(x, self.readout_.weight, self.readout_.bias)
 
     def readout(self, features: Tensor) -> Tensor:
         return F.linear(*self.product(features))

@@ -81,7 +81,7 @@ class Run:
         self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
-        self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report)
+        self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report, ranks=ranks.count)
         self.recipe = recipe = replace(recipe, model=self.prepared.recipe.model)  # with the settings of `init`
         check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
         with within_memory(recipe.plan, self.prepared.device):

@@ -8,6 +8,7 @@ import torch
 
 from regard.checkpoint import load_tensors, resolve
 from regard.data.streams import Streams, Windows, encode_running
+from regard.errors import UserError
 from regard.objectives.loss import token_loss
 from regard.training import train
 from regard.training.events import Evaluated, Saved
@@ -55,6 +56,13 @@ def test_a_run_resumes_with_its_carried_states(running, tmp_path, model):
     list(run)
     weights = _files(tmp_path / "straight")[0]
     assert any(not torch.equal(weights[name], one) for name, one in _files(tmp_path / "other")[0].items())
+
+
+def test_a_run_is_not_resumed_with_another_number_of_lanes(running, tmp_path):
+    list(Run(running("lstm", "plan.accumulate=2", "plan.steps=4"), tmp_path / "run"))
+    for count in (1, 4):
+        with pytest.raises(UserError, match=rf"plan.accumulate={count} on 1 rank: .* 2 batches a step"):
+            Run(running("lstm", f"plan.accumulate={count}", "plan.steps=4"), tmp_path / "run", "resume")
 
 
 @over_models

@@ -35,6 +35,7 @@ from regard.models import (
     LstmnConfig,
     Model,
     ModelConfig,
+    RecurrentLmConfig,
     Seq2SeqConfig,
     StructuredConfig,
     TransformerConfig,
@@ -44,6 +45,7 @@ from regard.readers import edit
 from regard.recording import attentions, record
 from regard.scores import NOT_FOR_A_SOURCE, NOT_FOR_SELF_ATTENTION, SCORES, WINDOWS
 from regard.tasks import task_of
+from regard.tensor_tree import signature, tensors, with_tensors
 
 Ids = tuple[list[int], list[int]]  # a source and a target, which is also the text or has the label
 
@@ -51,6 +53,7 @@ VOCAB, LONGEST = 13, 12
 SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, capacity=LONGEST, radius=2, dropout=0.1)
 BIGRAM = BigramConfig(vocab=VOCAB, k=0.5)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
+RECURRENT = RecurrentLmConfig(vocab=VOCAB, width=8, embed=6, layers=2, dropout=0.1)
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
@@ -74,6 +77,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "luong-feeding": replace(SEQ, decoder="luong-feeding", score="dot", cell="rnn", layers=2),
     "local-p": replace(SEQ, decoder="luong-feeding", score="general", window="local-p"),
     "bigram": BIGRAM,
+    "lstm": RECURRENT,
     "lstmn": LSTMN,
     "structured": STRUCTURED,
     "gpt": GPT,
@@ -101,6 +105,8 @@ VARIANTS: dict[str, ModelConfig] = {
         for (decoder, window), score in zip(product(ATTENTIVE, NARROW), cycle(("additive", "location", "general")))
     },
     **{f"{decoder}-coverage": replace(SEQ, decoder=decoder, coverage=True) for decoder in ATTENTIVE},
+    **{f"recurrent-{cell}": replace(RECURRENT, cell=cell, layers=1) for cell in KERNELS},
+    "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
@@ -145,7 +151,7 @@ READERS = {name: config for name, config in CASES.items() if attentions(config.b
 PROMPTED = {  # whose prompts may be padded
     name: config
     for name, config in CAUSAL.items()
-    if isinstance(config, GptConfig | TransformerConfig) and not getattr(config, "memory", 0)
+    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig) and not getattr(config, "memory", 0)
 }
 SOURCE_READERS = {name: config for name, config in READERS.items() if config.reads_source}
 
@@ -511,6 +517,38 @@ def test_luong_reads_a_target_without_a_loop(config: Seq2SeqConfig) -> None:
         module.register_forward_hook(lambda module, args, output: calls.append(module))
     model(batch)
     assert calls == [*model.decoder.rnn.onward, model.decoder.attention]
+
+
+# Carrying a state
+
+CARRYING = {name: config for name, config in CAUSAL.items() if config.carries}
+
+
+@over(CARRYING)
+def test_segments_with_a_carried_state_are_the_whole_text(config: ModelConfig) -> None:
+    """Training carries hidden states, decoding may carry keys and values: both give the numbers of the text at once."""
+    model = built(config)
+    batch = batch_for(model)
+    carried, state = model.start_segments(len(batch["tokens"])), begun(model, batch)
+    for tokens in batch["tokens"].split([2, 3, 2], dim=1):
+        features, carried = model.advance(tokens, carried)
+        with torch.no_grad():
+            stepped, state = model.advance(tokens, state)
+        close(features.detach(), stepped)
+
+
+@over(CARRYING)
+def test_a_carried_state_differs_from_the_first_only_in_its_tensors(config: ModelConfig) -> None:
+    """So that it can be saved as tensors alone."""
+    model = built(config)
+    first = model.start_segments(3)
+    _, after = model.advance(batch_for(model)["tokens"], first)
+    values = list(tensors(after))
+    again = with_tensors(model.start_segments(1), iter(values))
+    assert len(values) == len(list(tensors(first)))
+    assert signature(again) == signature(after)
+    tokens = torch.tensor([[4], [5], [6]])
+    close(model.advance(tokens, again)[0], model.advance(tokens, after)[0])
 
 
 # Keeping and learning

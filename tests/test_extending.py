@@ -121,10 +121,12 @@ class Squares(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"]}
 
-    def __call__(self, model: nn.Module, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(
+        self, model: nn.Module, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
         there = ~batch["targets"].isnan()
         error = torch.where(there, model(batch) - batch["targets"].nan_to_num(), 0.0)
-        return {"nll": error.square().sum(), "absolute": error.abs().sum() / 5}
+        return {"nll": error.square().sum(), "absolute": error.abs().sum() / 5}, None
 
 
 def mean_error(sums: Mapping[str, float], counts: Mapping[str, int]) -> float:

@@ -168,6 +168,7 @@ def test_facts_are_true_of_the_model(config: Any) -> None:
         assert "real" in arguments or not config.takes_padding
         assert "positions" in arguments or not config.takes_positions
         assert config.takes_padding or not config.takes_positions
+        assert hasattr(module, "start_segments") or not config.carries
     else:
         assert list(inspect.signature(module.features).parameters) == ["tokens", "real", "segments", "positions"]
         assert ("real" in inspect.signature(module.readout).parameters) == config.one_per_text

@@ -17,6 +17,7 @@ ORDER = (
     "config",
     "checkpoint",
     "device",
+    "tensor_tree",
     "mask",
     "alignment",
     "metrics",

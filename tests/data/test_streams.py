@@ -18,7 +18,9 @@ from regard.data.streams import (
     Book,
     RunningText,
     Shakespeare,
+    Streams,
     Windows,
+    contiguous,
     encode_text,
     in_order,
     joined,
@@ -89,6 +91,59 @@ def test_judging_has_every_target_once_and_in_order(size: int, window: int, budg
         assert [row >= 0 for row in batch.rows] == batch.real["tokens"].any(dim=1).tolist()
         assert not batch["tokens"][~batch.real["tokens"]].any()
         assert torch.equal(batch["targets"] != IGNORED, batch.real["tokens"])
+
+
+@settings(deadline=None)
+@given(
+    size=st.integers(200, 2000),
+    window=st.integers(1, 20),
+    rows=st.integers(1, 4),
+    lanes=st.integers(1, 4),
+    seed=st.integers(0, 9),
+)
+def test_a_window_of_a_stream_continues_the_one_before(
+    size: int, window: int, rows: int, lanes: int, seed: int
+) -> None:
+    """Within an epoch each row of a lane is one piece of the text, and no two rows read the same tokens."""
+    text = (np.arange(size) + 4).astype(np.uint16)
+    if (size - 1) // (lanes * rows * window) == 0:
+        with pytest.raises(UserError, match=r"data\.order=contiguous: the text has \d+ tokens, too few for"):
+            Streams(text, window, rows * window, seed, lanes)
+        return
+    streams = Streams(text, window, rows * window, seed, lanes)
+    for epoch in range(2):
+        batches = [streams.batch(epoch * len(streams) + place) for place in range(len(streams))]
+        assert [batch.segment for batch in batches] == [place // lanes for place in range(len(streams))]
+        read = [torch.cat([batch["tokens"] for batch in batches[lane::lanes]], dim=1) for lane in range(lanes)]
+        targets = [torch.cat([batch["targets"] for batch in batches[lane::lanes]], dim=1) for lane in range(lanes)]
+        tokens = torch.cat(read)  # (lanes × rows, tokens of a stream)
+        assert (tokens.diff(dim=1) == 1).all()
+        assert torch.equal(torch.cat(targets), tokens + 1)
+        assert len(tokens.unique()) == tokens.numel() > size - 1 - lanes * rows * window
+    assert torch.equal(streams.batch(1)["tokens"], Streams(text, window, rows * window, seed, lanes).batch(1)["tokens"])
+
+
+def test_streams_are_cut_elsewhere_in_each_epoch() -> None:
+    streams = Streams(TEXT, 16, 64, seed=3, lanes=2)
+    starts = {int(streams.batch(epoch * len(streams))["tokens"][0, 0]) for epoch in range(20)}
+    assert len(starts) > 5
+
+
+@settings(deadline=None)
+@given(size=st.integers(2, 20_000), window=st.integers(1, 40))
+def test_lanes_of_a_validation_text_have_every_target_once(size: int, window: int) -> None:
+    text = (np.arange(size) % 60_000 + 4).astype(np.uint16)
+    found: list[int] = []
+    for lane in contiguous(text, window):
+        batches = list(lane)
+        assert [batch.segment for batch in batches] == list(range(len(batches)))
+        for row in range(4):
+            ids = torch.cat([batch["targets"][row][batch["targets"][row] != IGNORED] for batch in batches])
+            read = torch.cat([batch["tokens"][row][batch.real["tokens"][row]] for batch in batches])
+            assert torch.equal(ids, read + 1)
+            assert (ids.diff() == 1).all()
+            found += ids.tolist()
+    assert found == text[1:].tolist()
 
 
 def test_what_is_too_short_is_refused_with_a_cure() -> None:

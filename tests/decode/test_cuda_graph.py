@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from regard.decode import CapturedDecoder, beam, collect, greedy, stream
-from regard.decode.cuda_graph import KEPT_GRAPHS, CapturedGraph, CapturedStep, signature, tensors, with_tensors
+from regard.decode.cuda_graph import KEPT_GRAPHS, CapturedGraph, CapturedStep
 from regard.decode.sample import Sampler
 from regard.models import GptConfig, TransformerConfig
+from regard.tensor_tree import signature, tensors, with_tensors
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 24, "dropout": 0.0}
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

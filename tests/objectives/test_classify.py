@@ -41,7 +41,7 @@ def test_the_penalty_is_the_overlap_of_the_hops():
     weights[0] = torch.eye(2)  # each hop elsewhere: no penalty
     weights[1, :, 0] = 1  # both at the first token: A Aᵀ is all ones, off by 1 in two places
     logits = torch.randn(3, 4)
-    sums = Classification(penalty=0.5)(Fixed(weights, logits), _batch(), 0)
+    sums, _ = Classification(penalty=0.5)(Fixed(weights, logits), _batch(), 0)
     assert float(sums["overlap"]) == pytest.approx(2.0)  # the filler row, which looks nowhere, is left out
     expected = F.cross_entropy(logits[:2], torch.tensor([1, 0]), reduction="sum")
     torch.testing.assert_close(sums["nll"], expected)

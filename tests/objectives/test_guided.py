@@ -65,14 +65,14 @@ def test_the_term_is_the_cross_entropy_of_links_and_weights(
         weights = weights[:, list(objective.align_heads) or slice(None)].mean(1)
     expected = -(weights[0, 0, 1].log() + (weights[0, 1, 0] * weights[0, 1, 2]).log() / 2 + weights[1, 0, 0].log())
     assert objective.modules(model, {}) is None
-    sums = objective(model, guided_batch, 0)
+    sums, _ = objective(model, guided_batch, 0)
     torch.testing.assert_close(sums["alignment"], expected, atol=1e-9, rtol=0.0)
-    torch.testing.assert_close(sums["nll"], TeacherForcing()(model, guided_batch, 0)["nll"], atol=1e-9, rtol=0.0)
+    torch.testing.assert_close(sums["nll"], TeacherForcing()(model, guided_batch, 0)[0]["nll"], atol=1e-9, rtol=0.0)
     assert objective.count(guided_batch) == {"nll": 5, "alignment": 3}
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(60):
         optimizer.zero_grad()
-        loss = objective(model, guided_batch, 0)["alignment"]
+        loss = objective(model, guided_batch, 0)[0]["alignment"]
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 0.5 * float(expected)  # the least is log 2, the entropy of the target with two links
@@ -82,7 +82,7 @@ def test_a_weight_of_zero_is_finite(guided_batch: Batch) -> None:
     model = replace(SEQ, window="local-m", radius=1, score="location").build().double()
     gold = guided_batch["alignment"].clone()
     gold[0, 0] = torch.tensor([0.0, 0.0, 1.0])  # outside of the window of the first target
-    sums = GuidedAlignment()(model, replace(guided_batch, fields={**guided_batch.fields, "alignment": gold}), 0)
+    sums, _ = GuidedAlignment()(model, replace(guided_batch, fields={**guided_batch.fields, "alignment": gold}), 0)
     sums["alignment"].backward()
     assert sums["alignment"].isfinite()
     assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None)

@@ -73,7 +73,7 @@ def test_targets_are_counted_once(part, count):
 def test_the_loss_is_that_of_the_masked_places_and_only_they_are_projected(smoothing, part):
     model, objective = Reader().double(), MaskedTokens(part, smoothing=smoothing)
     batch = made(LENGTHS, objective)
-    found = objective(model, batch, 0)["nll"]
+    found = objective(model, batch, 0)[0]["nll"]
     assert model.projected == [torch.Size([6, 5 if part == 0.15 else 30, 16])]  # as for a row without padding
     logits = model.readout(model.features(batch["tokens"], batch.real["tokens"]))
     targets = batch["targets"]
@@ -92,7 +92,7 @@ def test_a_batch_of_filler_rows_has_no_loss():
     objective, model = MaskedTokens(), Reader()
     batch = made([0, 0], objective)
     assert objective.count(batch) == {"nll": 0}
-    loss = objective(model, batch, 0)["nll"]
+    loss = objective(model, batch, 0)[0]["nll"]
     loss.backward()
     assert float(loss.detach()) == 0
     assert all(not weight.grad.any() for weight in model.parameters() if weight.grad is not None)
@@ -107,7 +107,7 @@ def test_a_small_reader_learns_to_fill_in():
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     for step in range(150):
         batch = collate(mask(Rows.of(rows), np.random.default_rng(step)), TASKS["masked"])
-        loss = objective(model, batch, step)["nll"] / objective.count(batch)["nll"]
+        loss = objective(model, batch, step)[0]["nll"] / objective.count(batch)["nll"]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -27,14 +27,14 @@ def _moved(module):
 
 
 def test_the_judges_loss_moves_the_judge_alone(loss_module, batch):
-    loss_module.objective(loss_module.model, batch, 0, loss_module.own)["discriminate"].backward()
+    loss_module.objective(loss_module.model, batch, 0, loss_module.own)[0]["discriminate"].backward()
     assert not _moved(loss_module.model)
     assert _moved(loss_module.own) == {name for name, _ in loss_module.own.named_parameters()}
 
 
 @pytest.mark.parametrize("term", ["fool", "nll"])
 def test_the_models_losses_move_the_model_alone(loss_module, batch, term):
-    loss_module.objective(loss_module.model, batch, 0, loss_module.own)[term].backward()
+    loss_module.objective(loss_module.model, batch, 0, loss_module.own)[0][term].backward()
     assert not _moved(loss_module.own)
     assert _moved(loss_module.model)
     assert all(weight.requires_grad for weight in loss_module.own.parameters())
@@ -47,7 +47,7 @@ def test_filler_rows_add_nothing(loss_module, batch):
     assert loss_module.objective.count(short) == loss_module.objective.count(batch)
 
     def verdicts(batch):
-        return loss_module.own(forced(loss_module.model, batch), batch.real["tokens"])
+        return loss_module.own(forced(loss_module.model, batch)[0], batch.real["tokens"])
 
     padded, exact = verdicts(batch), verdicts(short)
     torch.testing.assert_close(padded[whole], exact)
@@ -67,7 +67,7 @@ def test_a_clueless_judge_teaches_nothing_and_a_sated_one_learns_nothing(model, 
     loss_module = LossModule(model, ProfessorForcing(width=8)).double()
     monkeypatch.setattr(module, "MIN_ACCURACY", 2.0)
     monkeypatch.setattr(module, "MAX_ACCURACY", -1.0)
-    sums = loss_module.objective(model, batch, 0, loss_module.own)
+    sums, _ = loss_module.objective(model, batch, 0, loss_module.own)
     assert sums["fool"] == 0
     assert sums["discriminate"] == 0
     assert sums["nll"] > 0
@@ -78,7 +78,7 @@ def test_the_judge_learns_to_tell_them_apart(loss_module, batch):
     losses = []
     for step in range(40):
         torch.manual_seed(step)
-        loss = loss_module.objective(loss_module.model, batch, step, loss_module.own)["discriminate"]
+        loss = loss_module.objective(loss_module.model, batch, step, loss_module.own)[0]["discriminate"]
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

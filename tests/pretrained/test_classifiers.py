@@ -126,12 +126,12 @@ def opinions(tmp_path: Path) -> Path:
     return path
 
 
+SMALL = ["model.width=16", "model.heads=2", "model.layers=2", "model.inner=24"]
 OURS = {
-    "bert": (["model=bert", "model.width=16", "model.heads=2", "model.layers=2", "model.inner=24"], None),
-    "gpt2": (
-        ["model=gpt", "model.width=16", "model.heads=2", "model.layers=2", "model.inner=24", "data.tokens=bpe"],
-        None,
-    ),
+    "bert": (["model=bert", *SMALL], None),
+    "segments-bert": (["model=bert", "model.segments=0", *SMALL], None),
+    "relu-distilbert": (["model=bert", "model.segments=0", "head.hidden=relu", *SMALL], None),
+    "gpt2": (["model=gpt", "data.tokens=bpe", *SMALL], None),
     "from-bert": ([], bert),
     "from-gpt2": ([], gpt2),
     "from-roberta": ([], roberta),
@@ -150,7 +150,7 @@ def test_a_classifier_of_ours_is_exported(name: str, opinions: Path, tmp_path: P
         recipe, given = warm_started(recipe, settings, warm_start_from(tmp_path / "public"), "public")
     list(Run(recipe, tmp_path / "run", init=given))
     model = load(tmp_path / "run", "cpu")
-    assert export(model, tmp_path / "written").kind == name.removeprefix("from-")
+    assert export(model, tmp_path / "written").kind == name.rpartition("-")[2]
     equal(tmp_path / "written", model, TEXTS)
     again = load(tmp_path / "written", "cpu")
     assert again.fields["label"].names == ("bad", "good")

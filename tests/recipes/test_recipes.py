@@ -8,6 +8,7 @@ from regard.config import from_json, override, to_json, tree
 from regard.errors import UserError
 from regard.metrics import METRICS
 from regard.models import (
+    CELLS,
     MODELS,
     SIZES,
     BertConfig,
@@ -59,7 +60,7 @@ def test_every_setting_of_plan_and_objective_is_explained(name):
 def test_every_part_has_one_name():
     assert KINDS["data"] is DATA
     assert KINDS["objective"] is OBJECTIVES
-    assert KINDS["model"].keys() == MODELS.keys() | SIZES.keys()
+    assert KINDS["model"].keys() == MODELS.keys() | CELLS.keys() | SIZES.keys()
     assert MODELS.items() <= KINDS["model"].items()
     for table in ("data", "model", "objective", "node"):
         classes = [kind for kind in KINDS[table].values() if isinstance(kind, type)]
@@ -166,7 +167,7 @@ def test_the_model_decides_between_the_tasks_of_lines():
     with pytest.raises(UserError, match="objective=teacher: does not fit model=bert; use objective=masked"):
         find_task(override(find_recipe("text"), ["model=bert"], KINDS), KINDS)
     with pytest.raises(
-        UserError, match="model=seq2seq: does not fit data=lines; use model=lstmn or model=gpt or model=b"
+        UserError, match="model=seq2seq: does not fit data=lines; use model=recurrent or model=lstmn or model=gpt or"
     ):
         find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
 

@@ -9,9 +9,11 @@ import torch
 
 from regard.config import override
 from regard.data.sources import Pairs
-from regard.models import Seq2SeqConfig
+from regard.data.streams import Book
+from regard.models import GptConfig, RecurrentLmConfig, Seq2SeqConfig
 from regard.objectives import TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
+from regard.tensor_tree import tensors
 from regard.training.capture import Graphs
 
 LETTERS = "abcde"
@@ -79,12 +81,39 @@ def graphs(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(torch.cuda, name, value)
 
     def make(step, weights):
-        def run(batch, number, factors):
-            sums = step(batch, factors)
+        def run(batch, number, factors, state):
+            outputs = step(batch, factors, state)
+
+            def again():
+                for buffer, value in zip(tensors(outputs), tensors(step(batch, factors, state)), strict=True):
+                    buffer.copy_(value)
+
             if capturing:
-                capturing[-1].again = lambda: sums.copy_(step(batch, factors))
-            return sums
+                capturing[-1].again = again
+            return outputs
 
         return Graphs(run, weights), made
 
     return make
+
+
+CARRYING = {
+    "lstm": RecurrentLmConfig(cell="lstm", width=12, embed=8, dropout=0.1),
+    "xl": GptConfig(width=8, heads=2, layers=2, inner=8, positions="xl", memory=12, dropout=0.1),
+}
+
+
+@pytest.fixture
+def running(tmp_path):
+    """A recipe for contiguous text and a model that carries its state: running("lstm", "plan.steps=4")."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(LETTERS[place * place % 31 % 5] for place in range(1500)))
+    base = Recipe(
+        name="running",
+        data=Book(train=str(path), window=8, order="contiguous"),
+        model=CARRYING["lstm"],
+        objective=TeacherForcing(),
+        plan=Plan(steps=8, batch_tokens=64, rate=1e-2, warmup=2, evaluate=4, log=2, threads=1),
+        metrics=("perplexity",),
+    )
+    return lambda model, *settings: override(replace(base, model=CARRYING[model]), settings, KINDS)

@@ -15,10 +15,12 @@ from encoded import flat, pair_batch, pair_columns, rows_of, whole_columns
 from regard.data.batches import Batch, Batches, Rows, collate
 from regard.data.corruption import MaskTokens
 from regard.data.special_tokens import SpecialTokens
-from regard.models import BertConfig, Seq2SeqConfig
+from regard.data.streams import Streams
+from regard.models import BertConfig, GptConfig, RecurrentLmConfig, Seq2SeqConfig
 from regard.objectives import GuidedAlignment, LossModule, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.tasks import TASKS
+from regard.tensor_tree import tensors
 from regard.training import Diverged, train
 from regard.training.capture import WARMUPS, kind_of
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
@@ -97,6 +99,11 @@ def test_the_kind_of_a_batch_has_the_shape_and_type_of_every_tensor():
     assert kind_of(swapped) != kind_of(one)
 
 
+def stateless(step):
+    """The step of an objective that carries no state."""
+    return lambda batch, factors, state: (step(batch, factors), None)
+
+
 def test_no_garbage_is_collected_during_a_capture(graphs):
     """A CUDA graph of an earlier run that is freed during a capture breaks it."""
     collects = []
@@ -105,7 +112,7 @@ def test_no_garbage_is_collected_during_a_capture(graphs):
         collects.append(gc.isenabled())
         return torch.zeros(1)
 
-    captured, made = graphs(step, [])
+    captured, made = graphs(stateless(step), [])
     captured.of(Batch({}), torch.ones(1))
     assert collects == [True] * WARMUPS + [False]
     assert gc.isenabled()
@@ -122,14 +129,14 @@ def test_every_tensor_of_both_maps_is_copied_before_a_replay(graphs):
         sums.sum().backward()
         return sums.detach()
 
-    captured, made = graphs(step, [weight])
+    captured, made = graphs(stateless(step), [weight])
     batches = [_batch(seed, label=torch.full((2,), float(seed))) for seed in range(5)]
     for number, batch in enumerate(batches):
         factors = torch.tensor([1.0 + number], dtype=torch.float64)
         weight.grad = torch.full_like(weight, 7.0)  # gradients of the batches before it add up
         expected = step(batch, factors)
         gradient, weight.grad = weight.grad, torch.full_like(weight, 7.0)
-        found = captured.of(batch, factors)(batch, number, factors)
+        found, _ = captured.of(batch, factors)(batch, number, factors, None)
         assert torch.equal(found, expected)
         assert torch.equal(weight.grad, gradient)
     assert [graph.replays for graph in made] == [5]
@@ -138,23 +145,87 @@ def test_every_tensor_of_both_maps_is_copied_before_a_replay(graphs):
         for name, tensor in getattr(batches[0], kind).items():
             changed = {**getattr(batches[0], kind), name: ~tensor if tensor.dtype == torch.bool else tensor + 1}
             other = dataclasses.replace(batches[0], **{kind: changed})
-            found = captured.of(other, factors)(other, 0, factors)
+            found, _ = captured.of(other, factors)(other, 0, factors, None)
             assert torch.equal(found, step(other, factors)), (kind, name)
     assert len(made) == 1
-    captured.of(_batch(1), factors)(_batch(1), 0, factors)
+    captured.of(_batch(1), factors)(_batch(1), 0, factors, None)
     assert len(made) == 2
 
 
 def test_a_replay_leaves_the_batch_and_the_sums_of_others_alone(graphs):
-    captured, _ = graphs(lambda batch, factors: batch["image"].sum()[None] * factors, [])
+    captured, _ = graphs(stateless(lambda batch, factors: batch["image"].sum()[None] * factors), [])
     one, two, factors = _batch(1), _batch(2), torch.ones(1)
     before = one["image"].clone()
-    first = captured.of(one, factors)(one, 0, factors)
+    first, _ = captured.of(one, factors)(one, 0, factors, None)
     kept = first.clone()
-    second = captured.of(two, factors)(two, 0, factors)
+    second, _ = captured.of(two, factors)(two, 0, factors, None)
     assert torch.equal(first, kept)
     assert not torch.equal(first, second)
     assert torch.equal(one["image"], before)
+
+
+def _segment(number: int) -> Batch:
+    torch.manual_seed(number)
+    return Batch({"tokens": torch.randint(4, 12, (2, 5)), "targets": torch.randint(4, 12, (2, 5))}, segment=number)
+
+
+@pytest.mark.parametrize(
+    ("config", "kinds"),
+    [
+        (RecurrentLmConfig(vocab=12, width=8, embed=6, cell="lstm", dropout=0.0), 2),  # without and with a state
+        # The memory of Transformer-XL has 0, 5 and then 8 tokens.
+        (GptConfig(vocab=12, width=8, heads=2, layers=2, inner=8, positions="xl", memory=8, dropout=0.0), 3),
+    ],
+    ids=["lstm", "xl"],
+)
+def test_the_carried_state_is_an_input_and_an_output_of_a_graph(config, kinds, graphs):
+    """Two lanes take turns. Each reads its own state, and no replay changes a state that was returned before."""
+    torch.manual_seed(1)
+    loss_module = LossModule(config.build(), TeacherForcing())
+    weights = list(loss_module.parameters())
+    factors = torch.ones(1)
+
+    def step(batch, factors, state):
+        sums, after = loss_module(batch, 0, state)
+        (sums * factors).sum().backward()
+        return sums.detach(), after
+
+    captured, made = graphs(step, weights)
+    plain, replayed = [None, None], [None, None]
+    for number in range(8):
+        segment, lane = divmod(number, 2)
+        batch = dataclasses.replace(_segment(number), segment=segment)
+        found = []
+        for states, run in ((plain, step), (replayed, None)):
+            loss_module.zero_grad(set_to_none=False)
+            if run is None:
+                replay = captured.of(batch, factors, states[lane])
+                sums, states[lane] = replay(batch, 0, factors, states[lane])
+            else:
+                sums, states[lane] = run(batch, factors, states[lane])
+            found.append([sums, *(weight.grad.clone() for weight in weights if weight.grad is not None)])
+        torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+        torch.testing.assert_close(list(tensors(plain)), list(tensors(replayed)), rtol=0, atol=0)
+        assert not any(tensor.requires_grad for tensor in tensors(replayed))
+    assert len(made) == kinds
+    assert sum(graph.replays for graph in made) == 8
+
+
+@needs_gpu
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_captured_step_carries_the_state_of_the_plain_step(precision):
+    text = (np.arange(4000) * 7 % 11 + 4).astype(np.uint16)
+    results = []
+    for capture in (True, False):
+        torch.manual_seed(1)
+        config = GptConfig(vocab=16, width=32, heads=2, layers=2, inner=32, positions="xl", memory=24, dropout=0.0)
+        loss_module = LossModule(config.build(), TeacherForcing()).cuda()
+        plan = dataclasses.replace(PLAN, capture=capture, optimizer="sgd", accumulate=2, precision=precision)
+        carried = {}
+        for _ in train(loss_module, Streams(text, 16, 64, 1, lanes=2), plan, carried=carried):
+            pass
+        results.append([*loss_module.parameters(), *tensors([carried[0], carried[1]])])
+    torch.testing.assert_close(*results, rtol=1e-2 if precision == "bf16" else 1e-3, atol=1e-2)
 
 
 @needs_gpu

@@ -139,7 +139,7 @@ def test_captured_steps_follow_an_unfreezing(graphs, monkeypatch: pytest.MonkeyP
 
     def captured(run, weights):
         sets.append(len([weight for weight in weights if weight.requires_grad]))
-        return graphs(lambda batch, factors: run(batch, 0, factors), weights)[0]
+        return graphs(lambda batch, factors, state: run(batch, 0, factors, state), weights)[0]
 
     monkeypatch.setattr(loop, "_can_capture", lambda loss_module, plan: True)
     monkeypatch.setattr(loop, "Graphs", captured)

@@ -122,10 +122,10 @@ class Burst:
     def count(self, batch):
         return {"nll": 1}
 
-    def __call__(self, model, batch, step, own=None):
+    def __call__(self, model, batch, step, own=None, state=None):
         model.seen += 1
         loss = (model.weight**2).sum()
-        return {"nll": loss * model.bad if model.seen == 3 else loss}
+        return {"nll": loss * model.bad if model.seen == 3 else loss}, None
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -17,7 +17,7 @@ from regard.data.batches import Batches
 from regard.errors import UserError
 from regard.recipes import Recipe
 from regard.training import evaluate as evaluate_module
-from regard.training.events import Evaluated, Finished
+from regard.training.events import Evaluated, Finished, Saved
 from regard.training.parallel import ALONE, MESSAGE, RankLost, Ranks, _group_messages, join_ranks
 from regard.training.run import Run
 
@@ -48,6 +48,12 @@ def _run(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
     loss_module = sum(isinstance(event, Evaluated) for event in events)
     weights = [weight.tolist() for weight in run.model.parameters()]
     return [read, loss_module, isinstance(events[-1], Finished), weights]
+
+
+def _until_step_4(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
+    """The same, stopped after step 4 is saved."""
+    run = Run(recipe, out, existing, ranks=ranks)  # type: ignore[arg-type]
+    return [next(event.step for event in run if isinstance(event, Saved) and event.step == 4)]
 
 
 def _pressed(ranks: Ranks, recipe: Recipe, out: Path, existing: str) -> list[Any]:
@@ -151,6 +157,12 @@ def _close(one: Path, other: Path) -> None:
         torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-5)
 
 
+def _tensors(out: Path) -> list[dict[str, torch.Tensor]]:
+    """The weights of the last step, and the state of its trainer with the carried states."""
+    folder = resolve(out, ("latest",))
+    return [load_tensors(folder / name) for name in ("weights.safetensors", "training/trainer.safetensors")]
+
+
 def _told(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
@@ -171,6 +183,40 @@ def test_two_ranks_are_one_that_accumulates_twice_as_much(recipe, tmp_path, sett
     assert all(torch.equal(ours[name], theirs[name]) for name in ours | theirs)
     times = dict.fromkeys(("seconds", "training", "tokens_per_second"))
     assert [told | times for told in _told(tmp_path / "two")] == [told | times for told in _told(tmp_path / "one")]
+
+
+@pytest.mark.parametrize("model", ["lstm", "xl"])
+def test_two_ranks_carry_the_states_of_one_that_accumulates_twice_as_much(running, tmp_path, model):
+    """One rank also goes on where two stopped, and two where one stopped: the same run, to the last bit."""
+    shared = ("plan.batch_tokens=32", "data.window=4", f"data.valid={tmp_path / 'text.txt'}")  # two lanes to evaluate
+    two, one = (running(model, *shared, f"plan.accumulate={count}") for count in (1, 2))
+    ours, theirs = _both(_run, two, tmp_path / "two", "refuse")
+    assert ours[1:] == theirs[1:]
+    list(Run(one, tmp_path / "one"))
+    times = dict.fromkeys(("seconds", "training", "tokens_per_second"))
+    assert [told | times for told in _told(tmp_path / "two")] == [told | times for told in _told(tmp_path / "one")]
+    _both(_until_step_4, two, tmp_path / "from-two", "refuse")
+    list(Run(one, tmp_path / "from-two", "resume"))
+    _until_step_4(ALONE, one, tmp_path / "from-one", "refuse")
+    _both(_run, two, tmp_path / "from-one", "resume")
+    for run in ("two", "from-two", "from-one"):
+        assert read_pointer(tmp_path / run, "latest") == "000008"
+        for ours, theirs in zip(_tensors(tmp_path / run), _tensors(tmp_path / "one")):
+            assert ours.keys() == theirs.keys()
+            assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_each_rank_may_have_several_lanes(running, tmp_path):
+    """Gradients of four lanes are added in another order on two ranks, so the numbers agree to a rounding error."""
+    two, one = (running("lstm", "plan.batch_tokens=32", f"plan.accumulate={count}") for count in (2, 4))
+    _both(_until_step_4, two, tmp_path / "two", "refuse")
+    list(Run(one, tmp_path / "two", "resume"))
+    list(Run(one, tmp_path / "one"))
+    for ours, theirs in zip(_tensors(tmp_path / "two"), _tensors(tmp_path / "one")):
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-5)
+    assert {name.split("/")[1] for name in ours if name.startswith("lanes/")} == {"0", "1", "2", "3"}
 
 
 def test_interrupted_anywhere_both_stop_at_one_step_and_any_number_of_ranks_goes_on(recipe, tmp_path):

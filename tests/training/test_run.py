@@ -455,9 +455,9 @@ def test_divergence_leaves_the_last_good_step(recipe, tmp_path, monkeypatch):
 
     call = TeacherForcing.__call__
 
-    def poisoned(objective, model, batch, step, own=None):
-        sums = call(objective, model, batch, step, own)
-        return {"nll": sums["nll"] * float("nan")} if step == 5 and torch.is_grad_enabled() else sums
+    def poisoned(objective, model, batch, step, own=None, state=None):
+        sums, state = call(objective, model, batch, step, own, state)
+        return {"nll": sums["nll"] * float("nan")} if step == 5 and torch.is_grad_enabled() else sums, state
 
     monkeypatch.setattr(TeacherForcing, "__call__", poisoned)
     out = tmp_path / "run"

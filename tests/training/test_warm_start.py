@@ -64,7 +64,7 @@ def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, firs
         ("data.joint=yes", r"data.joint=true: it is false for the tokenizers of .*first"),
         (
             "data=lines",
-            r"from=.*first: a model of the kind seq2seq does not fit data=lines; start from one .* kind lstmn or gpt, ",
+            r"from=.*first: a model of the kind seq2seq does not fit data=lines; .* kind recurrent or lstmn or gpt, ",
         ),
         ("model.widht=24", 'Did you mean "model.width"'),
         ("data=pears", 'Did you mean "pairs"'),
@@ -175,6 +175,13 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
     other = under_a_head(texts, tmp_path / "first", tmp_path / "other", "head=class", "head.hidden=none")
     assert other.transfer is not None
     assert (other.transfer.new, other.transfer.unused) == (("head.out",), ("head.hidden", "head.out"))
+
+    (tmp_path / "other.tsv").write_text("wolf\ta wolf\nfox\ta fox\n" * 20, encoding="utf-8")
+    data = [f"data.{part}={tmp_path / 'other.tsv'}" for part in ("train", "valid")]
+    with pytest.raises(UserError, match=r"from=.*first: label 'wolf': .* it has fox, mouse, owl; give head=class for"):
+        under_a_head(texts, tmp_path / "first", tmp_path / "wrong", *data)
+    wolf = under_a_head(texts, tmp_path / "first", tmp_path / "wolf", *data, "head=class")
+    assert wolf.prepared.fields["label"].names == ("fox", "wolf")
 
     settings = [texts["lines"], "plan.threads=1"]
     back, init = warm_started(find_recipe("masked"), settings, warm_start_from(tmp_path / "first"), "first")

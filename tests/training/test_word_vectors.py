@@ -47,6 +47,7 @@ VECTORS = {  # recipe, settings, and the embedding that starts from the file
     "transformer": (*PAIRED, f"model=transformer {STACK}", "source_embedding.tokens"),
     "joint": (*PAIRED, f"model=transformer {STACK} data.joint=true model.shared=all", "embedding.tokens"),
     "lstmn": ("text", "data.tokens=word", "model.width=8 model.embed=8", "embedding"),
+    "lstm": ("text", "data.tokens=word", "model=lstm model.width=8 model.embed=8", "embedding"),
     "gpt": ("text", "data.tokens=word", f"model=gpt {STACK}", "embedding.tokens"),
     "running": ("text", "data=book data.window=16 data.tokens=word", f"model=gpt {STACK}", "embedding.tokens"),
     "bert": ("masked", "data.tokens=word", STACK, "embedding.tokens"),

@@ -102,6 +102,7 @@ class Batch:
     real: Mapping[str, Tensor] = field(default_factory=dict)  # by input: which places may be seen
     counts: Mapping[str, int] = field(default_factory=dict)  # by input: how many places are real; targets: how many
     rows: list[int] = field(default_factory=list)  # the number of each row's example; -1: a filler row, all padding
+    segment: int | None = None  # of contiguous text: how many batches before it its rows continue; None: other text
 
     def __getitem__(self, name: str) -> Tensor:
         return self.fields[name]

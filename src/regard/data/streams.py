@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ from regard.errors import UserError
 
 HELD_OUT = 0.1  # the fraction at the end of the training text that is for validation if data.valid is not set
 CHARACTERS = {"char": 1, "word": 6}  # about how many characters a token has; 4 for sub-words
+VALID_LANES, VALID_ROWS = 4, 4  # a validation text that is read with a carried state is cut into this many streams
+LEAST_WINDOWS = 32  # windows of a row of the validation text; a shorter text has fewer lanes
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Book:
     tokens: Tokens = "char"  # the kind of tokens
     vocab: int = 8000  # the largest size of the vocabulary
     window: int = 0  # tokens of a window; 0: the model's context
+    order: Literal["random", "contiguous"] = "random"  # of windows; contiguous: each continues the one before
     valid_tokens: int = 1_000_000  # about the most tokens of the validation text; 0: no limit
     sample_mb: int = 64  # megabytes, spread over a larger text, that the tokenizer is trained on; 0: all
 
@@ -191,6 +194,38 @@ class Windows:
         return in_order(self._text[first : last + 1], self._window, self._rows * self._window)
 
 
+class Streams(Windows):
+    """Batches of a text for training: contiguous windows, so that a model can carry its state from batch to batch.
+
+    The text is cut into lanes × rows streams of equal length. The lane of a batch is its number modulo `lanes`; in a
+    lane, row r of each batch continues row r of the batch before. After the last windows the next epoch starts again at
+    the beginning of the streams, which are cut at an offset drawn from the seed and the epoch.
+    """
+
+    def __init__(self, text: Values, window: int, budget: int, seed: int, lanes: int = 1, key: str = "") -> None:
+        super().__init__(text, window, budget, seed, key=key)
+        self._lanes = lanes
+        self._segments = (len(text) - 1) // (lanes * self._rows * window)  # windows of a stream
+        if not self._segments:
+            streams = f"{lanes} batches a step of {self._rows} rows"
+            cure = "lower plan.batch_tokens, plan.accumulate or data.window, or give a longer data.train"
+            raise UserError(f"data.order=contiguous: the text has {len(text)} tokens, too few for {streams}; {cure}.")
+
+    def __len__(self) -> int:
+        return self._lanes * self._segments
+
+    def batch(self, step: int) -> Batch:
+        """The windows of any batch, by its number."""
+        turn, lane = divmod(step, self._lanes)
+        epoch, segment = divmod(turn, self._segments)
+        length = self._segments * self._window  # of a stream
+        spare = len(self._text) - self._lanes * self._rows * length
+        offset = np.random.default_rng((self._seed, epoch)).integers(spare)
+        starts = offset + (lane * self._rows + np.arange(self._rows)) * length + segment * self._window
+        batch = _window_batch(self._text, starts, np.full(self._rows, self._window), self._window)
+        return replace(batch, segment=segment)
+
+
 def in_order(text: Values, window: int, budget: int) -> Iterator[Batch]:
     """Batches of a text for evaluation: adjacent windows, so that every token but the first is a target once.
 
@@ -202,6 +237,27 @@ def in_order(text: Values, window: int, budget: int) -> Iterator[Batch]:
     starts = np.append(starts, np.full(-len(starts) % rows, targets))  # empty rows
     for chunk in starts.reshape(-1, rows):
         yield _window_batch(text, chunk, np.minimum(targets - chunk, window), window)
+
+
+def contiguous(text: Values, window: int) -> list[Iterator[Batch]]:
+    """Lanes of a text for evaluation with a carried state: every token but the first is a target once.
+
+    The text is cut into a few long streams, VALID_ROWS of them in each lane; only the beginnings of streams have no
+    context. The last windows of streams are padded.
+    """
+    targets = len(text) - 1
+    lanes = min(max(targets // (VALID_ROWS * window * LEAST_WINDOWS), 1), VALID_LANES)
+    length = -(-targets // (lanes * VALID_ROWS))  # of a stream; the last one may be shorter
+
+    def lane(number: int) -> Iterator[Batch]:
+        first = (number * VALID_ROWS + np.arange(VALID_ROWS)) * length
+        for segment, place in enumerate(range(0, length, window)):
+            starts = first + place
+            ends = np.minimum(first + length, targets)
+            lengths = np.clip(ends - starts, 0, window)
+            yield replace(_window_batch(text, starts, lengths, window), segment=segment)
+
+    return [lane(number) for number in range(lanes)]
 
 
 def _window_batch(text: Values, starts: Lengths, lengths: Lengths, window: int) -> Batch:

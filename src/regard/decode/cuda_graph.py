@@ -8,8 +8,8 @@ the next step copies nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
@@ -20,8 +20,9 @@ from torch.nn import functional as F
 from regard.decode.fused_step import with_fused_steps
 from regard.device import capture
 from regard.layers.product import Product
+from regard.tensor_tree import signature, tensors, with_tensors
 
-T = TypeVar("T")  # a tree: tensors in dataclasses, tuples and lists
+T = TypeVar("T")  # a state: tensors in dataclasses, tuples and lists
 C = TypeVar("C", bound=tuple[Any, ...])  # what is carried from one step to the next: tensors, and a state
 O = TypeVar("O")  # the output of a step  # noqa: E741
 
@@ -206,52 +207,9 @@ def step_runner(decoder: Any) -> CapturedDecoder | EagerDecoder:
     return decoder if isinstance(decoder, CapturedDecoder) else EagerDecoder(decoder)
 
 
-# -- trees of tensors: a carry is tensors in dataclasses, tuples and lists --------------------------------------------
-
-
-def tensors(tree: Any) -> Iterator[Tensor]:
-    """Every tensor of a tree of dataclasses, tuples and lists, in order."""
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from tensors(part)
-    else:
-        for name in _field_names(tree):
-            yield from tensors(getattr(tree, name))
-
-
-def with_tensors(tree: T, values: Iterator[Tensor]) -> T:
-    """A copy of a tree in which `values` replace its tensors, in order."""
-    built: Any = tree
-    if isinstance(tree, Tensor):
-        built = next(values)
-    elif isinstance(tree, (tuple, list)):
-        built = type(tree)(with_tensors(part, values) for part in tree)
-    elif names := _field_names(tree):
-        built = replace(tree, **{name: with_tensors(getattr(tree, name), values) for name in names})  # type: ignore[type-var]
-    return built
-
-
-def signature(tree: Any) -> object:
-    """What must be equal for a graph to be used again: shape, dtype and device of tensors, and all other values."""
-    if isinstance(tree, Tensor):
-        return tree.shape, tree.dtype, tree.device
-    if isinstance(tree, (tuple, list)):
-        return tuple(map(signature, tree))
-    if names := _field_names(tree):
-        return type(tree), tuple(signature(getattr(tree, name)) for name in names)
-    return tree
-
-
 def copy_back(buffers: list[Tensor], values: list[Tensor]) -> None:
     """Copy values into buffers, one call for each dtype: most are single numbers, and kernel launches are expensive."""
     moved = [(buffer, value) for buffer, value in zip(buffers, values) if buffer.data_ptr() != value.data_ptr()]
     for dtype in {buffer.dtype for buffer, _ in moved}:
         pairs = [pair for pair in moved if pair[0].dtype == dtype]
         torch._foreach_copy_([buffer for buffer, _ in pairs], [value for _, value in pairs])
-
-
-def _field_names(tree: Any) -> tuple[str, ...]:
-    """The names of the fields of a dataclass; empty for any other object."""
-    return tuple(getattr(type(tree), "__dataclass_fields__", ()))

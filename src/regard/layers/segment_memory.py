@@ -1,4 +1,9 @@
-"""The memory of Transformer-XL: the last tokens of a text that is read segment by segment."""
+"""The memory of Transformer-XL: the last tokens of a text that is read segment by segment.
+
+In decoding the memory has the keys and values of these tokens (``SegmentMemory``). In training it has their hidden
+states (``SegmentStates``): the weights change between two segments, and the projections get a gradient from the memory.
+With the same weights both give the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -41,19 +46,37 @@ class SegmentMemory:
         return self  # the memory grows until it is full; nothing is allocated in advance
 
     def reserve(self, x: Tensor, real: Tensor | None, slots: SlotTemplates) -> tuple[SegmentMemory, AttentionPlan]:
-        if real is not None:
-            raise UserError(
-                "real: Transformer-XL's memory does not support padding; read texts of equal length together"
-            )
-        at = torch.arange(self.filled + x.shape[1], device=x.device)
-        cache = replace(self, filled=min(len(at), self.length))
-        return cache, SegmentPlan(CAUSAL, at[self.filled :], at, length=self.length)
+        check_no_padding(real)
+        plan = segment_plan(x, self.filled, self.length)
+        return replace(self, filled=min(self.filled + x.shape[1], self.length)), plan
 
     def with_layers(self, layers: Sequence[Memory | None]) -> SegmentMemory:
         return replace(self, layers=tuple(one for one in layers if one is not None))
 
     def select(self, rows: Tensor) -> SegmentMemory:
         return replace(self, layers=tuple(one.select(rows) for one in self.layers))
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentStates:
+    """The memory of Transformer-XL in training (Dai et al. 2019, §3.2): the inputs of each layer at earlier tokens.
+
+    Each segment projects them to keys and values anew. No gradient flows into them.
+    """
+
+    length: int  # the most tokens in the memory
+    layers: tuple[Tensor, ...]  # (B, M, width) of each layer, with M up to ``length``
+
+    def merge_beams(self, tokens: Tensor) -> Tensor:
+        check_rows(tokens, len(self.layers[0]))
+        return tokens
+
+    def positions(self, tokens: Tensor, real: Tensor | None) -> Tensor:
+        return torch.arange(tokens.shape[1], device=tokens.device)[None]
+
+    def after(self, number: int, x: Tensor) -> Tensor:
+        """The memory of a layer after a segment x (B, T, width), the layer's input."""
+        return torch.cat([self.layers[number].to(x.dtype), x], 1)[:, -self.length :].detach()
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +94,18 @@ class SegmentPlan(AttentionPlan):
         kept = x[..., max(x.shape[-2] - self.length, 0) :, :].detach()
         # Decoding continues from here, and a captured step needs inputs of one memory layout.
         return kept if torch.is_grad_enabled() else kept.contiguous()
+
+
+def check_no_padding(real: Tensor | None) -> None:
+    """Raise ``UserError`` if there is a mask of padding."""
+    if real is not None:
+        raise UserError("real: Transformer-XL's memory does not support padding; read texts of equal length together")
+
+
+def segment_plan(x: Tensor, filled: int, length: int) -> SegmentPlan:
+    """The plan of a segment x (B, T, width) after ``filled`` tokens in a memory of at most ``length`` tokens."""
+    at = torch.arange(filled + x.shape[1], device=x.device)
+    return SegmentPlan(CAUSAL, at[filled:], at, length=length)
 
 
 def _after(cache: Tensor, new: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from regard.attention import Attention, Memory, MultiHead
 from regard.errors import UserError, nearest
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
-from regard.layers.segment_memory import SegmentMemory
+from regard.layers.segment_memory import SegmentMemory, SegmentStates, check_no_padding, segment_plan
 from regard.mask import EVERYTHING, Mask
 from regard.scores import NOT_FOR_SELF_ATTENTION, Relative, Score, build_score, check_score
 
@@ -278,6 +278,19 @@ class Stack(nn.Module):
             x, memory = block(x, plans[number % len(plans)], memory, source, source_mask)
             kept.append(memory)
         return x if self.norm is None else self.norm(x), cache.with_layers(kept)
+
+    def advance_segment(
+        self, x: Tensor, memory: SegmentStates, real: Tensor | None = None
+    ) -> tuple[Tensor, SegmentStates]:
+        """Reads a segment x (B, T, width) after the hidden states of earlier ones: features and the new memory."""
+        check_no_padding(real)
+        filled, kept = memory.layers[0].shape[1], []
+        plans = self._plans(segment_plan(x, filled, memory.length), x)
+        for number, (block, states) in enumerate(zip(self.layers, memory.layers)):
+            kept.append(memory.after(number, x))
+            earlier = block.attention.memory(block._before(states, block.attention_norm)) if filled else None
+            x, _ = block(x, plans[number % len(plans)], earlier)
+        return x if self.norm is None else self.norm(x), SegmentStates(memory.length, tuple(kept))
 
     def zero_memory(self, rows: int, length: int) -> SegmentMemory:
         """Transformer-XL's memory of a text whose states are all zeros. Its keys and values need not be zero."""

@@ -6,6 +6,7 @@ from regard.models.facts import Facts, reads_whole
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
+from regard.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
@@ -13,6 +14,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 
 ModelConfig = (
     Seq2SeqConfig
+    | RecurrentLmConfig
     | LstmnConfig
     | StructuredConfig
     | TransformerConfig
@@ -21,18 +23,25 @@ ModelConfig = (
     | BigramConfig
     | HeadedConfig
 )
-Model = Seq2Seq | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
+Model = Seq2Seq | RecurrentLm | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
     "bigram": BigramConfig,
+    "recurrent": RecurrentLmConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
 }
+CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name of their cell
+    "rnn": RecurrentLmConfig(cell="rnn"),
+    "lstm": RecurrentLmConfig(cell="lstm"),
+    "gru": RecurrentLmConfig(cell="gru"),
+}
 
 __all__ = [
+    "CELLS",
     "MODELS",
     "SIZES",
     "Bert",
@@ -48,6 +57,8 @@ __all__ = [
     "LstmnConfig",
     "Model",
     "ModelConfig",
+    "RecurrentLm",
+    "RecurrentLmConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
     "Structured",

@@ -114,6 +114,15 @@ class Facts(Protocol):
         return False
 
     @property
+    def carries(self) -> bool:
+        """Whether training can carry the state from one segment of a text to the next.
+
+        The model then has `start_segments(rows)`, the state before the first segment. The state after `advance` differs
+        from it only in its tensors, which are saved with the run.
+        """
+        return False
+
+    @property
     def one_per_text(self) -> bool:
         """Whether the model makes one prediction per text, `readout(features, real)`, and not one per token."""
         return False

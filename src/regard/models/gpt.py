@@ -28,13 +28,14 @@ from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered
 from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
-from regard.layers.segment_memory import SegmentMemory
+from regard.layers.segment_memory import SegmentMemory, SegmentStates
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
 from regard.models.facts import Facts, causal_features
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
+State = KVCache | SegmentMemory | SegmentStates
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,11 @@ class GptConfig(Shape, Facts):
         return self.takes_padding
 
     @property
+    def carries(self) -> bool:
+        """Transformer-XL carries the hidden states of the last ``memory`` tokens."""
+        return self.memory > 0
+
+    @property
     def keys_before(self) -> int:
         return self.memory if self.memory_zeros else 0
 
@@ -179,19 +185,24 @@ class Gpt(nn.Module):
             return SegmentMemory(self.config.memory)
         return self.stack.zero_memory(rows or 1, self.config.memory)
 
+    def start_segments(self, rows: int) -> SegmentStates:
+        """Transformer-XL's memory of hidden states before the first segment of training: empty, or full of zeros."""
+        config = self.config
+        zeros = next(self.parameters()).new_zeros(rows, config.keys_before, config.width)
+        return SegmentStates(config.memory, (zeros,) * len(self.stack.layers))
+
     def advance(
-        self,
-        tokens: Tensor,
-        state: KVCache | SegmentMemory,
-        real: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> tuple[Tensor, KVCache | SegmentMemory]:
+        self, tokens: Tensor, state: State, real: Tensor | None = None, positions: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may be on either side."""
         check_length(tokens, self.config.longest)
         tokens = state.merge_beams(tokens)
         if positions is None:
             positions = state.positions(tokens, real)
-        features, state = self.stack.advance(self.embedding(tokens, positions), state, real)
+        x = self.embedding(tokens, positions)
+        if isinstance(state, SegmentStates):
+            return self.stack.advance_segment(x, state, real)
+        features, state = self.stack.advance(x, state, real)
         return state.split_beams(features), state
 
     def features(
@@ -218,7 +229,7 @@ class Gpt(nn.Module):
         """The state with a shape that does not change in the next ``steps`` steps, so that they can be captured."""
         return self.stack.preallocate(state, steps)
 
-    def step(self, tokens: Tensor, state: KVCache | SegmentMemory) -> tuple[Tensor, KVCache | SegmentMemory]:
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         features, state = self.advance(tokens[:, None], state)
         return self.readout(features[:, 0]), state
 

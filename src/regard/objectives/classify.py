@@ -34,7 +34,9 @@ class Classification(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return dict.fromkeys(("nll", "overlap"), batch.counts["targets"])
 
-    def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
         targets = batch["targets"]
         if model.config.attention_rows:  # hops: the queries of the one attention of the model
             with watch(model) as watched:
@@ -44,8 +46,9 @@ class Classification(Objective):
             overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
         else:
             logits, overlap = model(batch), torch.zeros(targets.shape, device=targets.device)
-        return {
+        sums = {
             "nll": cross_entropy(logits, targets, self.smoothing),
             "overlap": overlap.masked_fill(targets == IGNORED, 0.0).sum(),
             "right": (logits.argmax(dim=-1) == targets).sum(),
         }
+        return sums, None

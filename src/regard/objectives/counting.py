@@ -44,9 +44,12 @@ class Counting(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"]}
 
-    def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
         """The negative log-likelihood of the targets, as of any language model."""
-        return TeacherForcing()(model, batch, step, own)
+        sums, _ = TeacherForcing()(model, batch, step, own)
+        return sums, None
 
 
 class CountingTrainer:
@@ -67,7 +70,8 @@ class CountingTrainer:
             began, total, count = time.perf_counter(), torch.zeros((), dtype=torch.double, device=device), 0
             part = [batch.to(device) for batch in self._batches.part(n, self._steps)]
             for batch in part:
-                total += Counting()(self.model, batch, n)["nll"]
+                sums, _ = Counting()(self.model, batch, n)
+                total += sums["nll"]
                 count += batch.counts["targets"]
             for batch in part:
                 self.model.add(batch["tokens"], batch["targets"])

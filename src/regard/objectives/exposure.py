@@ -34,7 +34,7 @@ def exposure(model: CausalModel, batches: Iterable[Batch]) -> Exposure:
         targets = batch["targets"]
         real = targets != IGNORED
         found = [real.sum(dim=0).float()]
-        for features in (forced(model, batch), mixed(model, batch, ratio=0.0)):
+        for features, _ in (forced(model, batch), mixed(model, batch, ratio=0.0)):
             logits = model.readout(features).float()  # (B, T, V)
             loss = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")  # (B, T)
             wrong = logits.argmax(dim=-1) != targets

@@ -68,18 +68,21 @@ class GuidedAlignment(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"], "alignment": batch.counts["alignment"]}
 
-    def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
         name = self._attention(model)
         with watch(model, path_of(name)) as watched:
-            features = forced(model, batch)
+            features, _ = forced(model, batch)
         weights = watched.weights[name]  # (B, [H,] T, Ts)
         if weights.dim() == 4:
             heads = self.align_heads or range(weights.shape[1])
             weights = torch.stack([weights[:, head] for head in heads]).mean(dim=0)  # (B, T, Ts)
-        return {
+        sums = {
             "nll": token_loss(model, features, batch["targets"], self.smoothing),
             "alignment": alignment_loss(weights, batch["alignment"]),
         }
+        return sums, None
 
     def _attention(self, model: nn.Module) -> str:
         """The name of the attention that follows the links."""

@@ -60,7 +60,9 @@ class MaskedTokens(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"]}
 
-    def __call__(self, model: BidirectionalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(
+        self, model: BidirectionalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
         """The loss of the masked positions; only these are projected to the vocabulary.
 
         Every row gives the same number of positions, some with an IGNORED target, so that shapes depend only on the
@@ -71,4 +73,4 @@ class MaskedTokens(Objective):
         places = (targets != IGNORED).int().topk(most, dim=1).indices  # (B, K)
         features = model.features(batch["tokens"], batch.visible("tokens"))  # (B, T, W)
         some = features.gather(1, places[:, :, None].expand(-1, -1, features.shape[-1]))  # (B, K, W)
-        return {"nll": token_loss(model, some, targets.gather(1, places), self.smoothing)}
+        return {"nll": token_loss(model, some, targets.gather(1, places), self.smoothing)}, None

@@ -57,6 +57,10 @@ class CausalModel(HasReadout, Protocol):
         """The state before the first token, with as many rows as the source, or with `rows` rows."""
         ...
 
+    def start_segments(self, rows: int) -> Any:
+        """The state before the first segment of a text that training reads in segments, if `config.carries`."""
+        ...
+
     def advance(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Read tokens (B, T); return the features of the next tokens, (B, T, W), and the state after the last token."""
         ...
@@ -104,8 +108,14 @@ class Objective(Protocol):
         """The number of summands of each term."""
         ...
 
-    def __call__(self, model: Any, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
-        """The sum of each term over the batch, and other sums that metrics need; `own` is the result of `modules`."""
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, Any]:
+        """The sum of each term over the batch, and other sums that metrics need; and the carried state after it.
+
+        `own` is the result of `modules`. `state` is what the batch before returned if this batch continues it
+        (`Batch.segment`), else None. An objective that carries nothing returns None.
+        """
         ...
 
 
@@ -118,15 +128,22 @@ class LossModule(nn.Module):
         self.objective = objective
         self.own = objective.modules(model, fields or {})
 
-    def forward(self, batch: Batch, step: int) -> Tensor:
-        """The sums of the objective's terms, (terms,), in the order of its weights."""
-        sums = self.objective(self.model, batch, step, self.own)
-        return torch.stack([sums[term] for term in self.objective.weights])
+    def forward(self, batch: Batch, step: int, state: Any = None) -> tuple[Tensor, Any]:
+        """The sums of the objective's terms, (terms,), in the order of its weights, and the carried state."""
+        sums, state = self.objective(self.model, batch, step, self.own, state)
+        return torch.stack([sums[term] for term in self.objective.weights]), state
+
+
+def carries(model: CausalModel, batch: Batch) -> bool:
+    """Whether the state after this batch is carried to the next one."""
+    return batch.segment is not None and bool(model.config.carries)
 
 
 def begin(model: CausalModel, batch: Batch) -> Any:
-    """The state of a model before the tokens of a batch."""
+    """The state of a model before the tokens of a batch that continues no other batch."""
     rows, length = batch["tokens"].shape
+    if carries(model, batch):
+        return model.start_segments(rows)
     source = batch.fields.get("source")
     real = None if source is None else batch.visible("source")
     return model.start(source, real, rows=rows, capacity=length)

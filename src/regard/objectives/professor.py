@@ -7,7 +7,7 @@ features that the discriminator takes for teacher-forced ones. The loss of each 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -54,9 +54,11 @@ class ProfessorForcing(Objective):
         rows = sum(row >= 0 for row in batch.rows)
         return {"nll": batch.counts["targets"], "fool": rows, "discriminate": 2 * rows}
 
-    def __call__(self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(
+        self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
         assert isinstance(own, Discriminator)
-        teacher_forced = forced(model, batch)  # (B, T, W)
+        teacher_forced, _ = forced(model, batch)  # (B, T, W)
         free, free_real = _free_running(model, batch, own.eos)
         real = batch.real["tokens"]
         row_real = real.any(dim=1)  # (B,) False for filler rows
@@ -67,11 +69,12 @@ class ProfessorForcing(Objective):
         discriminate = _bce(forced_logits, row_real, label=1.0) + _bce(free_logits, row_real, label=0.0)
         with frozen(own):
             fool = _bce(own(free, free_real), row_real, label=1.0)
-        return {
+        sums = {
             "nll": token_loss(model, teacher_forced, batch["targets"], self.smoothing),
             "fool": torch.where(accuracy > MIN_ACCURACY, fool, 0.0 * fool),
             "discriminate": torch.where(accuracy < MAX_ACCURACY, discriminate, 0.0 * discriminate),
         }
+        return sums, None
 
 
 class Discriminator(nn.Module):

@@ -8,7 +8,7 @@ of them later.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Objective, Sums, begin
+from regard.objectives.objective import CausalModel, Objective, Sums, begin, carries
+from regard.tensor_tree import tensors, with_tensors
 
 Decay = Literal["constant", "linear", "inverse-sigmoid"]
 
@@ -49,10 +50,16 @@ class TeacherForcing(Objective):
     def count(self, batch: Batch) -> dict[str, int]:
         return {"nll": batch.counts["targets"]}
 
-    def __call__(self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None) -> Sums:
+    def __call__(
+        self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, Any]:
+        """The loss of a batch. No gradient flows into the batch before (truncated back-propagation through time)."""
         ratio = self.ratio_at(step)
-        features = forced(model, batch) if ratio == 1.0 else mixed(model, batch, ratio)
-        return {"nll": token_loss(model, features, batch["targets"], self.smoothing)}
+        features, after = forced(model, batch, state) if ratio == 1.0 else mixed(model, batch, ratio, state)
+        sums = {"nll": token_loss(model, features, batch["targets"], self.smoothing)}
+        if not carries(model, batch):
+            return sums, None
+        return sums, with_tensors(after, (tensor.detach() for tensor in tensors(after)))
 
     def ratio_at(self, step: int) -> float:
         """The probability of the true token at a step, from `ratio` down to `floor` (Bengio et al. 2015, section 2.4).
@@ -70,18 +77,18 @@ class TeacherForcing(Objective):
         return left * self.ratio + (1 - left) * self.floor  # exactly `ratio` at step 0
 
 
-def forced(model: CausalModel, batch: Batch) -> Tensor:
-    """The features (B, T, W) of a model that reads the true tokens, in one call."""
-    features, _ = model.advance(batch["tokens"], begin(model, batch))
-    return features
+def forced(model: CausalModel, batch: Batch, state: Any = None) -> tuple[Tensor, Any]:
+    """The features (B, T, W) of a model that reads the true tokens, in one call, and the state after them."""
+    return model.advance(batch["tokens"], begin(model, batch) if state is None else state)
 
 
-def mixed(model: CausalModel, batch: Batch, ratio: float) -> Tensor:
+def mixed(model: CausalModel, batch: Batch, ratio: float, state: Any = None) -> tuple[Tensor, Any]:
     """The features (B, T, W) of a model that reads each true token with probability `ratio`, else its own token.
 
     Its own token is the likeliest one; no gradient passes through that choice. The first token is always the true one.
+    Also returns the state after the last token.
     """
-    tokens, state = batch["tokens"][:, :1], begin(model, batch)
+    tokens, state = batch["tokens"][:, :1], begin(model, batch) if state is None else state
     features: list[Tensor] = []
     for t in range(batch["tokens"].shape[1]):
         if t > 0:
@@ -91,7 +98,7 @@ def mixed(model: CausalModel, batch: Batch, ratio: float) -> Tensor:
             tokens = torch.where(use_true, batch["tokens"][:, t : t + 1], predicted)
         feature, state = model.advance(tokens, state)
         features.append(feature)
-    return torch.cat(features, dim=1)
+    return torch.cat(features, dim=1), state
 
 
 def check_part(name: str, value: float) -> None:

@@ -1,4 +1,4 @@
-"""Converts a Transformer of ours into an equivalent one that a public checkpoint type can hold.
+"""Converts a model of ours into an equivalent one that a public checkpoint type can hold.
 
 The order of the features along the width is arbitrary: every operation sums over the whole width (matrix products,
 means and variances). So the features may be permuted, as long as every weight that writes or reads them is permuted in
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regard.heads import ClassHeadConfig
 from regard.layers.init import SkipInit
-from regard.models import Transformer, TransformerConfig
+from regard.models import BertConfig, Headed, HeadedConfig, Transformer, TransformerConfig
 
 # Weights that read the features have them along their columns, weights that write them along their rows.
 READS = ("tokens.weight", "qkv.weight", "up.weight", "gate.weight", "readout_.weight")
@@ -71,6 +72,24 @@ def untie_embeddings(model: Transformer) -> Transformer:
     if biased:
         weights["readout_bias"] = F.pad(bias, (0, size - config.target_vocab), value=PADDING_BIAS)
     return _build(replace(config, source_vocab=size, target_vocab=size, shared="none", readout_bias=biased), weights)
+
+
+def add_segment(model: Headed) -> Headed:
+    """An equivalent classifier whose BERT has one segment embedding, of zeros, if it has none.
+
+    Of the public types, only DistilBERT has no segments, and the hidden layer of its classifier has another activation.
+    """
+    body, head = model.config.body, model.config.head
+    fits = isinstance(body, BertConfig) and isinstance(head, ClassHeadConfig) and head.hidden == "tanh"
+    if not fits or body.segments:
+        return model
+    weights = dict(model.state_dict())
+    tokens = weights["body.embedding.tokens.weight"]
+    weights["body.embedding.segments.weight"] = torch.zeros_like(tokens[:1])
+    with SkipInit():
+        converted = HeadedConfig(replace(body, segments=1), head).build()
+    converted.load_state_dict(weights)
+    return converted.eval()
 
 
 def _pad_rows(matrix: Tensor, rows: int) -> Tensor:

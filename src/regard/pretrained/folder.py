@@ -14,9 +14,9 @@ from torch import Tensor
 from regard.checkpoint import load_tensors, read_json, save_tensors, write_json
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
-from regard.models import Model, ModelConfig, Transformer
+from regard.models import Headed, Model, ModelConfig, Transformer
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, without_outputs
-from regard.pretrained.convert import to_public_form
+from regard.pretrained.convert import add_segment, to_public_form
 from regard.pretrained.types import CHECKPOINT_TYPES, find_type, unsupported_settings
 from regard.pretrained.weight_table import WeightEntry, shape_text, to_ours, to_theirs
 
@@ -130,6 +130,8 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     """
     if isinstance(model, Transformer):
         model = to_public_form(model)
+    if isinstance(model, Headed):
+        model = add_segment(model)
     body, head = model.config.split()
     fits = kind is not None and type(body) is CHECKPOINT_TYPES[kind].config
     if kind is None or not fits or unsupported_settings(kind, model.config):

@@ -8,7 +8,7 @@ from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import MODELS, SIZES, HeadedConfig, ModelConfig
+from regard.models import CELLS, MODELS, SIZES, HeadedConfig, ModelConfig
 from regard.recipes.made import dates, sounds
 from regard.recipes.plan import Plan
 from regard.recipes.plays import shakespeare, shakespeare_cpu
@@ -47,7 +47,7 @@ def without_vocabularies(config: ModelConfig) -> ModelConfig:
 KINDS: Kinds = {
     "recipe": RECIPES,
     "data": DATA,
-    "model": {**MODELS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
+    "model": {**MODELS, **CELLS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
     "head": HEADS,
     "objective": OBJECTIVES,
     "task": TASKS,

@@ -6,15 +6,18 @@ backward passes of each shape are captured once and then replayed; only the cont
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.device import capture
+from regard.tensor_tree import signature, tensors, with_tensors
 
-# Forward and backward passes of one batch: (batch, step, the factor of each term) → the sums of the terms.
-Work = Callable[[Batch, int, Tensor], Tensor]
+# Forward and backward passes of one batch: (batch, step, the factor of each term, the carried state before the batch) →
+# the sums of the terms, and the carried state after the batch.
+Work = Callable[[Batch, int, Tensor, Any], tuple[Tensor, Any]]
 
 Kind = tuple[object, ...]
 
@@ -30,15 +33,15 @@ class Graphs:
         self._graphs: dict[Kind, Work] = {}
         self._pool = torch.cuda.graph_pool_handle()  # one memory pool for all graphs: only one replays at a time
 
-    def of(self, batch: Batch, factors: Tensor) -> Work:
+    def of(self, batch: Batch, factors: Tensor, state: Any = None) -> Work:
         """The function that replays the graph for batches of this kind; the graph is captured at the first call."""
-        kind = kind_of(batch)
+        kind = kind_of(batch, state)
         if kind not in self._graphs:
             with torch.cuda.device(factors.device):  # streams and graphs are created on the current device
-                self._graphs[kind] = self._capture(batch, factors)
+                self._graphs[kind] = self._capture(batch, factors, state)
         return self._graphs[kind]
 
-    def _capture(self, batch: Batch, factors: Tensor) -> Work:
+    def _capture(self, batch: Batch, factors: Tensor, state: Any) -> Work:
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         gradients = [weight.grad.clone() for weight in self._weights if weight.grad is not None]
@@ -46,37 +49,43 @@ class Graphs:
         fields = {name: inputs[f"fields.{name}"] for name in batch.fields}
         fixed = replace(batch, fields=fields, real={name: inputs[f"real.{name}"] for name in batch.real})
         fixed_factors = factors.clone()
+        fixed_state = with_tensors(state, (tensor.clone() for tensor in tensors(state)))
 
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARMUPS):
-                self._run(fixed, 0, fixed_factors)
+                self._run(fixed, 0, fixed_factors, fixed_state)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with capture(graph, self._pool):
-            sums = self._run(fixed, 0, fixed_factors)
+            sums, after = self._run(fixed, 0, fixed_factors, fixed_state)
         for weight, grad in zip(self._weights, gradients):
             assert weight.grad is not None
             weight.grad.copy_(grad)  # undoes what the warm-up runs added
 
-        def replay(batch: Batch, step: int, factors: Tensor) -> Tensor:
+        def replay(batch: Batch, step: int, factors: Tensor, state: Any) -> tuple[Tensor, Any]:
             for name, tensor in _tensors(batch).items():
                 inputs[name].copy_(tensor, non_blocking=True)
             fixed_factors.copy_(factors)
+            for buffer, tensor in zip(tensors(fixed_state), tensors(state), strict=True):
+                buffer.copy_(tensor)
             graph.replay()
-            return sums.clone()  # another graph may overwrite the memory
+            # The results are cloned, since another graph may overwrite the memory.
+            return sums.clone(), with_tensors(after, (tensor.clone() for tensor in tensors(after)))
 
         return replay
 
 
-def kind_of(batch: Batch) -> Kind:
-    """What determines the kernels of a batch: the shapes of all its tensors, and which inputs have no padding.
+def kind_of(batch: Batch, state: Any = None) -> Kind:
+    """What determines the kernels of a batch: the shapes of all its tensors and of the carried state, which inputs have
+    no padding, and whether the batch is of contiguous text.
 
     An input without padding is read without a mask, by other kernels.
     """
     unpadded = tuple(name for name in sorted(batch.real) if batch.visible(name) is None)
-    return tuple((name, tensor.shape, tensor.dtype) for name, tensor in sorted(_tensors(batch).items())), unpadded
+    shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in sorted(_tensors(batch).items()))
+    return shapes, unpadded, batch.segment is None, signature(state)
 
 
 def _tensors(batch: Batch) -> dict[str, Tensor]:

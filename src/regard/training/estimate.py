@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,10 +79,15 @@ def _measure(prepared: Prepared) -> Estimate:
     if isinstance(trainer, GradientTrainer):
         loss_module, optimizer = trainer.loss_module, trainer.optimizer
         plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
-        with count_saved_bytes(loss_module) as saved:
-            list(train(loss_module, SelectedBatches(prepared.batches, [_longest(prepared.batches)]), plain, optimizer))
-        timed = [step.seconds for step in train(loss_module, prepared.batches, replace(plain, steps=TIMED), optimizer)]
+        # Contiguous text: the batches of one lane, so that the longest batch is read with a carried state.
+        numbers, carried = [number * plan.accumulate for number in range(TIMED)], dict[int, Any]()
+        some = SelectedBatches(prepared.batches, numbers)
+        steps = train(loss_module, some, replace(plain, steps=TIMED), optimizer, carried=carried)
+        timed = [step.seconds for step in steps]
         per_step = statistics.mean(timed[1:]) * plan.accumulate
+        longest = SelectedBatches(prepared.batches, [_longest(prepared.batches, numbers[-1])])
+        with count_saved_bytes(loss_module) as saved:
+            list(train(loss_module, longest, plain, optimizer, carried=carried))
     else:
         per_step = statistics.mean(step.seconds for step in islice(trainer.steps(0), TIMED))
 
@@ -136,14 +142,15 @@ def count_saved_bytes(module: nn.Module) -> Iterator[SavedBytes]:
         yield total
 
 
-def _longest(batches: Batches | Windows) -> int:
-    """The number of the batch in the first epoch with the most positions, padding included."""
+def _longest(batches: Batches | Windows, known: int) -> int:
+    """The number of the batch in the first epoch with the most positions, padding included; `known` if all have one
+    shape."""
 
     def size(number: int) -> int:
         batch = batches.batch(number)
         return sum(real.numel() for real in batch.real.values())
 
-    return max(range(len(batches) if len(batches.shapes) > 1 else 1), key=size)
+    return max(range(len(batches)), key=size) if len(batches.shapes) > 1 else known
 
 
 def _bytes(tensors: list[Tensor]) -> int:

@@ -1,9 +1,9 @@
 """Evaluation of a model: the metrics of `regard.metrics`, computed on examples."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from regard.alignment import merge
 from regard.data.batches import Batch, Corruption, Row, Rows, collate
 from regard.data.example import Pair, Unit
-from regard.data.streams import RunningText, encode_running, in_order, window_of
+from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
 from regard.training.parallel import Share, share_alone
@@ -19,6 +19,8 @@ from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import aligning
 from regard.verbs.search import translate
+
+N = TypeVar("N", int, float)
 
 WITH = {"alignment": ("chance",)}  # metrics that are reported together with others
 
@@ -81,36 +83,50 @@ def _sum_terms(
 ) -> tuple[dict[str, float], dict[str, int]]:
     """The sums of the objective's terms over all examples, and the count of each term.
 
-    The sums of the batches are added in the order of the batches, whichever rank computed them. A corruption masks the
-    same tokens at every evaluation.
+    The sums of the lanes are added in the order of the lanes, whichever rank computed them. A corruption masks the same
+    tokens at every evaluation.
     """
     objective = model.task.objective()
 
     @torch.no_grad()
-    def work(batch: Batch) -> tuple[dict[str, float], dict[str, int]]:
-        number = objective.count(batch)  # before the batch moves to the device: no synchronisation
-        with model.autocast():
-            found = objective(model.module, batch.to(model.device), 0)
-        return {name: float(value) for name, value in found.items()}, number
+    def work(lane: Iterable[Batch]) -> tuple[dict[str, float], dict[str, int]]:
+        sums, counts, state = dict[str, float](), dict[str, int](), None
+        for batch in lane:
+            counts = _added(counts, objective.count(batch))  # before the batch moves to the device: no synchronisation
+            with model.autocast():
+                found, state = objective(model.module, batch.to(model.device), 0, state=state)
+            sums = _added(sums, {name: float(value) for name, value in found.items()})
+        return sums, counts
 
     sums, counts = dict[str, float](), dict[str, int]()
-    batches = _batches(model, examples, batch_tokens, objective.corruption(model.fields))
-    for found, number in share(batches, work):
-        sums = {name: sums.get(name, 0.0) + value for name, value in found.items()}
-        counts = {name: counts.get(name, 0) + value for name, value in number.items()}
+    lanes = _lanes(model, examples, batch_tokens, objective.corruption(model.fields))
+    for found, number in share(lanes, work):
+        sums, counts = _added(sums, found), _added(counts, number)
     if not counts or not any(counts.values()):
         raise UserError("the examples have nothing to predict: a text needs two tokens; give longer ones.")
     return sums, counts
 
 
-def _batches(
+def _added(totals: Mapping[str, N], more: Mapping[str, N]) -> dict[str, N]:
+    return {name: totals.get(name, 0) + value for name, value in more.items()}
+
+
+def _lanes(
     model: Loaded, examples: Sequence[Any], batch_tokens: int, corruption: Corruption | None
-) -> Iterator[Batch]:
-    """Batches that have every target once: windows of a running text in order, or examples grouped by length."""
+) -> Iterator[Iterable[Batch]]:
+    """Batches that have every target once: windows of a running text in order, or examples grouped by length.
+
+    A lane has the batches that are read one after the other. It has many batches if the model carries a state on
+    contiguous text, else one.
+    """
     if (field := running_text(model)) is not None:
         assert model.recipe is not None
-        text, _ = encode_running(field.tokenizer, examples)
-        yield from in_order(text, window_of(model.recipe.data, model.longest), batch_tokens)
+        data = model.recipe.data
+        (text, _), window = encode_running(field.tokenizer, examples), window_of(data, model.longest)
+        if data.order == "contiguous" and model.module.config.carries:
+            yield from contiguous(text, window)
+        else:
+            yield from ([batch] for batch in in_order(text, window, batch_tokens))
         return
     rows = encoded(model, examples)
     axes = model.task.widths({name: np.array([len(row[name]) for row in rows]) for name in rows[0]})
@@ -118,7 +134,7 @@ def _batches(
     for number, group in zip(count(), grouped(lengths, batch_tokens)):
         some = Rows.of([rows[place] for place in group])
         random = np.random.default_rng((0, number))
-        yield collate(some if corruption is None else corruption(some, random), model.task)
+        yield [collate(some if corruption is None else corruption(some, random), model.task)]
 
 
 def running_text(model: Loaded) -> RunningText | None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from regard.errors import UserError
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.trainer import Step
 from regard.recipes.plan import Plan
+from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
 from regard.training.compiled import compile_blocks
 from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer, set_rate, unfreeze
@@ -41,30 +42,44 @@ class GradientTrainer:
     def __init__(self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE) -> None:
         self.loss_module, self.optimizer = loss_module, build_optimizer(loss_module, plan)
         self._batches, self._plan, self._ranks = batches, plan, ranks
+        self._carried: dict[int, Any] = {}  # the state of the model after the last batch, by lane
 
     @property
     def model(self) -> nn.Module:
         return self.loss_module.model
 
     def steps(self, start: int) -> Iterator[Step]:
-        return train(self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks)
+        return train(self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks, self._carried)
 
     def state(self) -> dict[str, Tensor]:
-        """The state of the optimiser, and the weights that the objective trains beside the model."""
+        """The state of the optimiser, the weights that the objective trains beside the model, and the carried states.
+
+        Each rank has the carried states of its own lanes. The first rank gets those of all lanes.
+        """
         own = self.loss_module.own
+        lanes = [list(tensors(self._carried[lane])) for lane in sorted(self._carried)]
+        every = [self._ranks.gather_tensors(lane) for lane in lanes]  # lane r + N·i is the i-th of rank r
+        in_turn = [lane for of_ranks in every for lane in of_ranks]
         return {
             **{f"optimizer/{name}": value for name, value in optimizer_state(self.optimizer, self.loss_module).items()},
             **({} if own is None else {f"objective/{name}": value for name, value in own.state_dict().items()}),
+            **{f"lanes/{lane}/{at}": value for lane, found in enumerate(in_turn) for at, value in enumerate(found)},
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        parts: dict[str, dict[str, Tensor]] = {"optimizer": {}, "objective": {}}
+        parts: dict[str, dict[str, Tensor]] = {"optimizer": {}, "objective": {}, "lanes": {}}
         for place, value in state.items():
             part, _, name = place.partition("/")
             parts[part][name] = value
         if self.loss_module.own is not None:
             self.loss_module.own.load_state_dict(parts["objective"])
         restore_optimizer(self.optimizer, self.loss_module, parts["optimizer"])
+        if parts["lanes"]:
+            model: Any = self.model
+            empty, device = model.start_segments(1), next(model.parameters()).device
+            for lane in self._ranks.lanes(self._plan.accumulate):
+                values = (parts["lanes"][f"{lane}/{at}"].to(device) for at, _ in enumerate(tensors(empty)))
+                self._carried[lane] = with_tensors(empty, values)
 
 
 def train(
@@ -74,13 +89,16 @@ def train(
     optimizer: Optimizer | None = None,
     start: int = 0,
     ranks: Ranks = ALONE,
+    carried: MutableMapping[int, Any] | None = None,
 ) -> Iterator[Step]:
     """Train from step `start` to `plan.steps`, on the device that the weights are on.
 
     The batches and the dropout of a step depend only on the plan's seed and the step: a run that is resumed from saved
     weights and optimiser state gives the same result as an uninterrupted one. An update whose gradient is not finite is
     skipped. Several `ranks` start from the same weights, read different batches and end with the same weights.
+    `carried` has the state of the model after the last batch of each lane of contiguous text; each step changes it.
     """
+    carried = {} if carried is None else carried
     if plan.compile:
         compile_blocks(loss_module.model)
     like, width = next(loss_module.parameters()), _width(loss_module, plan)
@@ -99,12 +117,15 @@ def train(
         micro = [batches.batch(number) for number in numbers]
         *counts, tokens = ranks.sum(_counts(loss_module.objective, micro))
         share = 1 / like.new_tensor(counts).clamp(min=1)  # (terms,) the weight of each summand
-        sums = torch.stack(
-            [forward_backward(batch, n, number, weights * share) for batch, number in zip(micro, numbers)]
-        ).sum(0)
+        parts, after = [], dict[int, Any]()
+        for lane, number, batch in zip(ranks.lanes(plan.accumulate), numbers, micro):
+            before = carried.get(lane) if batch.segment else None
+            found, after[lane] = forward_backward(batch, n, number, weights * share, before)
+            parts.append(found)
+        sums = torch.stack(parts).sum(0)
         if ranks.several:
             ranks.all_reduce([sums, *_gradients(loss_module)])
-        before = step
+        previous = step
         rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
         step = Step(
             n=n + 1,
@@ -117,11 +138,12 @@ def train(
         )
         bad = ~(step.total + length).isfinite()
         if flag(bad):  # on a GPU the flag is that of the step before, whose update was skipped on the device
-            raise _diverged(before if flag.behind and before else step, plan)
+            raise _diverged(previous if flag.behind and previous else step, plan)
         set_rate(optimizer, rate)
         setattr(optimizer, "found_inf", bad.float())  # noqa: B010  torch: a fused optimiser skips the step if it is 1
         optimizer.step()
         optimizer.zero_grad(set_to_none=not captured)
+        carried.update({lane: state for lane, state in after.items() if state is not None})
         yield replace(step, seconds=time.perf_counter() - began)
     if step is not None:
         require_finite(step, plan)
@@ -172,24 +194,27 @@ def _can_capture(loss_module: LossModule, plan: Plan) -> bool:
     return plan.capture and next(loss_module.parameters()).is_cuda and loss_module.objective.capturable
 
 
-def _batch_step(loss_module: LossModule, plan: Plan, captured: bool) -> Callable[[Batch, int, int, Tensor], Tensor]:
-    """The function (batch, step, batch number, factor of each term) → sums of the terms, with the backward pass."""
+def _batch_step(
+    loss_module: LossModule, plan: Plan, captured: bool
+) -> Callable[[Batch, int, int, Tensor, Any], tuple[Tensor, Any]]:
+    """The function (batch, step, batch number, factor of each term, carried state) → sums of the terms and the state
+    after the batch, with the backward pass."""
     device = next(loss_module.parameters()).device
     precision = choose_precision(plan.precision, device)
 
-    def run(batch: Batch, step: int, factors: Tensor) -> Tensor:
+    def run(batch: Batch, step: int, factors: Tensor, state: Any) -> tuple[Tensor, Any]:
         with autocast(precision, device):
-            sums: Tensor = loss_module(batch, step)
+            sums, state = loss_module(batch, step, state)
         (sums * factors).sum().backward()
-        return sums.detach()
+        return sums.detach(), state
 
     graphs = Graphs(run, list(loss_module.parameters())) if captured else None
 
-    def forward_backward(batch: Batch, step: int, number: int, factors: Tensor) -> Tensor:
+    def forward_backward(batch: Batch, step: int, number: int, factors: Tensor, state: Any) -> tuple[Tensor, Any]:
         batch = batch.to(device)
-        compute = run if graphs is None else graphs.of(batch, factors)  # before seeding: a capture draws numbers
+        compute = run if graphs is None else graphs.of(batch, factors, state)  # before seeding: a capture draws numbers
         seed_noise(plan.seed, 0, number)  # by batch: no two ranks read the same batch
-        return compute(batch, step, factors)
+        return compute(batch, step, factors, state)
 
     return forward_backward
 

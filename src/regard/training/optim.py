@@ -121,6 +121,6 @@ def restore_optimizer(optimizer: Optimizer, module: nn.Module, state: dict[str, 
         name, _, key = place.rpartition("/")
         if name not in weights:
             raise UserError(
-                f"training/optimizer.safetensors: the model has no weight {name}; it is the file of another model."
+                f"training/trainer.safetensors: the model has no weight {name}; it is the file of another model."
             )
         optimizer.state[weights[name]][key] = value.to(weights[name].device)

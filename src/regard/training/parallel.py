@@ -74,6 +74,10 @@ class Ranks:
         whole = accumulate * self.count
         return range(step * whole + self.rank, (step + 1) * whole, self.count)
 
+    def lanes(self, accumulate: int) -> range:
+        """The lanes of the batches that this rank reads: a lane is the number of a batch modulo those of a step."""
+        return self.numbers(0, accumulate)
+
     def choose_device(self, device: str) -> str:
         """The device of this rank, given that of the plan: one GPU per rank, or the CPU for all."""
         if not self.several or device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
@@ -144,6 +148,24 @@ class Ranks:
         with _detect_lost_rank():
             dist.all_gather(parts, nn.functional.pad(data, (0, len(parts[0]) - len(data))), group=self.slow_group)
         return [json.loads(bytes(part[: int(size)].tolist())) for part, size in zip(parts, sizes)]
+
+    def gather_tensors(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+        """The tensors of every rank, in the order of the ranks; empty except on the first rank.
+
+        All ranks give tensors of the same shapes and dtypes. They travel over the CPU, as bytes.
+        """
+        if not self.several:
+            return [list(tensors)]
+        received: list[list[Tensor]] = [[] for _ in range(self.count if self.first else 0)]
+        for tensor in tensors:
+            mine = tensor.detach().cpu().contiguous()
+            parts = [torch.empty_like(mine) for _ in received]
+            with _detect_lost_rank():
+                sent = mine.flatten().view(torch.uint8)
+                dist.gather(sent, [part.flatten().view(torch.uint8) for part in parts] or None, group=self.slow_group)
+            for found, part in zip(received, parts):
+                found.append(part)
+        return received
 
     def agree(self, number: int) -> bool:
         """Whether all ranks gave the same number, of 63 bits at most."""

@@ -17,6 +17,7 @@ from regard.data.shapes import LENGTHS
 from regard.data.streams import (
     Running,
     RunningText,
+    Streams,
     Windows,
     encode_running,
     encode_sample,
@@ -98,10 +99,12 @@ def prepare(
     kinds: Kinds = KINDS,
     report: Report | None = None,
     whole: bool = True,
+    ranks: int = 1,
 ) -> Prepared:
     """Load the corpus; fit the fields, read those of a saved step, or take the tokenizers of a warm start.
 
     `report` is called while a large text is encoded. Without `whole`, only a sample of a large text is encoded.
+    Contiguous text is cut into lanes for this many `ranks`.
     """
     device = choose_device(recipe.plan.device)
     if given:
@@ -125,7 +128,7 @@ def prepare(
     batches: Batches | Windows
     text, encoded = fields.get("text"), 1.0
     if isinstance(text, RunningText):
-        batches, encoded = _windows(recipe, corpus, config, text, report, whole)
+        batches, encoded = _windows(recipe, corpus, config, text, report, whole, ranks)
     else:
         batches = _batches(recipe, task, corpus, config, fields)
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
@@ -134,15 +137,23 @@ def prepare(
 
 
 def _windows(
-    recipe: Recipe, corpus: Corpus, config: ModelConfig, text: RunningText, report: Report | None, whole: bool
+    recipe: Recipe,
+    corpus: Corpus,
+    config: ModelConfig,
+    text: RunningText,
+    report: Report | None,
+    whole: bool,
+    ranks: int,
 ) -> tuple[Windows, float]:
     """The windows of the training text, and the fraction of the text that they cover."""
     plan, window = recipe.plan, window_of(recipe.data, config.longest)
     if not whole and (sample := encode_sample(text.tokenizer, corpus.train)):
-        ids, part = sample
-        return Windows(ids, window, plan.batch_tokens, plan.seed), part
-    ids, key = encode_running(text.tokenizer, corpus.train, report)
-    return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), 1.0
+        ids, part, key = *sample, ""
+    else:
+        (ids, key), part = encode_running(text.tokenizer, corpus.train, report), 1.0
+    if recipe.data.order == "contiguous":
+        return Streams(ids, window, plan.batch_tokens, plan.seed, plan.accumulate * ranks, key), part
+    return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
 
 
 def _batches(recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fields: Mapping[str, Field]) -> Batches:

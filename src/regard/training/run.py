@@ -40,7 +40,7 @@ from regard.training.loop import require_finite
 from regard.training.memory import within_memory
 from regard.training.parallel import ALONE, RankLost, Ranks, Share, share_alone
 from regard.training.prepare import prepare
-from regard.training.saved import RunState, restore, save
+from regard.training.saved import RunState, read_state, restore, save
 from regard.training.selection import check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.warm_start import Transfer, WarmStart
 from regard.verbs.loaded import Loaded
@@ -83,7 +83,7 @@ class Run:
         self._folder = Path(os.path.abspath(out))  # the working directory may change later
 
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
-        self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report)
+        self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report, ranks=ranks.count)
         chosen = self.prepared.recipe  # with the settings of `init`
         self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head)
         check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
@@ -104,8 +104,8 @@ class Run:
 
     def _restore(self, before: Path) -> RunState:
         """Restore the model and the trainer from the last saved step; return its state."""
+        check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, read_state(before).batches)
         state = restore(before, self.trainer)
-        check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, state.batches)
         if state.data != self.prepared.batches.digest:
             changed = "the training data is not what the run was started with"
             raise UserError(f"{self.out}: {changed}; restore it to resume.")

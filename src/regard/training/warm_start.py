@@ -53,10 +53,19 @@ class WarmStart(NamedTuple):
             if issubclass(kind, TextField):
                 fields[name] = kind(next(texts))
             elif name in kept:
-                fields[name] = kept[name]
+                fields[name] = self._checked(kept[name], [getattr(example, name) for example in examples], recipe)
             else:
                 fields |= fit_fields({name: kind}, examples, recipe.data)
         return fields
+
+    def _checked(self, field: Field, values: Sequence[Any], recipe: Recipe) -> Field:
+        """The field of the given model; an error if it cannot encode the data, such as other classes."""
+        try:
+            field.encode(values)
+        except UserError as error:
+            cure = "leave from= out" if recipe.head is None else f"give head={recipe.head.predicts} for a new head"
+            raise UserError(f"from={self.path}: {str(error).rstrip('.')}; {cure}.") from error
+        return field
 
     def load_into(self, model: Any, recipe: Recipe) -> Transfer:
         """Load the weights that fit by name into the model of a recipe."""

@@ -138,7 +138,7 @@ def _force(model: Loaded, pairs: Sequence[IdPair], name: str | None, heads: tupl
 
 def _logps(module: CausalModel, batch: Batch) -> Floats:
     """The log-probability of every target, (B, T). Logits are computed one row at a time, to save memory."""
-    features = features_of(module, batch)  # (B, T, W)
+    features, _ = features_of(module, batch)  # (B, T, W)
     rows = [
         F.log_softmax(module.readout(row).float(), dim=-1).gather(1, targets[:, None])[:, 0]
         for row, targets in zip(features, batch["targets"].clamp_min(0))

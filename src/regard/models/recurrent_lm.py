@@ -1,0 +1,131 @@
+"""Recurrent language models (Mikolov et al. 2010): an embedding, RNN, LSTM or GRU layers, an output layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.data.batches import Batch
+from regard.errors import UserError
+from regard.layers.product import Product
+from regard.layers.recurrent import KERNELS, Recurrent
+from regard.models.checks import check_config, resized_embed
+from regard.models.facts import Facts
+
+INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
+
+
+@dataclass(frozen=True)
+class RecurrentLmConfig(Facts):
+    """A recurrent language model without attention; `model=rnn`, `model=lstm` and `model=gru` choose the cell."""
+
+    causal: ClassVar[bool] = True
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("next",)
+    takes_padding: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
+    longest: ClassVar[int | None] = None
+
+    vocab: int = 0  # 0: taken from the tokenizer
+    cell: str = "lstm"  # rnn, lstm or gru
+    width: int = 256  # of the states
+    embed: int = 256  # of the token embeddings
+    layers: int = 2  # of the stack
+    tied: bool = False  # the output layer uses the token embeddings as its matrix; needs embed = width
+    dropout: float = 0.1  # on embeddings, between layers and before the readout
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+
+    def __post_init__(self) -> None:
+        check_config(self, ("width", "embed", "layers"), {"cell": tuple(KERNELS)})
+        if self.tied and self.embed != self.width:
+            raise UserError(f"model.tied=True: needs model.embed={self.embed} equal to model.width={self.width}")
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    def resized(self, width: int) -> Self:
+        return replace(self, width=width, embed=width if self.tied else resized_embed(self, width))
+
+    def build(self) -> RecurrentLm:
+        return RecurrentLm(self)
+
+
+@dataclass(frozen=True, eq=False)
+class RecurrentLmState:
+    """The hidden vectors after the last token."""
+
+    hidden: Tensor  # (B, layers, parts, width)
+
+    def select(self, rows: Tensor) -> RecurrentLmState:
+        return RecurrentLmState(self.hidden[rows])
+
+
+class RecurrentLm(nn.Module):
+    """Embedding, recurrent stack, output layer."""
+
+    def __init__(self, config: RecurrentLmConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab, config.embed)
+        self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
+        self.readout_ = None if config.tied else nn.Linear(config.width, config.vocab)
+        nn.init.uniform_(self.embedding.weight, -INIT, INIT)
+
+    def start(
+        self,
+        source: Tensor | None = None,
+        source_real: Tensor | None = None,
+        rows: int | None = None,
+        capacity: int | None = None,
+    ) -> RecurrentLmState:
+        """The state before the first token: zeros. All decoders have these four arguments; only `rows` matters here."""
+        return RecurrentLmState(self.rnn.zeros(rows or 1, self.embedding.weight))
+
+    def start_segments(self, rows: int) -> RecurrentLmState:
+        """The state before the first segment of training."""
+        return self.start(rows=rows)
+
+    def advance(
+        self, tokens: Tensor, state: RecurrentLmState, real: Tensor | None = None
+    ) -> tuple[Tensor, RecurrentLmState]:
+        """Reads tokens (B, T): features (B, T, width) and the state after them.
+
+        Padding, False in ``real``, may be anywhere: the state does not change at it.
+        """
+        x, hidden = self._drop(self.embedding(tokens)), state.hidden
+        if real is None:
+            features, hidden = self.rnn.advance(x, hidden)
+            return features, RecurrentLmState(hidden)
+        outputs = []
+        for t in range(tokens.shape[1]):
+            output, after = self.rnn.step(x[:, t], hidden)
+            hidden = torch.where(real[:, t, None, None, None], after, hidden)
+            outputs.append(output)
+        return torch.stack(outputs, 1), RecurrentLmState(hidden)
+
+    def product(self, features: Tensor) -> Product:
+        """The logits as an uncomputed matrix product."""
+        x = self._drop(features)
+        if self.readout_ is None:
+            return Product(x, self.embedding.weight)
+        return Product(x, self.readout_.weight, self.readout_.bias)
+
+    def readout(self, features: Tensor) -> Tensor:
+        return F.linear(*self.product(features))
+
+    def step(self, tokens: Tensor, state: RecurrentLmState) -> tuple[Tensor, RecurrentLmState]:
+        features, state = self.advance(tokens[:, None], state)
+        return self.readout(features[:, 0]), state
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, T, V) of every position, given the tokens before it."""
+        features, _ = self.advance(batch["tokens"], self.start(rows=len(batch["tokens"])))
+        return self.readout(features)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout, self.training)

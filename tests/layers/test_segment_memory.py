@@ -1,0 +1,122 @@
+"""Transformer-XL's memory: hidden states in training, keys and values in decoding, the same numbers from both."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.layers.segment_memory import SegmentMemory, SegmentStates
+from regard.models import GptConfig
+from regard.models.gpt import Gpt
+
+SMALL: dict[str, Any] = {"vocab": 11, "width": 8, "heads": 2, "layers": 3, "inner": 12, "dropout": 0.0}
+XL: dict[str, Any] = {**SMALL, "positions": "xl", "memory": 5}
+KINDS: dict[str, GptConfig] = {
+    "post": GptConfig(**XL, norm_place="post", attention_bias=False),
+    "pre": GptConfig(**XL, clamp=4),
+    "zeros": GptConfig(**XL, memory_zeros=True),
+    "windows": GptConfig(**XL, windows=(4,), memory_zeros=True),
+    "shared": GptConfig(**XL, groups=1, shared_biases=True),
+}
+over_kinds = pytest.mark.parametrize("config", KINDS.values(), ids=KINDS)
+
+
+def built(config: GptConfig) -> Gpt:
+    torch.manual_seed(5)
+    model = config.build().double()
+    for weight in model.parameters():  # biases too
+        torch.nn.init.normal_(weight, std=0.3)
+    return model
+
+
+def segments(*lengths: int) -> list[Tensor]:
+    torch.manual_seed(7)
+    return [torch.randint(4, 11, (2, length)) for length in lengths]
+
+
+@over_kinds
+def test_hidden_states_and_keys_and_values_give_the_same_numbers(config: GptConfig) -> None:
+    """A memory of 5 tokens, in segments that are shorter and longer than it."""
+    model = built(config)
+    states, memory = model.start_segments(2), model.start(rows=2)
+    assert isinstance(memory, SegmentMemory)
+    filled = []
+    with torch.no_grad():
+        for tokens in segments(3, 1, 4, 7, 2, 3):
+            features, states = model.advance(tokens, states)
+            expected, memory = model.advance(tokens, memory)
+            torch.testing.assert_close(features, expected, atol=1e-12, rtol=0)
+            assert isinstance(states, SegmentStates)
+            filled.append(states.layers[0].shape[1])
+    assert filled == ([5] * 6 if config.memory_zeros else [3, 4, 5, 5, 5, 5])
+
+
+@over_kinds
+def test_the_gradient_is_that_of_the_definition(config: GptConfig) -> None:
+    """Dai et al. 2019, §3.2: keys and values of [SG(m) ∘ h], so that their projections get a gradient from m too.
+
+    The definition reads both segments at once and detaches, in each layer, the inputs of the first segment.
+    """
+    model = built(config)
+    first, second = segments(5, 3)
+    with torch.no_grad():
+        _, states = model.advance(first, model.start_segments(2))
+    assert isinstance(states, SegmentStates)
+
+    def gradients(features: Tensor) -> list[Tensor]:
+        model.zero_grad()
+        features.sin().sum().backward()
+        return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+    features, after = model.advance(second, states)
+    found = gradients(features)
+    assert isinstance(after, SegmentStates)
+    assert not any(state.requires_grad for state in after.layers)
+
+    x = model.embedding(second, torch.arange(3)[None])
+    at = torch.arange(8)
+    for block, memory in zip(model.stack.layers, states.layers):
+        both = torch.cat([memory, x], 1)
+        q = block.attention.queries(block._before(x, block.attention_norm))
+        keys = block.attention.memory(block._before(both, block.attention_norm))
+        weights = block.attention.read.score.weights(q, keys.keys, _mask(config), at[5:], at)
+        read = block.attention.out((weights @ keys.values).transpose(1, 2).flatten(2))
+        x = block._after(x, read, block.attention_norm)
+        x = block._after(x, block.feed(block._before(x, block.feed_norm)), block.feed_norm)
+    expected = x if model.stack.norm is None else model.stack.norm(x)
+    torch.testing.assert_close(features, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(found, gradients(expected), atol=1e-10, rtol=0)
+
+
+def _mask(config: GptConfig) -> Any:
+    from regard.mask import CAUSAL, Mask
+
+    return CAUSAL & Mask(window=config.windows[0]) if config.windows else CAUSAL
+
+
+def test_keys_and_values_of_the_memory_have_no_gradient_in_decoding() -> None:
+    """The difference between the two memories: the projections get a gradient from hidden states only."""
+    model = built(KINDS["pre"])
+    first, second = segments(5, 3)
+    grads = []
+    for state in (model.start_segments(2), model.start(rows=2)):
+        with torch.no_grad():
+            _, state = model.advance(first, state)
+        features, _ = model.advance(second, state)
+        model.zero_grad()
+        features.sin().sum().backward()
+        grads.append(model.stack.layers[0].attention.qkv.weight.grad.clone())
+    inner = model.stack.layers[0].attention.inner
+    torch.testing.assert_close(grads[0][:inner], grads[1][:inner], atol=1e-12, rtol=0)  # of the queries
+    assert (grads[0][inner:] - grads[1][inner:]).abs().max() > 1e-6
+
+
+def test_padding_and_other_rows_are_refused() -> None:
+    model = built(KINDS["pre"])
+    tokens = segments(3)[0]
+    with pytest.raises(UserError, match="does not support padding"):
+        model.advance(tokens, model.start_segments(2), torch.ones(2, 3, dtype=torch.bool))
+    with pytest.raises(UserError, match="they have 2 rows, but the state has 3"):
+        model.advance(tokens, model.start_segments(3))

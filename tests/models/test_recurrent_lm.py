@@ -1,0 +1,74 @@
+"""Recurrent language models: their equations, their names in settings, padding, and the verbs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from regard import load, verbs
+from regard.config import override
+from regard.errors import UserError
+from regard.models import CELLS, RecurrentLmConfig
+from regard.recipes import KINDS, find_recipe
+from regard.training.run import Run
+
+SMALL = RecurrentLmConfig(vocab=13, width=8, embed=6, layers=2, dropout=0.0)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_model_is_an_embedding_the_equations_and_a_linear_layer(cell: str) -> None:
+    model = replace(SMALL, cell=cell).build().double()
+    tokens = torch.randint(4, 13, (3, 5))
+    outputs, hidden = model.rnn.definition(model.embedding(tokens), model.start(rows=3).hidden)
+    features, state = model.advance(tokens, model.start(rows=3))
+    torch.testing.assert_close(features, outputs, atol=1e-12, rtol=0)
+    torch.testing.assert_close(state.hidden, hidden, atol=1e-12, rtol=0)
+    assert isinstance(model.readout_, nn.Linear)
+    torch.testing.assert_close(model.readout(features), model.readout_(outputs), atol=1e-12, rtol=0)
+
+
+def test_names_choose_the_cell() -> None:
+    for cell in ("rnn", "lstm", "gru"):
+        recipe = override(find_recipe("text"), [f"model={cell}", "model.width=32"], KINDS)
+        assert recipe.model == RecurrentLmConfig(cell=cell, width=32)
+
+
+def test_a_tied_output_layer_has_no_weights_of_its_own() -> None:
+    untied, tied = SMALL.build(), replace(SMALL, embed=8, tied=True).build()
+    assert untied.readout_ is not None
+    assert tied.readout_ is None
+    assert tied.product(torch.zeros(1, 8)).weight is tied.embedding.weight
+    with pytest.raises(UserError, match=r"model\.tied=True: needs model\.embed=6 equal to model\.width=8"):
+        replace(SMALL, tied=True)
+    with pytest.raises(UserError, match=r"model\.cell=gro: no such cell\. Did you mean \"gru\""):
+        replace(SMALL, cell="gro")
+
+
+def test_the_state_does_not_change_at_padding() -> None:
+    """Padding in the middle, and a row of padding alone."""
+    model = replace(SMALL, cell="lstm").build().double()
+    tokens = torch.tensor([[4, 5, 6, 7], [8, 9, 10, 11]])
+    real = torch.tensor([[True, False, True, False], [False] * 4])
+    _, state = model.advance(tokens, model.start(rows=2), real)
+    _, alone = model.advance(torch.tensor([[4, 6]]), model.start(rows=1))
+    torch.testing.assert_close(state.hidden[:1], alone.hidden, atol=1e-12, rtol=0)
+    assert not state.hidden[1].any()
+
+
+def test_a_trained_model_works_with_the_verbs(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    path.write_text("the cat sees a dog\na dog sees the cat\nthe dog\n" * 4)
+    settings = [f"data.train={path}", f"data.valid={path}", "model=gru", "model.width=16", "model.embed=8"]
+    plan = ["plan.steps=4", "plan.evaluate=4", "plan.threads=1"]
+    list(Run(override(find_recipe("text"), [*settings, *plan], KINDS), tmp_path / "run"))
+    model = load(tmp_path / "run")
+    texts = ["the dog", "a", "the cat sees"]
+    together = verbs.generate(model, texts, limit=4)
+    assert [one.tokens for one in together] == [verbs.generate(model, [text], limit=4)[0].tokens for text in texts]
+    assert [one.tokens for one in verbs.generate(model, texts, limit=4, beam=2)]
+    scored = verbs.score(model, texts)
+    assert [one.total for one in scored] == pytest.approx([verbs.score(model, [text])[0].total for text in texts])
+    assert verbs.embed(model, texts).vectors.shape == (3, 16)
+    assert len(verbs.look(model, "the dog").frames) == len("the dog") + 1

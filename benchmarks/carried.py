@@ -1,12 +1,12 @@
 """What a carried state is worth: the validation loss of language models that read contiguous text in short segments.
 
 `xl` trains Transformer-XL (Dai et al. 2019) with memories of several lengths. `recurrent` trains an LSTM, RNN or GRU
-with and without a carried state, and evaluates each of the two models both ways. All runs have the same seed, settings
+with and without a carried state, and evaluates each of the models both ways. All runs have the same seed, settings
 and number of steps. Settings that follow change the recipe; without any, Shakespeare's plays are read by characters and
 a run takes about a minute on a CPU.
 
     python benchmarks/carried.py xl
-    python benchmarks/carried.py recurrent model=gru
+    python benchmarks/carried.py recurrent model.cell=gru
     python benchmarks/carried.py xl --memories 0,64,256 data.train=FILE data.tokens=word data.window=64
 """
 
@@ -17,12 +17,13 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from regard import Run, load
-from regard.config import override
+from regard.config import Kinds, override
+from regard.models import RecurrentLmConfig
 from regard.recipes import KINDS, find_recipe
 from regard.training.evaluate import evaluate
 from regard.training.events import Evaluated
@@ -46,14 +47,38 @@ XL = {
     "model.dropout": "0",
     "plan.rate": "3e-3",
 }
-RECURRENT = {"model": "lstm", "model.width": "128", "model.embed": "64", "model.layers": "1", "model.dropout": "0"}
+RECURRENT = {
+    "model": "lstm",
+    "model.cell": "lstm",
+    "model.width": "128",
+    "model.embed": "64",
+    "model.layers": "1",
+    "model.dropout": "0",
+}
+WAYS = {  # how a recurrent model is trained
+    "carried state": {},
+    "fresh state, the same windows": {"model": "fresh"},
+    "fresh state, random windows": {"data.order": "random"},
+}
+
+
+@dataclass(frozen=True)
+class Fresh(RecurrentLmConfig):
+    """A recurrent language model that starts each window from zeros."""
+
+    carries: ClassVar[bool] = False
+
+
+MINE: Kinds = {**KINDS, "model": {**KINDS["model"], "fresh": Fresh}}
 
 
 def trained(settings: dict[str, str], out: Path) -> dict[str, Any]:
     """Train a recipe as `regard train text` does; return its lowest validation loss and its time."""
-    recipe = override(find_recipe("text"), [f"{name}={value}" for name, value in settings.items()], KINDS)
+    recipe = override(find_recipe("text"), [f"{name}={value}" for name, value in settings.items()], MINE)
     began = time.perf_counter()
-    losses = {event.step: event.values["loss"] for event in Run(recipe, out) if isinstance(event, Evaluated)}
+    losses = {
+        event.step: event.values["loss"] for event in Run(recipe, out, kinds=MINE) if isinstance(event, Evaluated)
+    }
     return {"loss": min(losses.values()), "losses": losses, "seconds": time.perf_counter() - began}
 
 
@@ -65,17 +90,20 @@ def memories(lengths: list[int], settings: dict[str, str], folder: Path) -> Iter
 
 
 def states(settings: dict[str, str], folder: Path) -> Iterator[dict[str, Any]]:
-    """A recurrent model, trained on contiguous text with a carried state, and on random windows without one."""
-    for order in ("contiguous", "random"):
-        found = trained({**SMALL, **RECURRENT, **settings, "data.order": order}, folder / order)
-        model = load(folder / order)
+    """A recurrent model, trained with a carried state and without one, and evaluated both ways."""
+    for number, (way, changes) in enumerate(WAYS.items()):
+        out = folder / str(number)
+        found = trained({**SMALL, **RECURRENT, **settings, **changes}, out)
+        model = load(out, kinds=MINE)
         assert model.recipe is not None
+        config: Any = model.module.config
+        model.module.config = RecurrentLmConfig(**asdict(config))  # which carries a state if the text is contiguous
         data: Any = model.recipe.data
-        valid = data.load().valid
-        for evaluated in ("contiguous", "random"):
-            recipe = replace(model.recipe, data=replace(data, order=evaluated))
-            loss = evaluate(replace(model, recipe=recipe), valid, ("loss",)).values["loss"]
-            yield {"trained": order, "evaluated": evaluated, "loss": loss, "seconds": found["seconds"]}
+        valid, losses = data.load().valid, {}
+        for order in ("contiguous", "random"):
+            recipe = replace(model.recipe, model=model.module.config, data=replace(data, order=order))
+            losses[order] = evaluate(replace(model, recipe=recipe), valid, ("loss",)).values["loss"]
+        yield {"trained": way, "carried": losses["contiguous"], "fresh": losses["random"], "seconds": found["seconds"]}
 
 
 def main() -> None:
@@ -98,9 +126,8 @@ def main() -> None:
                 line = "memory {memory:5}   validation loss {loss:.4f}   {seconds:6.1f} s"
                 print(line.format(**result), flush=True)
             else:
-                carried = {"contiguous": "carried", "random": "fresh  "}
-                ways = f"trained {carried[result['trained']]}   evaluated {carried[result['evaluated']]}"
-                print(f"{ways}   validation loss {result['loss']:.4f}   {result['seconds']:6.1f} s", flush=True)
+                line = "trained with {trained:30}   loss carried {carried:.4f}, fresh {fresh:.4f}   {seconds:6.1f} s"
+                print(line.format(**result), flush=True)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def refused(said: "Said") -> str:  # noqa: F821
         (["train", "dates", "--seed", "99999999999999999999"], "from 0 to 2**63-1"),
         (["train", "dates", "--seed", "-1"], "plan.seed=-1: give a whole number from 0"),
         (["train", "dates", "model.score=generel"], 'Did you mean "general"'),
-        (["train", "dates", "model=lstmm"], 'Did you mean "lstmn"'),
+        (["train", "dates", "model=lstmm"], 'Did you mean "lstm"'),
         (["train", "dates", "--resume", "--overwrite"], "give one"),
         (["train", "dates", "--resume"], "runs/dates: holds no run to resume"),
         (["train", "translate"], "data.train"),

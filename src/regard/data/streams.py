@@ -29,8 +29,8 @@ from regard.errors import UserError
 
 HELD_OUT = 0.1  # the fraction at the end of the training text that is for validation if data.valid is not set
 CHARACTERS = {"char": 1, "word": 6}  # about how many characters a token has; 4 for sub-words
-VALID_LANES, VALID_ROWS = 4, 4  # a validation text that is read with a carried state is cut into this many streams
-LEAST_WINDOWS = 32  # windows of a row of the validation text; a shorter text has fewer lanes
+VALID_LANES, VALID_ROWS = 4, 4  # lanes, and rows of a lane, of a validation text that is read with a carried state
+LEAST_WINDOWS = 32  # the fewest windows of a row of it; a shorter text has fewer lanes
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.alignment import merge
 from regard.data.batches import Batch, Corruption, Row, Rows, collate
@@ -20,7 +21,7 @@ from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.parts import aligning
 from regard.verbs.search import translate
 
-N = TypeVar("N", int, float)
+N = TypeVar("N", int, float, Tensor)
 
 WITH = {"alignment": ("chance",)}  # metrics that are reported together with others
 
@@ -90,13 +91,13 @@ def _sum_terms(
 
     @torch.no_grad()
     def work(lane: Iterable[Batch]) -> tuple[dict[str, float], dict[str, int]]:
-        sums, counts, state = dict[str, float](), dict[str, int](), None
-        for batch in lane:
-            counts = _added(counts, objective.count(batch))  # before the batch moves to the device: no synchronisation
+        sums, counts, state = dict[str, Tensor](), dict[str, int](), None
+        for batch in lane:  # the sums stay on the device until the end of the lane: no synchronisation
+            counts = _added(counts, objective.count(batch))
             with model.autocast():
                 found, state = objective(model.module, batch.to(model.device), 0, state=state)
-            sums = _added(sums, {name: float(value) for name, value in found.items()})
-        return sums, counts
+            sums = _added(sums, {name: value.double() for name, value in found.items()})
+        return {name: float(value) for name, value in sums.items()}, counts
 
     sums, counts = dict[str, float](), dict[str, int]()
     lanes = _lanes(model, examples, batch_tokens, objective.corruption(model.fields))

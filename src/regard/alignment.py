@@ -127,3 +127,11 @@ def chance_accuracy(links: Collection[Link], source_length: int) -> float:
     """The expected fraction of `correct_targets` if every target chose a random source."""
     targets = {j for _, j in links}
     return len(set(links)) / (source_length * len(targets)) if targets else 0.0
+
+
+def alignment_layer(count: int) -> int:
+    """The index of the cross-attention layer that aligns best, out of ``count``: the penultimate; of two, the last.
+
+    Garg et al. (2019, §4.1) find that the penultimate layer aligns best.
+    """
+    return count - 2 if count > 2 else count - 1

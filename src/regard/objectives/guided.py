@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from regard.alignment import alignment_layer
 from regard.attention import MultiHead
 from regard.data.batches import Batch
 from regard.data.fields import Field
@@ -17,7 +18,6 @@ from regard.objectives.loss import token_loss
 from regard.objectives.objective import Objective, Sums
 from regard.objectives.sequence import check_smoothing, forced
 from regard.recording import watch
-from regard.render.view_data import alignment_layer
 
 
 @runtime_checkable

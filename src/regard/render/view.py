@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from rich.console import RenderableType
 from rich.text import Text
 
+from regard.alignment import alignment_layer
 from regard.errors import UserError, nearest
 from regard.render.files import write
 from regard.render.lines import lines_svg
 from regard.render.page import page_html
 from regard.render.svg import matrix_svg
 from regard.render.terminal import MatrixText
-from regard.render.view_data import Frame, Layer, Matrix, alignment_layer
+from regard.render.view_data import Frame, Layer, Matrix
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,14 +11,6 @@ from regard.errors import UserError
 Floats = NDArray[np.float32]
 
 
-def alignment_layer(count: int) -> int:
-    """The index of the cross-attention layer that aligns best, out of ``count``: the penultimate; of two, the last.
-
-    Garg et al. (2019, §4.1) find that the penultimate layer aligns best.
-    """
-    return count - 2 if count > 2 else count - 1
-
-
 def caption(part: str, row: str = "each row", column: str = "the columns") -> str:
     """A sentence that explains how to read a picture of a part.
 

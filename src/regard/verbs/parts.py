@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from regard.alignment import alignment_layer
 from regard.errors import UserError
 from regard.models import Facts
 from regard.models.parts import parts, path_of, source_reads
 from regard.objectives.guided import TrainsAlignment
 from regard.recording import Axes
-from regard.render.view_data import alignment_layer
 from regard.verbs.loaded import IdPair, Loaded
 
 PARTS = ("encoder", "decoder", "cross")

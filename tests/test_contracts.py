@@ -89,6 +89,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "bert-class": classifier(BERT),
     "gpt-class": classifier(GPT),
     "lstmn-class": classifier(LSTMN),
+    "lstm-class": classifier(RECURRENT),
     "structured-class": classifier(STRUCTURED, pool="mean"),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]

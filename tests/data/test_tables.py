@@ -302,11 +302,11 @@ def test_labels_are_learnt_from_csv(write: Write, tmp_path: Path) -> None:
     ]
     train = write("train.csv.gz", "\ufeff" + "\r\n".join(["stars;review", *rows]))
     data = [f"data.train={train}", f"data.valid={train}", "data.text=review", "data.label=stars"]
-    labels = recipe("labels", *data, "plan.steps=60", "model.hops=2", "model.attention=4")
-    *_, finished = Run(labels, tmp_path / "labels")
+    classifier = recipe("classify", *data, "plan.steps=60", "model.hops=2", "model.attention=4")
+    *_, finished = Run(classifier, tmp_path / "classify")
     assert isinstance(finished, Finished)
     assert finished.best == 1.0
-    model = load(tmp_path / "labels")
+    model = load(tmp_path / "classify")
     assert [one.label for one in classify(model, ['said: "fine";\nagain', 'wet,\n\n"cold" day'])] == [
         "very good",
         "bad",
@@ -328,7 +328,7 @@ def test_translation_is_learnt_from_json_lines(write: Write, tmp_path: Path) -> 
 def test_wrong_input_is_refused_before_training(write: Write, tmp_path: Path) -> None:
     train = write("train.csv", "review,stars\na,1\n")
     with pytest.raises(UserError, match=r'no column "label"; name one with data\.label=COLUMN'):
-        list(Run(recipe("labels", f"data.train={train}", "data.text=review"), tmp_path / "run"))
+        list(Run(recipe("classify", f"data.train={train}", "data.text=review"), tmp_path / "run"))
     with pytest.raises(UserError, match=r'no column "reviews"; .* Did you mean "review"\?'):
         list(Run(recipe("text", f"data.train={train}", "data.text=reviews"), tmp_path / "run"))
     bad = write("bad.jsonl", '{"source": "a", "target": "b"}\n{"source": "a", "target": \n')

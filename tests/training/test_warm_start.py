@@ -131,6 +131,7 @@ GIVEN: dict[str, tuple[str, list[str], tuple[str, ...]]] = {  # the recipe, its 
     "lines": ("text", ["model=gpt", "data.tokens=word", *SMALL], ()),
     "untied": ("text", ["model=gpt", "data.tokens=word", "model.tied=no", *SMALL], ("readout_",)),
     "running": ("text", ["model=gpt", "data=book", "data.tokens=word", *SMALL], ()),
+    "lstm": ("text", ["model=lstm", "model.width=32", "model.layers=1", "data.tokens=word"], ("readout_",)),
     "lstmn": ("text", ["model.width=16", "model.embed=8", "model.context=32", "data.tokens=word"], ("readout_",)),
 }
 
@@ -195,7 +196,7 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
 
 def test_a_translator_is_no_body(first: Path, texts: dict[str, str], tmp_path: Path) -> None:
     message = (
-        r"a model of the kind seq2seq does not fit data=labelled; start from one of the kind lstmn or structured or gpt"
+        r"a model of the kind seq2seq does not fit data=labelled; start from one of the kind recurrent or lstmn or"
     )
     with pytest.raises(UserError, match=message):
         under_a_head(texts, first, tmp_path / "run")

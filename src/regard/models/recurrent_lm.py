@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent
 from regard.models.checks import check_config, resized_embed
-from regard.models.facts import Facts
+from regard.models.facts import Facts, causal_features
 
 INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
 
@@ -27,6 +27,7 @@ class RecurrentLmConfig(Facts):
     reads_source: ClassVar[bool] = False
     predicts: ClassVar[tuple[str, ...]] = ("next",)
     takes_padding: ClassVar[bool] = True
+    takes_head: ClassVar[bool] = True
     carries: ClassVar[bool] = True
     longest: ClassVar[int | None] = None
 
@@ -51,8 +52,15 @@ class RecurrentLmConfig(Facts):
     def resized(self, width: int) -> Self:
         return replace(self, width=width, embed=width if self.tied else resized_embed(self, width))
 
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        return (("embedding",), *((f"rnn.onward.{layer}",) for layer in range(self.layers)), ("readout_",))
+
     def build(self) -> RecurrentLm:
         return RecurrentLm(self)
+
+    def build_body(self) -> RecurrentLm:
+        return RecurrentLm(self, readout=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +74,14 @@ class RecurrentLmState:
 
 
 class RecurrentLm(nn.Module):
-    """Embedding, recurrent stack, output layer."""
+    """Embedding, recurrent stack, output layer. Without ``readout`` it is a body: it has no output layer."""
 
-    def __init__(self, config: RecurrentLmConfig) -> None:
+    def __init__(self, config: RecurrentLmConfig, readout: bool = True) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab, config.embed)
         self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
-        self.readout_ = None if config.tied else nn.Linear(config.width, config.vocab)
+        self.readout_ = nn.Linear(config.width, config.vocab) if readout and not config.tied else None
         nn.init.uniform_(self.embedding.weight, -INIT, INIT)
 
     def start(
@@ -107,6 +115,16 @@ class RecurrentLm(nn.Module):
             hidden = torch.where(real[:, t, None, None, None], after, hidden)
             outputs.append(output)
         return torch.stack(outputs, 1), RecurrentLmState(hidden)
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
+        return causal_features(self, tokens, real, segments=segments, positions=positions)
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""

@@ -201,7 +201,7 @@ def test_translate_decodes_with_the_edit(decoder: str, beam: int, device: str, t
         assert one.alignment is not None
         assert one.logps is not None
         assert (one.alignment[:, 0] == 1).all()
-        assert one.logp == pytest.approx(one.logps.sum(), abs=1e-4)
+        assert one.logp == pytest.approx(one.logps.sum(), rel=1e-4)
         assert abs(one.logp - before.logp) > 1e-3
     assert [one.logp for one in regard.translate(model, lines, beam=beam)] == [one.logp for one in plain]
 

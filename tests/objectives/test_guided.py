@@ -1,6 +1,7 @@
 """Guided alignment: attention weights that follow gold links."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ SMALL = (
     "data.train=200 data.valid=20 data.test=5 data.languages=en,de model.width=16 model.embed=8 plan.steps=3 "
     "plan.evaluate=3 plan.batch_tokens=256 plan.samples=4 plan.threads=1 plan.device=cpu plan.warmup=1"
 )
+
+
+needs_babel = pytest.mark.skipif(find_spec("babel") is None, reason="the dates corpus is made with Babel")
 
 
 def recipe_of(settings: str = "") -> regard.Recipe:
@@ -96,6 +100,7 @@ def test_the_objective_decides_between_the_tasks_of_dates() -> None:
         find_task(override(find_recipe("translate"), ["objective=guided"], KINDS), KINDS)
 
 
+@needs_babel
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -111,6 +116,7 @@ def test_a_setting_that_does_not_fit_is_refused_by_name(settings: str, message: 
         Run(recipe_of(f"objective=guided {settings}"), tmp_path / "run")
 
 
+@needs_babel
 def test_a_guided_run_is_evaluated_resumed_loaded_and_translates(tmp_path: Path) -> None:
     events = list(Run(recipe_of("objective=guided"), tmp_path / "run"))
     (evaluated,) = [event for event in events if type(event).__name__ == "Evaluated"]
@@ -124,6 +130,7 @@ def test_a_guided_run_is_evaluated_resumed_loaded_and_translates(tmp_path: Path)
     regard.score(model, [("3 May 2021", "2021-05-03")])
 
 
+@needs_babel
 def test_a_translator_may_be_guided_later(tmp_path: Path) -> None:
     list(Run(recipe_of(), tmp_path / "first"))
     settings = f"{SMALL} objective=guided".split()
@@ -133,6 +140,7 @@ def test_a_translator_may_be_guided_later(tmp_path: Path) -> None:
     assert find_task(recipe, KINDS).name == "aligned"
 
 
+@needs_babel
 def test_alignments_are_taken_from_the_weights_that_were_trained(tmp_path: Path) -> None:
     stack = "model=transformer model.width=16 model.heads=2 model.layers=3 model.inner=16 model.context=64"
     settings = SMALL.replace("model.width=16 model.embed=8", stack)

@@ -113,7 +113,7 @@ def running(tmp_path):
         data=Book(train=str(path), window=8, order="contiguous"),
         model=CARRYING["lstm"],
         objective=TeacherForcing(),
-        plan=Plan(steps=8, batch_tokens=64, rate=1e-2, warmup=2, evaluate=4, log=2, threads=1),
+        plan=Plan(steps=8, batch_tokens=64, rate=1e-2, warmup=2, evaluate=4, log=2, threads=1, device="cpu"),
         metrics=("perplexity",),
     )
     return lambda model, *settings: override(replace(base, model=CARRYING[model]), settings, KINDS)

@@ -47,7 +47,7 @@ def test_the_end_of_the_context_is_told_or_passed(regard: Regard, tmp_path: Path
     gpt2(tmp_path, read_pointer=False)  # it never ends a text
     how = ["the grey", "--limit", 60, "--temperature", 1]
     said = regard("generate", tmp_path, *how)
-    assert said.err == "1 answer stopped at the model's context of 40 tokens; --long window goes on past it\n"
+    assert said.err == "1 answer stopped at the model's context of 40 tokens; --long window continues past it\n"
     assert regard("generate", tmp_path, *how, "--stream") == said
     cut, on = (
         json.loads(regard("generate", tmp_path, *how, "--json", *more).out) for more in ([], ["--long", "window"])

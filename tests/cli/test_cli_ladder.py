@@ -113,7 +113,7 @@ def test_ctrl_c_before_and_after_something_is_done(
         patch.setattr(cells, "evaluate", interrupt)
         said = regard(*command)
     assert said.code == 130
-    assert "stopped; lad keeps what was done, and the same command goes on from there." in said.out
+    assert "stopped; lad keeps what was done, and the same command continues from there." in said.out
     assert Path("lad/cells/additive/seed-1/latest").exists()
 
 

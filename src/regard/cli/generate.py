@@ -41,7 +41,7 @@ def generate(
         str,
         typer.Option(
             help="A prompt past the context: error, truncate (its beginning is kept) or window (its end; and an answer "
-            "that meets the end of the context goes on from its last half)."
+            "that reaches the end of the context continues from its last half)."
         ),
     ] = "error",
     download: options.Download = False,
@@ -84,7 +84,7 @@ def generate(
         sys.stdout.flush()
     unknown.report()
     if cut:
-        line = f"stopped at the model's context of {model.longest} tokens; --long window goes on past it"
+        line = f"stopped at the model's context of {model.longest} tokens; --long window continues past it"
         print(f"{cut} {'answer' if cut == 1 else 'answers'} {line}", file=sys.stderr)
 
 

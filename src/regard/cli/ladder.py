@@ -40,7 +40,7 @@ def ladder(
     Of a recipe with a Transformer, the families: no attention, additive and general attention, the Transformer with
     sinusoidal and with learned positions. Widths are chosen so that parameters agree within 5 %. A rung learns at the
     rate that suits its family; a plan.* setting that you give is every rung's. Finished cells are kept: the same
-    command goes on where it was stopped. The result is a table (mean ± standard deviation over the seeds, seconds of
+    command continues where it stopped. The result is a table (mean ± standard deviation over the seeds, seconds of
     training to a given quality, published figures where there are any), ladder.json and ladder.html.
 
     \b
@@ -82,7 +82,7 @@ def _kept(place: Path, console: Console) -> Iterator[None]:
     except KeyboardInterrupt:
         if not place.exists():
             raise
-        line = f"\nstopped; {place} keeps what was done, and the same command goes on from there."
+        line = f"\nstopped; {place} keeps what was done, and the same command continues from there."
         console.print(line, highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
 

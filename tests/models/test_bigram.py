@@ -47,7 +47,7 @@ def test_probabilities_sum_to_one(smoothing: str, k: float) -> None:
     model = BigramConfig(vocab=9, smoothing=smoothing, k=k, weight=0.6).build()
     before = torch.arange(9)[:, None]
     for _ in range(3):
-        torch.testing.assert_close(model.readout(before).exp().sum(1), torch.ones(9).double())
+        torch.testing.assert_close(model.readout(before).exp().sum(1), torch.ones(9).double(), atol=1e-12, rtol=0)
         model.add(torch.randint(5, (2, 30)), torch.randint(9, (2, 30)))
 
 
@@ -80,6 +80,22 @@ def test_a_run_counts_the_text_once_in_any_number_of_steps_and_resumes(tmp_path:
     assert last.values["loss"] < losses[-1]
 
 
+def test_counts_without_smoothing_may_exclude_a_token(tmp_path: Path) -> None:
+    """A loss of infinity is the right one: the run is complete."""
+    settings = ("plan.batch_tokens=24", "model.k=0", "plan.steps=4")
+    *_, evaluated, _, _ = Run(recipe(tmp_path, *settings), tmp_path / "run")
+    assert isinstance(evaluated, Evaluated)
+    assert 0 < evaluated.values["loss"] < 3
+    (found,) = score(load(tmp_path / "run"), ["barks the"])
+    assert found.total == -math.inf
+
+
+def test_the_parts_of_a_text_depend_on_the_steps(tmp_path: Path) -> None:
+    list(Run(recipe(tmp_path, "plan.schedule=constant"), tmp_path / "run"))
+    with pytest.raises(UserError, match=r"plan.steps=20: .* started with 10; resume with plan.steps=10, or"):
+        Run(recipe(tmp_path, "plan.schedule=constant", "plan.steps=20"), tmp_path / "run", "resume")
+
+
 def test_windows_of_a_running_text_have_every_target_once() -> None:
     text = torch.randperm(83).numpy()
     windows = Windows(text, window=8, budget=24, seed=1)
@@ -97,6 +113,7 @@ def test_windows_of_a_running_text_have_every_target_once() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
+        ("model.pairs=-3", "model.pairs=-3: training sets it"),
         ("model.k=-1", "model.k=-1.0: give 0"),
         ("model.weight=2", "model.weight=2.0: give a number from 0 to 1"),
         ("model.smoothing=none", "model.smoothing=none: no such smoothing"),

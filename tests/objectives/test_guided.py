@@ -105,8 +105,8 @@ def test_the_objective_decides_between_the_tasks_of_dates() -> None:
     ("settings", "message"),
     [
         ("objective.alignment=-1", r"objective.alignment=-1.0: give 0"),
-        ("objective.align_layer=1", r"objective.align_layer=1: layers 0 to 0 attend to the source"),
-        ("objective.align_heads=1", r"objective.align_heads=1: decoder.attention has heads 0 to 0"),
+        ("objective.align_layer=1", r"objective.align_layer=1: only layer 0 attends to the source"),
+        ("objective.align_heads=1", r"objective.align_heads=1: decoder.attention has only head 0"),
         ("model.decoder=once", r"objective=guided: the model has no attention to a source; set model.decoder=bahdanau"),
         ("data.source_tokens=word", r"data.source_tokens=word: the links of the data join characters"),
     ],

@@ -145,7 +145,8 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
         "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
         "evaluations not counted",
     }
-    console.print(f"[bold]{escape(recipe.name)}[/], not trained: one update on the longest batch, a few on others")
+    tried = "a few parts counted" if found.counts else "one update on the longest batch, a few on others"
+    console.print(f"[bold]{escape(recipe.name)}[/], not trained: {tried}")
     for name, row in rows.items():
         console.print(f"  {name:<12}{row}", highlight=False, soft_wrap=True)
 

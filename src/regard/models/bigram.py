@@ -45,6 +45,8 @@ class BigramConfig(Facts):
             )
         if not 0 <= self.k < float("inf"):
             raise UserError(f"model.k={self.k}: give 0 (no smoothing) or more, such as 1.")
+        if self.pairs < 0:
+            raise UserError(f"model.pairs={self.pairs}: training sets it; leave it at 0.")
         if not 0 <= self.weight <= 1:
             raise UserError(f"model.weight={self.weight}: give a number from 0 to 1.")
 
@@ -106,18 +108,19 @@ class Bigram(nn.Module):
         if self.config.smoothing == "add-k":
             return torch.where(first + k > 0, (pair + k) / (first + k * vocab), 1 / vocab)
         total = self.second.sum().double()
-        single = torch.where(total + k > 0, (self.second[v] + k) / (total + k * vocab), 1 / vocab)
-        weight = self.config.weight * (first > 0)  # without a count of u, only the single tokens are left
+        single = torch.where(total + k > 0, (self.second[v].double() + k) / (total + k * vocab), 1 / vocab)
+        weight = self.config.weight * (first > 0).double()  # without a count of u, only the single tokens are left
         return weight * pair / first.clamp(min=1) + (1 - weight) * single
 
     def formula(self, u: int, v: int) -> str:
         """P(v | u) written with its counts, such as "(2 + 1) / (5 + 1 · 10)"."""
-        pair, first = int(self.count(torch.tensor(u), torch.tensor(v))), int(self.first[u])
+        pair, first = int(self.count(*self.first.new_tensor([u, v]))), int(self.first[u])
         add, below = f" + {self.config.k:g}", f" + {self.config.k:g} · {self.config.vocab}"
         if self.config.smoothing == "add-k":
-            return f"({pair}{add}) / ({first}{below})"
-        second, total, weight = int(self.second[v]), int(self.second.sum()), self.config.weight * (first > 0)
-        return f"{weight:g} · {pair} / {first} + {1 - weight:g} · ({second}{add}) / ({total}{below})"
+            return f"({pair}{add}) / ({first}{below})" if first + self.config.k else f"1 / {self.config.vocab}"
+        second, total, weight = int(self.second[v]), int(self.second.sum()), self.config.weight
+        single = f"({second}{add}) / ({total}{below})"
+        return f"{weight:g} · {pair} / {first} + {1 - weight:g} · {single}" if first else single
 
     def start(
         self,

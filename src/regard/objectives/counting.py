@@ -18,8 +18,10 @@ class CountedModel(Protocol):
     """A model that counts tokens and their targets, such as `regard.models.Bigram`."""
 
     def add(self, tokens: Tensor, targets: Tensor) -> None:
-        """Count the tokens (B, T) with their targets (B, T); IGNORED targets do not count."""
+        """Count tokens with their targets, of one shape; IGNORED targets do not count."""
         ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 class Parts(Protocol):
@@ -38,7 +40,7 @@ class Counting(Objective):
     heads: ClassVar[tuple[str, ...]] = ("next",)
     learns_by: ClassVar[str] = "counts"
 
-    def trainer(self, model: nn.Module, batches: Any, steps: int, per_step: int) -> "CountingTrainer":
+    def trainer(self, model: CountedModel, batches: Any, steps: int) -> "CountingTrainer":
         return CountingTrainer(model, batches, steps)
 
     def count(self, batch: Batch) -> dict[str, int]:
@@ -59,8 +61,12 @@ class CountingTrainer:
     than there are steps: a step without a batch has the loss of the step before.
     """
 
-    def __init__(self, model: Any, batches: Parts, steps: int) -> None:
-        self.model, self._batches, self._steps = model, batches, steps
+    def __init__(self, model: CountedModel, batches: Parts, steps: int) -> None:
+        self._model, self._batches, self._steps = model, batches, steps
+
+    @property
+    def model(self) -> Any:
+        return self._model
 
     @torch.no_grad()
     def steps(self, start: int) -> Iterator[Step]:
@@ -73,8 +79,9 @@ class CountingTrainer:
                 sums, _ = Counting()(self.model, batch, n)
                 total += sums["nll"]
                 count += batch.counts["targets"]
-            for batch in part:
-                self.model.add(batch["tokens"], batch["targets"])
+            if part:  # at once, since every call sorts all pairs
+                tokens, targets = ([batch[name].flatten() for batch in part] for name in ("tokens", "targets"))
+                self._model.add(torch.cat(tokens), torch.cat(targets))
             mean = total / count if count else mean
             yield Step(n + 1, count, mean[None], mean, ("nll",), seconds=time.perf_counter() - began)
 

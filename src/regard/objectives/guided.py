@@ -60,7 +60,8 @@ class GuidedAlignment(Objective):
         heads = owner.heads if isinstance(owner, MultiHead) else 1
         if not all(0 <= head < heads for head in self.align_heads):
             given = ",".join(map(str, self.align_heads))
-            raise UserError(f"objective.align_heads={given}: {name} has heads 0 to {heads - 1}.")
+            there = f"heads 0 to {heads - 1}" if heads > 1 else "only head 0"
+            raise UserError(f"objective.align_heads={given}: {name} has {there}; leave it out for all heads.")
 
     def corruption(self, fields: Mapping[str, Field]) -> TokenLinks:
         return token_links(fields)
@@ -91,7 +92,8 @@ class GuidedAlignment(Objective):
             raise UserError("objective=guided: the model has no attention to a source; set model.decoder=bahdanau.")
         layer = alignment_layer(len(names)) if self.align_layer is None else self.align_layer
         if not 0 <= layer < len(names):
-            raise UserError(f"objective.align_layer={layer}: layers 0 to {len(names) - 1} attend to the source.")
+            there = f"layers 0 to {len(names) - 1} attend" if len(names) > 1 else "only layer 0 attends"
+            raise UserError(f"objective.align_layer={layer}: {there} to the source; give one of them, or leave it out.")
         return names[layer]
 
 

@@ -74,6 +74,7 @@ class Objective(Protocol):
     forward pass: the mean does not depend on how a step is divided into batches.
     """
 
+    carries: ClassVar[bool] = False  # whether a call starts from the state that the last one returned
     learns_by: ClassVar[str] = "gradients"  # how a model must learn that the objective trains (`Facts.learns_by`)
     needs: ClassVar[tuple[str, ...]] = ()  # fields that a task must have beside those that all with such a head have
 
@@ -100,8 +101,8 @@ class Objective(Protocol):
         """What changes the rows of a batch before the model reads them, such as masking; None if nothing does."""
         return None
 
-    def trainer(self, model: nn.Module, batches: Any, steps: int, per_step: int) -> Trainer | None:
-        """The objective's own way to train a model, on `per_step` batches a step; None: by gradients."""
+    def trainer(self, model: Any, batches: Any, steps: int) -> Trainer | None:
+        """The objective's own way to train a model, in so many steps; None: by gradients."""
         return None
 
     def count(self, batch: Batch) -> dict[str, int]:

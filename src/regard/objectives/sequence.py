@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
+from regard.data.fields import Field
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
 from regard.objectives.objective import CausalModel, Objective, Sums, begin, carries
@@ -32,6 +33,7 @@ class TeacherForcing(Objective):
     over: int = 1000  # steps of the decay
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
+    carries: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("target", "next")
 
     def __post_init__(self) -> None:
@@ -41,6 +43,12 @@ class TeacherForcing(Objective):
             raise UserError(f"objective.floor={self.floor}: give 0 to objective.ratio ({self.ratio}).")
         if self.over < 1:
             raise UserError(f"objective.over={self.over}: give at least 1 step.")
+
+    def modules(self, model: Any, fields: Mapping[str, Field]) -> None:
+        """No modules. Refuses own tokens for a model whose memory moves on after each call: it reads whole segments."""
+        if (self.ratio, self.schedule) != (1.0, "constant") and model.config.carries and model.config.parallel:
+            stated = f"objective.ratio={self.ratio} objective.schedule={self.schedule}"
+            raise UserError(f"{stated}: a model with a segment memory needs a ratio of 1; leave them out.")
 
     @property
     def capturable(self) -> bool:

@@ -17,11 +17,13 @@ from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
 from regard.recipes import KINDS, Recipe
+from regard.tensor_tree import signature
 from regard.training.loop import GradientTrainer, train
 from regard.training.memory import within_memory
 from regard.training.prepare import Prepared, prepare
 from regard.training.warm_start import WarmStart
 
+FILLING = 64  # the most batches that are read to fill a memory
 TIMED = 5  # batches that are timed; the first is a warm-up and is not counted
 
 
@@ -44,6 +46,7 @@ class Estimate:
     host_bytes: int  # the peak memory of this process, mapped files included
     text_bytes: int = 0  # the size of a running text that stays on disk
     token_bytes: int = 0  # the size of its token file
+    counts: bool = False  # whether the model is trained by counting, without gradients
     head: str = ""  # the settings of the head above the model's body; empty: the output layers are the model's own
 
 
@@ -85,6 +88,12 @@ def _measure(prepared: Prepared) -> Estimate:
         steps = train(loss_module, some, replace(plain, steps=TIMED), optimizer, carried=carried)
         timed = [step.seconds for step in steps]
         per_step = statistics.mean(timed[1:]) * plan.accumulate
+        while carried and len(numbers) < FILLING:  # until a memory is full, and the shapes of the carried state stay
+            before = signature(list(carried.values()))
+            numbers.append(len(numbers) * plan.accumulate)
+            list(train(loss_module, SelectedBatches(prepared.batches, numbers[-1:]), plain, optimizer, carried=carried))
+            if signature(list(carried.values())) == before:
+                break
         longest = SelectedBatches(prepared.batches, [_longest(prepared.batches, numbers[-1])])
         with count_saved_bytes(loss_module) as saved:
             list(train(loss_module, longest, plain, optimizer, carried=carried))
@@ -115,6 +124,7 @@ def _measure(prepared: Prepared) -> Estimate:
         host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
+        counts=not isinstance(trainer, GradientTrainer),
         head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
     )
 

@@ -46,13 +46,14 @@ def check_folder(out: Path, existing: Existing) -> None:
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     """Refuse to resume a run with other settings than it was started with."""
     was, now = (_flatten(to_json(each, kinds)) for each in (stored_recipe(out, kinds), recipe))
-    free = (*FREE, *(["plan.steps"] if recipe.plan.schedule in INDEPENDENT_OF_STEPS else []))
+    counts = recipe.objective.learns_by == "counts"
+    free = (*FREE, *(["plan.steps"] if recipe.plan.schedule in INDEPENDENT_OF_STEPS and not counts else []))
     for name in was | now:
         if name not in free and was.get(name) != now.get(name):
             started, given = _format(was.get(name)), _format(now.get(name))
             same = f"{name}={started}" if started else "the recipe it was started with"
             cure = f"resume with {same}, or choose another --out"
-            if name == "plan.steps":
+            if name == "plan.steps" and not counts:
                 cure = f"the learning rate depends on it; to train longer, start another run: from={out} --out NEW"
             raise UserError(
                 f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; {cure}."

@@ -150,8 +150,11 @@ def train(
 
 
 def require_finite(step: Step, plan: Plan) -> None:
-    """Wait for the device, and raise `Diverged` if the loss or gradient of the step is not finite."""
-    if not math.isfinite(step.loss + (step.norm or 0.0)):
+    """Wait for the device, and raise `Diverged` if the loss or gradient of the step is not finite.
+
+    A step without a gradient cannot diverge: the loss of a model that counts is infinite if it excludes a token.
+    """
+    if step.length is not None and not math.isfinite(step.loss + (step.norm or 0.0)):
         raise _diverged(step, plan)
 
 

@@ -69,7 +69,7 @@ class Prepared:
     def trainer(self, ranks: Ranks = ALONE) -> Trainer:
         """What trains the model: the objective's own trainer if it has one, else gradients."""
         loss_module, plan = self.build(), self.recipe.plan
-        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan.steps, plan.accumulate * ranks.count)
+        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan.steps)
         return own or GradientTrainer(loss_module, self.batches, plan, ranks)
 
     def init_embeddings(self, model: nn.Module) -> float | None:
@@ -152,6 +152,9 @@ def _windows(
     else:
         (ids, key), part = encode_running(text.tokenizer, corpus.train, report), 1.0
     if recipe.data.order == "contiguous":
+        if config.carries and not recipe.objective.carries:
+            why = "this objective starts every window from a fresh state"
+            raise UserError(f"data.order=contiguous: {why}; use objective=teacher, or data.order=random.")
         return Streams(ids, window, plan.batch_tokens, plan.seed, plan.accumulate * ranks, key), part
     return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
 

@@ -90,6 +90,7 @@ class Run:
         with within_memory(recipe.plan, self.prepared.device):
             self.trainer = self.prepared.trainer(ranks)
             self.state = self._restore(before) if before else self._initial_state(init)
+        self._last: Step | None = None  # the last step of this process
         self.saved = self.state.step if before else -1  # the last step on disk; -1: none
         if not ranks.agree(int(self.state.data[:12], 16) + self.state.step):  # also a barrier: no rank writes before it
             raise UserError(
@@ -132,6 +133,8 @@ class Run:
             except (KeyboardInterrupt, GeneratorExit, torch.OutOfMemoryError) as stop:
                 together = isinstance(stop, KeyboardInterrupt) or not self.ranks.several
                 if together and 0 <= self.saved < self.state.step:  # else the directory may have another run
+                    if self._last is not None:  # a GPU reports a bad step one step later: its states are not saved
+                        require_finite(self._last, self.recipe.plan)
                     self._save()
                 raise
             except RankLost as error:
@@ -163,7 +166,7 @@ class Run:
         began = time.perf_counter()
         while self._stop_reason() is None:
             with guard.delayed():
-                step = next(steps)
+                step = self._last = next(steps)
                 stop, seconds = self._agree(guard)
                 self.state = replace(self.state, step=step.n, seconds=seconds)
             if stop:

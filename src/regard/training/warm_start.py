@@ -173,6 +173,8 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
     objective = stated.get("objective", name_of(recipe.objective, kinds["objective"]))
     if data not in kinds["data"] or objective not in kinds["objective"]:
         return  # the settings raise an error later
+    if kinds["model"][kind].learns_by == "counts":
+        raise UserError(f"from={path}: a model that counts has no weights to start from; leave from= out.")
     fitting = _fitting_models(data, objective, kinds)
     if not fitting or kind in fitting:
         return

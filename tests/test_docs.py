@@ -44,8 +44,9 @@ FILES = {
     "dev.tsv": "4 May 2001\t2001-05-04\n",
     "more.tsv": "5 May 2001\t2001-05-05\n6 May 2001\t2001-05-06\n",
     "lines.txt": "a line of text\nand one more\n" * 10,
-    "labelled.tsv": "good\ta fine day\nbad\ta wet one\n" * 10,
-    "reviews.csv": "stars;review\n" + 'good;"a ""fine"",\nsunny day"\nbad;a wet one\n' * 10,
+    "labelled.tsv": "".join(f"good\ta fine day {n}\nbad\ta wet one {n}\n" for n in range(10)),
+    "reviews.csv": "stars;review\n"
+    + "".join(f'good;"a ""fine"",\nsunny day {n}"\nbad;a wet one {n}\n' for n in range(10)),
     "pairs.jsonl": '{"source": "3 février 2021", "target": "2021-02-03"}\n{"source": "2 June", "target": "06-02"}\n'
     * 20,
     "parts.tsv": "id\tde\ten\n" + "".join(f"{n}\t{n} Äpfel\t{n} apples\n" for n in range(2, 30)),

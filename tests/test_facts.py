@@ -332,7 +332,6 @@ def test_a_task_from_outside_has_defaults(tokenizer: Tokenizer, monkeypatch: pyt
     recipe, finished = find_recipe("text"), Finished(1, "steps", 1, 1.0, 1.0)
     outcome = Outcome("x", Path("run"), recipe, model, "test", [Text("the dog")], Scores({}, {}), finished)
     assert [line.partition("regard ")[2] for line in next_commands(outcome)] == [
-        "look run 'the dog' -o look.html",
         "tag run",
         "eval run",
     ]

@@ -89,6 +89,30 @@ def test_the_identity_changes_nothing(config: ModelConfig) -> None:
     torch.testing.assert_close(found, model(BATCH), atol=1e-12, rtol=0.0)
 
 
+@translators
+def test_an_edit_does_not_read_padding(config: ModelConfig) -> None:
+    """An even mixture of all keys: the answer of a row does not depend on the length of the others."""
+    model: Any = config.build().double().eval()
+    with edit(model, {source_attention(model): torch.ones_like}):
+        together = model(BATCH)
+        alone = model(pair_batch([([11, 4], [5, 10])]))
+    torch.testing.assert_close(together[1:, : alone.shape[1]], alone, atol=1e-9, rtol=0.0)
+
+
+def test_an_edit_needs_a_module_and_a_tensor() -> None:
+    model: Any = TRANSLATORS["luong"].build()
+    with (
+        pytest.raises(UserError, match=r"edit: a Path is no module; give model.module"),
+        edit(Path("x"), {"*": first_key}),
+    ):  # type: ignore[arg-type]
+        pass
+    with (
+        pytest.raises(UserError, match=r"the function of 'decoder.attention' returned None; return a tensor"),
+        edit(model, {"decoder.attention": lambda weights: None}),  # type: ignore[dict-item, return-value]
+    ):
+        model(BATCH)
+
+
 def test_edits_nest_and_are_removed_after_an_error() -> None:
     attention = Attention(Dot(), reader=Hard()).eval()
     q, memory = torch.randn(2, 3, 4), attention.memory(torch.randn(2, 5, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -142,9 +143,17 @@ class Attention(nn.Module):
         q_at: Tensor | None = None,
         k_at: Tensor | None = None,
     ) -> Look:
-        """The output and the weights by the definition, both with gradient; with a reader, the weights it returns."""
-        soft = weights(self.score, q, memory.keys, memory.mask_padding(mask), q_at, k_at)
-        read = soft if self.reader is None else self.reader(soft)
+        """The output and the weights by the definition, both with gradient; with a reader, the weights it returns.
+
+        Whatever a reader returns, keys that the mask forbids are not read.
+        """
+        mask = memory.mask_padding(mask)
+        read = soft = weights(self.score, q, memory.keys, mask, q_at, k_at)
+        if self.reader is not None:
+            read = self.reader(soft)
+            table = mask.table(*default_positions(q, memory.keys, q_at, k_at), q.dim())
+            if table is not None:  # boolean, or -∞ where a query may not look
+                read = read.masked_fill(~table if table.dtype == torch.bool else table == -math.inf, 0.0)
         for watcher in self.watchers:
             watcher.add(soft, read)
         if self.recorder is not None:

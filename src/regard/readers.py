@@ -1,6 +1,6 @@
 """Readers change the weights of an attention before the values are read: hard attention, and edits.
 
->>> with edit(model, {"decoder.attention": lambda weights: torch.ones_like(weights) / weights.shape[-1]}):
+>>> with edit(model, {"decoder.attention": lambda weights: weights.eq(weights.amax(-1, keepdim=True)).float()}):
 ...     model(batch)                                # doctest: +SKIP
 """
 
@@ -42,6 +42,10 @@ class Edited(nn.Module):
 
     def forward(self, weights: Tensor) -> Tensor:
         changed = self.function(weights if self.before is None else self.before(weights))
+        if not isinstance(changed, Tensor):
+            raise UserError(
+                f"edit: the function of {self.path!r} returned {changed!r:.40}; return a tensor of weights."
+            )
         if changed.shape != weights.shape:
             shapes = f"{tuple(weights.shape)} and returned {tuple(changed.shape)}"
             raise UserError(f"edit: the function of {self.path!r} got weights of shape {shapes}; keep the shape.")
@@ -52,9 +56,10 @@ class Edited(nn.Module):
 def edit(model: nn.Module, functions: Mapping[str, Edit]) -> Iterator[None]:
     """Changes the attention weights that a model reads: pattern of paths (as in ``record``) → function of the weights.
 
-    A function gets the weights (B, [H,] Tq, Tk) of each read and returns those that are read instead. If several match
-    a module, they apply in their order; those of an outer ``edit`` apply first. A module that several layers share is
-    edited in each of them. A model with edits decodes by the definition: slower, without captured or fused steps.
+    A function gets the weights (B, [H,] Tq, Tk) of each read and returns those that are read instead. Then the weights
+    of padding, and of all other keys that the mask forbids, are set to 0. If several functions match a module, they
+    apply in their order; those of an outer ``edit`` apply first. A module that several layers share is edited in each
+    of them. A model with edits decodes by the definition: slower, without captured or fused steps.
     """
     edits = [
         (module, path, function)

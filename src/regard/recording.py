@@ -255,6 +255,8 @@ def attentions(model: nn.Module) -> dict[str, Attention]:
 
 def matching(model: nn.Module, pattern: str | Sequence[str], function: str) -> dict[str, Attention]:
     """The attention modules whose path matches a pattern, or one of several. ``function`` is named in errors."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"{function}: a {type(model).__name__} is no module; give model.module of a loaded model.")
     found = attentions(model)
     patterns = [pattern] if isinstance(pattern, str) else pattern
     for one in patterns:

@@ -94,7 +94,7 @@ def test_labels_are_classes_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_label_that_was_not_trained_on_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^label 'fine': the training data has no such class; it has bad, good\.$"):
+    with pytest.raises(UserError, match=r"^label 'fine': the model has no such class; it has bad, good\.$"):
         LabelField(("bad", "good")).encode(["good", "fine"])
     many = LabelField(tuple(f"class {n:02d}" for n in range(20)))
     with pytest.raises(UserError, match=r"it has class 00, .*class 07, …\.$"):
@@ -179,3 +179,10 @@ def test_columns_are_encoded_in_the_type_of_their_field() -> None:
     assert columns["text"].values.dtype == np.uint32
     assert [ids.tolist() for ids in columns["text"]] == field.encode(TEXTS)
     assert len(encode({"text": field}, [])["text"]) == 0
+
+
+def test_classes_are_two_or_more_and_not_one_for_each_text() -> None:
+    with pytest.raises(UserError, match=r"data.label: all texts have the class 'good'; give two or more"):
+        LabelField.fit(["good", "good "], "label", None)
+    with pytest.raises(UserError, match=r"data.label: 40 texts have 40 classes, such as 'text 0'; name the columns"):
+        LabelField.fit([f"text {n}" for n in range(40)], "label", None)

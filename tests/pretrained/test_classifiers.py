@@ -157,6 +157,32 @@ def test_a_classifier_of_ours_is_exported(name: str, opinions: Path, tmp_path: P
     torch.testing.assert_close(our_logits(again, TEXTS), our_logits(model, TEXTS))
 
 
+def test_a_checkpoint_without_a_masked_head_gets_a_new_one(opinions: Path, tmp_path: Path) -> None:
+    bert(tmp_path / "public")
+    recipe, given = warm_started(
+        find_recipe("classify"), [*SHORT, f"data.train={opinions}"], warm_start_from(tmp_path / "public"), "public"
+    )
+    list(Run(recipe, tmp_path / "run", init=given))
+    export(load(tmp_path / "run", "cpu"), tmp_path / "written")
+    start = warm_start_from(tmp_path / "written")
+    (tmp_path / "lines.txt").write_text("\n".join(LINES * 4))
+    recipe, given = warm_started(
+        find_recipe("masked"), [*SHORT, f"data.train={tmp_path / 'lines.txt'}"], start, "written"
+    )
+    run = Run(recipe, tmp_path / "masked", init=given)
+    assert run.transfer is not None
+    assert run.transfer.new == ("masked", "masked.dense", "masked.norm")
+    list(run)
+
+
+def test_a_head_has_as_many_classes_as_the_data(opinions: Path, tmp_path: Path) -> None:
+    bert(tmp_path / "public")
+    start, settings = warm_start_from(tmp_path / "public"), [*SHORT, f"data.train={opinions}", "head.labels=5"]
+    recipe, given = warm_started(find_recipe("classify"), settings, start, "public")
+    with pytest.raises(UserError, match=r"head.labels=5: the data has 2; leave it at 0"):
+        Run(recipe, tmp_path / "run", init=given)
+
+
 def test_a_head_that_no_public_type_has_is_refused_by_name(opinions: Path, tmp_path: Path) -> None:
     settings = [*OURS["bert"][0], *SHORT, f"data.train={opinions}", "head.pool=mean"]
     list(Run(change(find_recipe("classify"), settings, KINDS), tmp_path / "run"))

@@ -15,6 +15,7 @@ from regard.cli.samples import OPENING, Sample, excerpts, gapped, samples
 from regard.cli.tables import grid
 from regard.config import tree
 from regard.recipes import Recipe
+from regard.recording import attentions
 from regard.render import AttentionView
 from regard.render import report as page
 from regard.render.files import write
@@ -87,9 +88,10 @@ def next_commands(outcome: Outcome) -> list[str]:
     (text,) = excerpts(outcome.model, outcome.examples, 1) or [""]
     look = f"{me} look {run} {shlex.quote(text)} -o look.html"
     uses = NEXT.get(verb, _read_lines)(outcome, run, text)
+    looks = [look] if outcome.model.source_tokenizer or attentions(outcome.model.module) else []
     if outcome.recipe.name in LADDERS:
-        return [look, *uses, f"{me} ladder {outcome.recipe.name}"]
-    return [look, *uses, f"{me} eval {run}{EVAL.get(verb, '')}"]
+        return [*looks, *uses, f"{me} ladder {outcome.recipe.name}"]
+    return [*looks, *uses, f"{me} eval {run}{EVAL.get(verb, '')}"]
 
 
 def _read_lines(outcome: Outcome, run: str, text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """`regard eval`: how good a trained model is."""
 
 from bisect import bisect_right
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -33,6 +33,10 @@ PUBLIC = {
 
 def evaluate(
     run: options.Run,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="data.COLUMN=NAME", help="Of --data: its columns, such as data.text=sentence."),
+    ] = None,
     data: Annotated[
         str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
     ] = None,
@@ -65,6 +69,7 @@ def evaluate(
       regard eval runs/dates
       regard eval runs/translate --data mine.tsv --beam 5 --json
       regard eval runs/classify --data test.csv
+      regard eval sst2-bert --data dev.tsv data.text=sentence data.label=label
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
     """
@@ -72,9 +77,9 @@ def evaluate(
     from regard.training.evaluate import truncated
 
     model = opened(run, device, precision, "truncate", download, allow_pickle)
-    name, examples = _examples(model, data, split)
+    name, examples = _examples(model, data, split, settings or [])
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
-    metrics = ("loss", "perplexity", *own)
+    metrics = ("loss", *([] if model.module.config.one_per_text else ["perplexity"]), *own)
     scores = measure(model, examples, metrics, beam, penalty, batch_tokens)
     lengths = {
         span: measure(model, some, metrics, beam, penalty, batch_tokens).values
@@ -106,12 +111,17 @@ def evaluate(
         console.print("", _by_position(exposure))
 
 
-def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[str, Sequence[Any]]":
+def _examples(
+    model: "Loaded", data: str | None, split: str | None, settings: "Sequence[str]"
+) -> "tuple[str, Sequence[Any]]":
     """The name of the data, and its examples."""
     if data is not None and split is not None:
         raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
     if data is not None:
-        return data, replace(_own(model), train=data, valid=data, test="").load().train
+        own: Any = _own(model)
+        return data, replace(own, train=data, valid=data, test="", **_columns(own, model, settings)).load().train
+    if settings:
+        raise UserError(f"{settings[0]}: names a column of a file of your own; give it with --data FILE.")
     if split is not None and split not in SPLITS:
         raise UserError(f"--split {split}: no such part.{nearest(split, SPLITS)}")
     if model.recipe is None:
@@ -122,6 +132,17 @@ def _examples(model: "Loaded", data: str | None, split: str | None) -> "tuple[st
     if not examples:
         raise UserError(f"--split {name}: {model.recipe.name} has no such examples; give --data FILE.")
     return name, examples
+
+
+def _columns(own: Any, model: "Loaded", settings: "Sequence[str]") -> dict[str, str]:
+    """The columns that settings such as data.text=sentence name."""
+    named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
+    for setting, name in zip(settings, named):
+        columns = [each.name for each in fields(own) if each.name in model.fields]
+        if not setting.startswith("data.") or not named[name] or name not in columns:
+            known = " or ".join(f"data.{each}=COLUMN" for each in columns) or "none: this file has no columns"
+            raise UserError(f"{setting}: not a column of the examples; give {known}.")
+    return named
 
 
 def _own(model: "Loaded") -> "Pairs | Lines | Book | Labelled":

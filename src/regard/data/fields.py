@@ -21,6 +21,7 @@ from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
 
+MANY = 20  # so many classes are never too many
 AT_ONCE = 500  # examples that are encoded at a time: lists of Python numbers take twenty times the memory of an array
 UNBOUNDED = 100_000  # tokens, for data without a limit of its own: every character or phoneme there is
 MASK = "[MASK]"  # how a masked token is written in a text
@@ -129,7 +130,16 @@ class LabelField:
 
     @classmethod
     def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
-        return cls(tuple(sorted({value.strip() for value in values})))
+        count, names = 0, set[str]()
+        for value in values:
+            count += 1
+            names.add(value.strip())
+        if len(names) < 2:
+            raise UserError(f"data.{name}: all texts have the class {min(names, default='')!r:.40}; give two or more.")
+        if len(names) > max(MANY, count // 2):
+            found = f"{count:,} texts have {len(names):,} classes, such as {min(names)!r:.40}"
+            raise UserError(f"data.{name}: {found}; name the columns of the file with data.text= and data.{name}=")
+        return cls(tuple(sorted(names)))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -154,8 +164,8 @@ class LabelField:
         ids = {name: number for number, name in enumerate(self.names)}
         for value in values:
             if value.strip() not in ids:
-                known = ", ".join(self.names[:8]) + (", …" if len(self.names) > 8 else "")
-                raise UserError(f"label {value!r:.60}: the training data has no such class; it has {known}.")
+                known = ", ".join(f"{name:.20}" for name in self.names[:8]) + (", …" if len(self.names) > 8 else "")
+                raise UserError(f"label {value!r:.60}: the model has no such class; it has {known}.")
         return [[ids[value.strip()]] for value in values]
 
 

@@ -88,6 +88,8 @@ class Labelled:
         return _load(self.train, self.valid, self.test, self._read)
 
     def _read(self, path: str) -> list[Any]:
+        if self.text and self.text == self.label:
+            raise UserError(f"data.label={self.label}: this is the column of the texts; name the column of the labels.")
         rows = read_table(path, {"label": self.label, "text": self.text})
         examples = (LabelledText(row["text"].strip(), row["label"].strip()) for _, row in rows)
         return [example for example in examples if example.text and example.label]

@@ -88,6 +88,9 @@ class BertConfig(Shape, Facts):
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
         return (("embedding",), *self.stack_groups("stack"), OUTPUTS)
 
+    def with_output(self, name: str) -> BertConfig:
+        return replace(self, outputs=tuple(each for each in OUTPUTS if each in (*self.outputs, name)))
+
     def build(self) -> Bert:
         return Bert(self)
 

@@ -159,6 +159,10 @@ class Facts(Protocol):
         """The config of the same model without attention; None: there is no such model."""
         return None
 
+    def with_output(self, name: str) -> Self:
+        """The config of the same model that also has the output layer for one of `predicts`."""
+        return self
+
     def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> Self:
         """The settings with the sizes of the fields, see `regard.config.set_sizes`."""
         return set_sizes(self, self.sizes, sizes, padded)

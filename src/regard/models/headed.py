@@ -91,7 +91,9 @@ class HeadedConfig(Facts):
         return self.body, self.head
 
     def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> HeadedConfig:
-        return HeadedConfig(self.body.with_sizes(sizes, padded), self.head.with_sizes(sizes, padded))
+        """The sizes of the fields that the head predicts are the head's alone; only vocabularies may be padded."""
+        inputs = {name: size for name, size in sizes.items() if name not in self.head.sizes.values()}
+        return HeadedConfig(self.body.with_sizes(inputs, padded), self.head.with_sizes(sizes))
 
     def build(self) -> Headed:
         return Headed(self)

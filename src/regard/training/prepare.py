@@ -125,6 +125,9 @@ def prepare(
             fields = fit_fields(task.fields, sample, recipe.data)
         sizes = {name: field.size for name, field in fields.items()}
         config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None)
+    for name, field in fields.items():
+        if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation
+            field.encode([getattr(example, name) for example in corpus.valid])
     batches: Batches | Windows
     text, encoded = fields.get("text"), 1.0
     if isinstance(text, RunningText):

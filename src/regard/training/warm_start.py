@@ -38,11 +38,13 @@ class WarmStart(NamedTuple):
     weights: Callable[[], Mapping[str, Tensor]] = dict  # a function, so that the weights are not kept in memory
     data: Any = None  # the data of the run that the model is from; None for a public checkpoint
     path: str = ""  # where the model is, for messages
+    new_head: bool = False  # whether its own head is replaced even if the data needs such a head
 
     def recipe_for(self, recipe: Recipe, kinds: Kinds) -> Recipe:
         """The recipe with the given model, under its own head if the data needs it and the recipe names no other."""
         body, head = self.config.split()
         fits = head is not None and head.predicts in _heads_of(recipe.data, kinds)
+        body = _with_outputs(body, recipe.data, kinds)
         return replace(recipe, model=body, head=head if fits and recipe.head is None else recipe.head)
 
     def fields_for(self, task: Task, recipe: Recipe, examples: Iterable[Any]) -> dict[str, Field]:
@@ -53,17 +55,18 @@ class WarmStart(NamedTuple):
             if issubclass(kind, TextField):
                 fields[name] = kind(next(texts))
             elif name in kept:
-                fields[name] = self._checked(kept[name], [getattr(example, name) for example in examples], recipe)
+                fields[name] = self._checked(kept[name], [getattr(example, name) for example in examples], task)
             else:
                 fields |= fit_fields({name: kind}, examples, recipe.data)
         return fields
 
-    def _checked(self, field: Field, values: Sequence[Any], recipe: Recipe) -> Field:
+    def _checked(self, field: Field, values: Sequence[Any], task: Task) -> Field:
         """The field of the given model; an error if it cannot encode the data, such as other classes."""
         try:
             field.encode(values)
         except UserError as error:
-            cure = "leave from= out" if recipe.head is None else f"give head={recipe.head.predicts} for a new head"
+            takes_head = self.config.split()[0].takes_head
+            cure = f"give head={task.head} for a new head" if takes_head else "leave from= out"
             raise UserError(f"from={self.path}: {str(error).rstrip('.')}; {cure}.") from error
         return field
 
@@ -87,7 +90,7 @@ class WarmStart(NamedTuple):
         return Transfer(len(taken), _modules(set(expected) - set(taken)), _modules(unused))
 
     def _keeps_head(self, recipe: Recipe) -> bool:
-        return bool(self.config.split()[1] == recipe.head)
+        return not self.new_head and bool(self.config.split()[1] == recipe.head)
 
     def _place(self, name: str, head: HeadConfig | None, kept: bool) -> str:
         """The name in the new model of a weight of the given one, if there is such a weight."""
@@ -116,6 +119,11 @@ def _modules(weights: Iterable[str]) -> tuple[str, ...]:
 def _heads_of(data: Any, kinds: Kinds) -> list[str]:
     """The heads of the tasks of a corpus."""
     return [kinds["task"][name].head for name in data.tasks]
+
+
+def _with_outputs(body: Any, data: Any, kinds: Kinds) -> Any:
+    """The config with the output layer that the data needs: a checkpoint may have the states alone."""
+    return next((body.with_output(name) for name in _heads_of(data, kinds) if name in body.predicts), body)
 
 
 def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
@@ -152,19 +160,21 @@ def warm_started(
     _check_fit(kind, recipe, stated, path, kinds)
     if "model" in stated:
         raise UserError(f"model={stated['model']}: the model in {path} is of the kind {kind}; leave it out.")
-    own, tables = [f"model={GIVEN}"], {**kinds, "model": {**kinds["model"], GIVEN: body}}
     data = kinds["data"].get(stated.get("data", ""), recipe.data)
+    body = _with_outputs(body, data, kinds)
+    own, tables = [f"model={GIVEN}"], {**kinds, "model": {**kinds["model"], GIVEN: body}}
     kept = head is not None and "head" not in stated and head.predicts in _heads_of(data, kinds)
     if kept:
         own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: head}}
     recipe = change(recipe, [*own, *changes], tables)
     for role, was, now in (("model", body, recipe.model), *([("head", head, recipe.head)] if kept else [])):
         for name in (field.name for field in fields(was) if "dropout" not in field.name):
-            before, after = (format_value(getattr(config, name)) for config in (was, now))
+            before, after = (format_value(getattr(config, name)) or "none" for config in (was, now))
             if before != after:
                 raise UserError(f"{role}.{name}={after}: the model in {path} has {before}; leave it out.")
     config = recipe.model if head is None else HeadedConfig(recipe.model, recipe.head if kept else head)
-    return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given._replace(config=config)
+    given = given._replace(config=config, new_head="head" in stated)
+    return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given
 
 
 def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str | Path, kinds: Kinds) -> None:
@@ -187,9 +197,10 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
 def _fitting_models(data: str, objective: str | None, kinds: Kinds) -> list[str]:
     """The kinds of model that fit a kind of data and an objective (None: any)."""
     tasks = [kinds["task"][name] for name in kinds["data"][data].tasks]
-    if objective is not None:
-        tasks = [task for task in tasks if can_train(kinds["objective"][objective], task)]
-    return models_for(tasks, kinds)
+    if objective is None:
+        return models_for(tasks, kinds)
+    kind = kinds["objective"][objective]
+    return models_for([task for task in tasks if can_train(kind, task)], kinds, kind.learns_by)
 
 
 def _fitting_recipes(kind: str, data: str, kinds: Kinds) -> list[str]:

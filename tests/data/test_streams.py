@@ -93,7 +93,7 @@ def test_judging_has_every_target_once_and_in_order(size: int, window: int, budg
         assert torch.equal(batch["targets"] != IGNORED, batch.real["tokens"])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     size=st.integers(200, 2000),
     window=st.integers(1, 20),
@@ -129,7 +129,7 @@ def test_streams_are_cut_elsewhere_in_each_epoch() -> None:
     assert len(starts) > 5
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(size=st.integers(2, 20_000), window=st.integers(1, 40))
 def test_lanes_of_a_validation_text_have_every_target_once(size: int, window: int) -> None:
     text = (np.arange(size) % 60_000 + 4).astype(np.uint16)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import set_sizes
 from regard.errors import UserError
@@ -221,3 +221,17 @@ def causal_features(
     order = real_first(real)  # the real tokens are read first, so that no token follows padding
     states = model.advance(tokens.gather(1, order), state)[0]
     return states.take_along_dim(order.argsort(1)[..., None], dim=1)
+
+
+class CausalBody(nn.Module):
+    """A causal model without a source, which can be the body under a head."""
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
+        return causal_features(self, tokens, real, segments=segments, positions=positions)

@@ -31,7 +31,7 @@ from regard.layers.product import Product
 from regard.layers.segment_memory import SegmentMemory, SegmentStates
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
-from regard.models.facts import Facts, causal_features
+from regard.models.facts import CausalBody, Facts
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
@@ -143,7 +143,7 @@ class GptConfig(Shape, Facts):
         return Gpt(self, readout=False)
 
 
-class Gpt(nn.Module):
+class Gpt(CausalBody):
     """Embedding, causal stack, output layer. ``advance`` reads any number of tokens: a whole prompt, or one step.
 
     Without ``readout`` it is a body: it has no weights of an output layer.
@@ -204,16 +204,6 @@ class Gpt(nn.Module):
             return self.stack.advance_segment(x, state, real)
         features, state = self.stack.advance(x, state, real)
         return state.split_beams(features), state
-
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
-        return causal_features(self, tokens, real, segments=segments, positions=positions)
 
     def product(self, features: Tensor) -> Product | Clustered:
         """The logits as uncomputed matrix products."""

@@ -17,7 +17,7 @@ from regard.layers.product import Product
 from regard.layers.unrolled import write_in_place
 from regard.mask import CAUSAL
 from regard.models.checks import check_config, resized_embed
-from regard.models.facts import Facts, causal_features
+from regard.models.facts import CausalBody, Facts
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 
 
@@ -93,7 +93,7 @@ class LstmnState:
         return spare
 
 
-class Lstmn(nn.Module):
+class Lstmn(CausalBody):
     """An LSTM in which attention to all earlier states replaces the last state (Cheng et al. 2016, eq. 5-10).
 
     Without ``readout`` it is a body: it has no output layer.
@@ -148,16 +148,6 @@ class Lstmn(nn.Module):
             memory = write_in_place(memory, here, new)
             features.append(h)
         return torch.stack(features, 1), LstmnState(memory, state.used + tokens.shape[1], summary)
-
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
-        return causal_features(self, tokens, real, segments=segments, positions=positions)
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""

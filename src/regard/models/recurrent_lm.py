@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent
 from regard.models.checks import check_config, resized_embed
-from regard.models.facts import Facts, causal_features
+from regard.models.facts import CausalBody, Facts
 
 INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
 
@@ -73,7 +73,7 @@ class RecurrentLmState:
         return RecurrentLmState(self.hidden[rows])
 
 
-class RecurrentLm(nn.Module):
+class RecurrentLm(CausalBody):
     """Embedding, recurrent stack, output layer. Without ``readout`` it is a body: it has no output layer."""
 
     def __init__(self, config: RecurrentLmConfig, readout: bool = True) -> None:
@@ -115,16 +115,6 @@ class RecurrentLm(nn.Module):
             hidden = torch.where(real[:, t, None, None, None], after, hidden)
             outputs.append(output)
         return torch.stack(outputs, 1), RecurrentLmState(hidden)
-
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
-        return causal_features(self, tokens, real, segments=segments, positions=positions)
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""

@@ -62,9 +62,9 @@ def ladder(
         recipe = _chosen(what, given)
         place = out or Path("runs") / f"ladder-{recipe.name}"
         with _kept(place, console):
-            todo = cells(recipe, _rungs(recipe, given, rungs), seeds, place, beam)
-            results = _measured(todo, console)
-    trained = {cell.name: cell.recipe for cell in todo}
+            wanted = cells(recipe, _rungs(recipe, given, rungs), seeds, place, beam)
+            results = _measured(wanted, console)
+    trained = {cell.name: cell.recipe for cell in wanted}
     standing = Standing(recipe, trained, results, published(recipe), quality)
     page = standing.save(place)
     if json:
@@ -87,14 +87,14 @@ def _kept(place: Path, console: Console) -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _measured(todo: "Sequence[Cell]", console: Console) -> "Results":
+def _measured(wanted: "Sequence[Cell]", console: Console) -> "Results":
     """The results of all cells, those that are not there yet trained in their order."""
     from regard.cli.progress import follow
     from regard.training.ladder.cells import measure
 
     results: Results = defaultdict(list)
-    for number, cell in enumerate(todo, 1):
-        name = f"{cell.name}, seed {cell.seed} ({number}/{len(todo)})"
+    for number, cell in enumerate(wanted, 1):
+        name = f"{cell.name}, seed {cell.seed} ({number}/{len(wanted)})"
         results[cell.name].append(measure(cell, partial(follow, console=console, name=name)))
     return results
 

@@ -35,7 +35,9 @@ def recipe(tmp_path):
         data=Pairs(train=str(path), valid=str(path), source_tokens="char", target_tokens="char"),
         model=Seq2SeqConfig(width=16, embed=8, capacity=16, dropout=0.1),
         objective=TeacherForcing(),
-        plan=Plan(steps=8, batch_tokens=160, rate=1e-2, warmup=2, evaluate=4, log=2, samples=10, threads=1),
+        plan=Plan(
+            steps=8, batch_tokens=160, rate=1e-2, warmup=2, evaluate=4, log=2, samples=10, threads=1, device="cpu"
+        ),
         metrics=("exact",),
     )
     return lambda *settings: override(replace(base), settings, KINDS)

@@ -17,7 +17,7 @@ EXAMPLES = [Pair("ab", "xy"), Pair("abc", "xyz"), Pair("b a", "yx", others=("y x
 
 
 def test_the_loss_is_the_mean_over_all_targets(translator):
-    model = load(translator())
+    model = load(translator(), "cpu")
     total, count = 0.0, 0
     for example in EXAMPLES:  # one at a time: no padding, no batch
         batch = collate(model.encode([example]), model.task)
@@ -29,7 +29,7 @@ def test_the_loss_is_the_mean_over_all_targets(translator):
 
 
 def test_texts_are_compared_with_every_accepted_target(translator):
-    model = load(translator())
+    model = load(translator(), "cpu")
     from regard.verbs.search import translate
 
     predicted = [one.text for one in translate(model, [example.source for example in EXAMPLES])]
@@ -84,13 +84,13 @@ def test_what_cannot_be_measured_is_left_out(translator):
     model = load(translator(decoder="once"))
     linked = [Pair("ab", "xy", links=frozenset({(0, 0)}))]
     assert evaluate(model, linked, ("alignment", "aer")).values == {}
-    assert evaluate(load(translator()), EXAMPLES, ("aer",)).values == {}
+    assert evaluate(load(translator(), "cpu"), EXAMPLES, ("aer",)).values == {}
     with pytest.raises(UserError, match="no examples"):
         evaluate(model, [], ("loss",))
 
 
 def test_classes_are_counted_as_right_or_wrong(classifier):
-    model = load(classifier)
+    model = load(classifier, "cpu")
     texts = ["ab ba", "bca", "cc", "a b c"]
     predicted = [one.label for one in classify(model, texts)]
     examples = [LabelledText(text, label) for text, label in zip(texts, predicted)]

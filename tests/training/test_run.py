@@ -508,7 +508,7 @@ def test_other_objectives_run_and_resume(recipe, tmp_path, settings):
 
 
 def test_language_models_and_classifiers_run(tmp_path):
-    plan = Plan(steps=4, batch_tokens=160, evaluate=4, warmup=1, threads=1)
+    plan = Plan(steps=4, batch_tokens=160, evaluate=4, warmup=1, threads=1, device="cpu")
     lines = tmp_path / "lines.txt"
     lines.write_text("abab\nbaba\nabba\nbaab\n" * 5)
     model = LstmnConfig(width=8, embed=4, context=16)

@@ -18,7 +18,7 @@ from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs import classify
 from regard.verbs.loaded import load
 
-PLAN = Plan(steps=2, batch_tokens=160, evaluate=2, samples=2, threads=1, warmup=1)
+PLAN = Plan(steps=2, batch_tokens=160, evaluate=2, samples=2, threads=1, warmup=1, device="cpu")
 
 
 @pytest.fixture

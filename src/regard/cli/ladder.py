@@ -57,7 +57,7 @@ def ladder(
     with before_first_step(console):
         from regard.cli.standing import Standing
         from regard.training.ladder.cells import cells
-        from regard.training.ladder.published import published
+        from regard.training.ladder.rungs import published
 
         recipe = _chosen(what, given)
         place = out or Path("runs") / f"ladder-{recipe.name}"

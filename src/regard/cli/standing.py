@@ -18,8 +18,8 @@ from regard.metrics import METRICS
 from regard.recipes import Recipe
 from regard.render import report as page
 from regard.render.files import write
-from regard.training.ladder.published import Published
 from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal
+from regard.training.ladder.rungs import Published
 
 Results = dict[str, list[dict[str, Any]]]  # by rung, one for each seed
 FREE = ("plan.seed", "plan.patience", "name", "title")  # which do not distinguish rungs

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.objectives.objective import Objective, Sums
+from regard.objectives.objective import Objective, Step, Sums
 from regard.objectives.sequence import TeacherForcing
-from regard.objectives.trainer import Step
 
 
 class CountedModel(Protocol):

@@ -19,7 +19,6 @@ from regard.data.text_files import Report
 from regard.recipes import KINDS, Recipe
 from regard.tensor_tree import signature
 from regard.training.loop import GradientTrainer, train
-from regard.training.memory import within_memory
 from regard.training.prepare import Prepared, prepare
 from regard.training.warm_start import WarmStart
 
@@ -69,7 +68,7 @@ def estimate(
     If a text on disk has no token file yet, only a sample of it is encoded.
     """
     prepared = prepare(recipe, given=init, kinds=kinds, report=report, whole=False)
-    with within_memory(recipe.plan, prepared.device):
+    with prepared.within_memory():
         return _measure(prepared)
 
 

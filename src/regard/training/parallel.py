@@ -40,11 +40,6 @@ class Share(Protocol):
     def __call__(self, items: Iterable[T], work: Callable[[T], R]) -> list[R]: ...
 
 
-def share_alone(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
-    """The `Share` of a process that does all the work."""
-    return [work(item) for item in items]
-
-
 class RankLost(UserError):  # noqa: N818
     """Another rank has died or does not answer; the weights are those of the last complete step."""
 

@@ -1,20 +1,42 @@
-"""The tasks, one literal table."""
+"""Tasks: what a model is trained to do, as data; one literal table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from regard.data.batches import IGNORED, Batch, Rows
-from regard.data.fields import InputText, LabelField, MaskedText, TargetText
+from regard.data.batches import IGNORED, Batch, Columns, Row, Rows, one_row
+from regard.data.fields import Field, InputText, LabelField, MaskedText, TargetText
 from regard.data.flat import Lengths
 from regard.data.links import LinkField
 from regard.data.streams import RunningText
 from regard.objectives import Classification, MaskedTokens, TeacherForcing
-from regard.tasks.task import Task
+
+Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
+Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a model is trained to do, as data. No other code compares the name of a task.
+
+    `rows` gives the rows of an example (mostly one), `widths` the length of each axis of a batch from the lengths of
+    the fields, and `collate` a batch from rows that are padded to these widths.
+    """
+
+    name: str
+    verb: str  # the command that uses a trained model
+    fields: Mapping[str, type[Field]]  # the columns that it needs, and what each becomes
+    widths: Widths
+    collate: Collate
+    head: str  # what the model must predict; the configs of models list in `predicts` what they can
+    objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
+    metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe says otherwise
+    rows: Callable[[Columns, int], list[Row]] = one_row
 
 
 def next_token(rows: Rows, widths: Mapping[str, int], random: np.random.Generator, name: str = "text") -> Batch:

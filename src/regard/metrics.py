@@ -1,0 +1,180 @@
+"""Metrics: how good a model is, one literal table.
+
+Rates are fractions from 0 to 1 (an error rate may exceed 1); BLEU and chrF are from 0 to 100, as in sacreBLEU.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from regard.alignment import aer, chance_accuracy, correct_targets, links_from
+from regard.errors import UserError
+
+Format = Literal["percent", "points", "digits"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good a model is.
+
+    `compute` gets what the metric needs:
+    sums     (sums, counts): what the objective adds up over all examples, and how many there are of each term
+    answers  (texts, references): what the model generates, and for each example the texts that are accepted
+    weights  (weights, links): attention weights (target units, source units) of each example, and its gold links
+
+    It returns a number, a `Bleu` (a number and how it was computed), or None where the metric does not exist.
+    """
+
+    title: str  # the heading of its column
+    needs: Literal["sums", "answers", "weights"]
+    compute: Callable[[Any, Any], Any]
+    lower_is_better: bool
+    format: Format = "digits"
+
+    def show(self, value: float | None, deviation: float | None = None) -> str:
+        """The value as people read it, and its standard deviation over several runs if it is given."""
+        if value is None:
+            return "–"
+        scale, unit = (100, " %") if self.format == "percent" else (1, "")
+        if deviation is None:
+            return f"{value:.4g}" if self.format == "digits" else f"{scale * value:.2f}{unit.strip()}"
+        if self.format == "digits":
+            return f"{value:.4g} ± {deviation:.1g}"
+        return f"{scale * value:.2f} ± {scale * deviation:.2f}{unit}"
+
+
+def _mean_nll(sums: Any, counts: Any) -> float:
+    return float(sums["nll"] / counts["nll"])
+
+
+def _perplexity(sums: Any, counts: Any) -> float:
+    return perplexity(-sums["nll"], counts["nll"])
+
+
+def _accuracy(sums: Any, counts: Any) -> float | None:
+    return sums["right"] / counts["nll"] if "right" in sums else None
+
+
+def _alignment(weights: Any, links: Any) -> float | None:
+    """How often a target unit with gold links looks most at a source unit that is linked to it."""
+    found = [correct_targets(table, gold) for table, gold in zip(weights, links)]
+    targets = sum(count for _, count in found)
+    return sum(right for right, _ in found) / targets if targets else None
+
+
+def _chance(weights: Any, links: Any) -> float | None:
+    """What `alignment` would be if every target unit looked at a random source unit."""
+    counts = [correct_targets(table, gold)[1] for table, gold in zip(weights, links)]
+    hits = (count * chance_accuracy(gold, table.shape[1]) for count, table, gold in zip(counts, weights, links))
+    return sum(hits, 0.0) / sum(counts) if sum(counts) else None
+
+
+def _alignment_error(weights: Any, links: Any) -> float:
+    return aer(links, links, [links_from(table) for table in weights]).aer
+
+
+References = Sequence[tuple[str, ...]]  # for each output, the accepted references
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """A corpus score of sacreBLEU, and its signature: the settings with which it was computed."""
+
+    score: float
+    signature: str
+
+
+def exact_match(hyps: Sequence[str], refs: References) -> float:
+    """The fraction of outputs that equal one of their accepted references."""
+    _check_lengths(hyps, refs)
+    return sum(hyp in accepted for hyp, accepted in zip(hyps, refs)) / max(len(hyps), 1)
+
+
+def word_error(hyps: Sequence[str], refs: References) -> float:
+    """The fraction of words whose pronunciation equals no accepted one; phonemes are separated by spaces: "K AE T"."""
+    _check_lengths(hyps, refs)
+    wrong = sum(hyp.split() not in [ref.split() for ref in accepted] for hyp, accepted in zip(hyps, refs))
+    return wrong / max(len(hyps), 1)
+
+
+def phoneme_error(hyps: Sequence[str], refs: References) -> float:
+    """The edit distance of each word to its nearest accepted pronunciation, summed, over the phonemes of those."""
+    _check_lengths(hyps, refs)
+    edits = length = 0
+    for hyp, accepted in zip(hyps, refs):
+        output = hyp.split()
+        pronunciations = [ref.split() for ref in accepted]
+        distance, phonemes = min((edit_distance(output, one), len(one)) for one in pronunciations)
+        edits += distance
+        length += phonemes
+    return edits / max(length, 1)
+
+
+def edit_distance(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """The fewest insertions, deletions and substitutions that turn one sequence into the other (Levenshtein 1966)."""
+    start, stop = 0, min(len(a), len(b))
+    while start < stop and a[start] == b[start]:  # skip the common prefix, which is usually most of both
+        start += 1
+    a, b = a[start:], b[start:]
+    above = list(range(len(b) + 1))  # from a[:i] to each b[:j]
+    for i, left in enumerate(a, 1):
+        row = [i]
+        for j, right in enumerate(b):
+            row.append(min(above[j] + (left != right), above[j + 1] + 1, row[j] + 1))
+        above = row
+    return above[-1]
+
+
+def bleu(hyps: Sequence[str], refs: References) -> Bleu:
+    """Corpus BLEU of detokenised, cased text, by sacreBLEU with its default tokeniser, 13a (Post 2018)."""
+    from sacrebleu.metrics.bleu import BLEU  # imported only when needed
+
+    return _corpus_score(BLEU(), hyps, refs)
+
+
+def chrf(hyps: Sequence[str], refs: References) -> Bleu:
+    """Corpus chrF2, the F-score of character n-grams, by sacreBLEU (Popović 2015)."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return _corpus_score(CHRF(), hyps, refs)
+
+
+def perplexity(total_logp: float, count: int) -> float:
+    """exp of the mean negative natural log-probability of `count` tokens; infinite if that overflows."""
+    if count == 0:
+        return math.nan
+    try:
+        return math.exp(-total_logp / count)
+    except OverflowError:
+        return math.inf
+
+
+def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
+    _check_lengths(hyps, refs)
+    if not hyps:
+        raise UserError("no outputs to score; give at least one line.")
+    # In sacreBLEU stream k has the k-th reference of every line, None if a line has fewer.
+    streams = [[one[k] if k < len(one) else None for one in refs] for k in range(max(map(len, refs)))]
+    score = metric.corpus_score(list(hyps), streams)
+    return Bleu(float(score.score), str(metric.get_signature()))
+
+
+def _check_lengths(hyps: Sequence[Any], refs: Sequence[Any]) -> None:
+    if len(hyps) != len(refs):
+        raise UserError(f"{len(hyps)} outputs but {len(refs)} references; give as many of each.")
+
+
+METRICS: dict[str, Metric] = {
+    "loss": Metric("loss", "sums", _mean_nll, lower_is_better=True),
+    "perplexity": Metric("perplexity", "sums", _perplexity, lower_is_better=True),
+    "accuracy": Metric("accuracy", "sums", _accuracy, lower_is_better=False, format="percent"),
+    "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
+    "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
+    "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),
+    "word_error": Metric("word error", "answers", word_error, lower_is_better=True, format="percent"),
+    "phoneme_error": Metric("phoneme error", "answers", phoneme_error, lower_is_better=True, format="percent"),
+    "alignment": Metric("alignment", "weights", _alignment, lower_is_better=False, format="percent"),
+    "chance": Metric("(by chance)", "weights", _chance, lower_is_better=False, format="percent"),
+    "aer": Metric("alignment error rate", "weights", _alignment_error, lower_is_better=True, format="percent"),
+}

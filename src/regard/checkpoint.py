@@ -43,7 +43,11 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
     unfinished, final = steps / ".half" / _name(step), steps / _name(step)
     with _as_user_error(run):
         steps.mkdir(parents=True, exist_ok=True)
-        _recover(steps)
+        for left in (steps / ".old").glob("*"):  # after a kill: move an old step back unless it was replaced
+            if not (steps / left.name).exists():
+                os.rename(left, steps / left.name)
+        for name in (".old", ".half"):
+            shutil.rmtree(steps / name, ignore_errors=True)
         try:
             for name, content in files.items():
                 _write(unfinished / name, content)
@@ -51,7 +55,13 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
             _write(unfinished / MANIFEST, {"format": FORMAT, "files": fingerprints})
             for folder, _, _ in os.walk(unfinished):
                 _sync(Path(folder))
-            _move_into_place(unfinished, final)
+            old = steps / ".old" / final.name
+            if final.exists():  # no portable system call swaps two directories
+                old.parent.mkdir(exist_ok=True)
+                os.rename(final, old)
+            os.rename(unfinished, final)
+            _sync(steps)
+            shutil.rmtree(old.parent, ignore_errors=True)
         finally:
             shutil.rmtree(steps / ".half", ignore_errors=True)
         set_pointer(run, "latest", step)
@@ -139,26 +149,6 @@ def _fingerprint(path: Path) -> dict[str, Any]:
     """The size and SHA-256 of a file."""
     with path.open("rb") as file:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _move_into_place(unfinished: Path, final: Path) -> None:
-    """Rename a finished step. No portable system call swaps two directories, so an older one is moved away first."""
-    old = final.parent / ".old" / final.name
-    if final.exists():
-        old.parent.mkdir(exist_ok=True)
-        os.rename(final, old)
-    os.rename(unfinished, final)
-    _sync(final.parent)
-    shutil.rmtree(old.parent, ignore_errors=True)
-
-
-def _recover(steps: Path) -> None:
-    """Clean up after a kill: move an old step back unless it was replaced, and delete unfinished steps."""
-    for old in (steps / ".old").glob("*"):
-        if not (steps / old.name).exists():
-            os.rename(old, steps / old.name)
-    for left in (".old", ".half"):
-        shutil.rmtree(steps / left, ignore_errors=True)
 
 
 def _prune(run: Path, keep: int) -> None:
@@ -249,15 +239,11 @@ def append_line(path: Path, obj: Mapping[str, Any]) -> None:
 def truncate_after(path: Path, step: int) -> None:
     """Delete the lines after a step, and an incomplete last line, so that a resumed run continues the file."""
     if path.exists():
-        lines = _read(path).decode(errors="replace").split("\n")
-        write_text(path, "".join(f"{line}\n" for line in lines if _is_up_to(line, step)))
-
-
-def _is_up_to(line: str, step: int) -> bool:
-    try:
-        return bool(json.loads(line).get("step", step) <= step)
-    except (ValueError, TypeError, AttributeError):
-        return False
+        kept = ""
+        for line in _read(path).decode(errors="replace").split("\n"):
+            with suppress(ValueError, TypeError, AttributeError):
+                kept += f"{line}\n" if json.loads(line).get("step", step) <= step else ""
+        write_text(path, kept)
 
 
 def _json(obj: Any) -> str:

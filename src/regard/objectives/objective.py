@@ -129,7 +129,7 @@ class Objective(Protocol):
     @property
     def weights(self) -> Mapping[str, float]:
         """The terms, in order, and the weight of each in the loss."""
-        ...
+        return {"nll": 1.0}
 
     @property
     def capturable(self) -> bool:
@@ -155,7 +155,7 @@ class Objective(Protocol):
 
     def count(self, batch: Batch) -> dict[str, int]:
         """The number of summands of each term."""
-        ...
+        return dict.fromkeys(self.weights, batch.counts["targets"])
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None

@@ -33,7 +33,6 @@ class TeacherForcing(Objective):
     floor: float = 0.0  # the lowest probability
     over: int = 1000  # steps of the decay
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
-    weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     carries: ClassVar[bool] = True
     heads: ClassVar[tuple[str, ...]] = ("target", "next")
 
@@ -55,9 +54,6 @@ class TeacherForcing(Objective):
     def capturable(self) -> bool:
         """False with a schedule: a CUDA graph would keep the probability of the step that was captured."""
         return self.schedule == "constant"
-
-    def count(self, batch: Batch) -> dict[str, int]:
-        return {"nll": batch.counts["targets"]}
 
     def __call__(
         self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None

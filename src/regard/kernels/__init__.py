@@ -1,1 +1,12 @@
 """Fast implementations: attention for ``scores.py``, cross-entropy for ``objectives/loss.py``, decoding steps."""
+
+import importlib.util
+from functools import cache
+
+import torch
+
+
+@cache
+def has_triton(device: torch.device) -> bool:
+    """Whether Triton kernels can run on this device: on an NVIDIA GPU, if Triton is installed."""
+    return device.type == "cuda" and torch.version.hip is None and importlib.util.find_spec("triton") is not None

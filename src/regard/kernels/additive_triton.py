@@ -8,7 +8,6 @@ at the first call, so this module can be imported without it.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from regard.kernels import has_triton
 
 MAX_WIDTH = 1024  # of queries and keys
 MAX_VALUE_BYTES = 1024  # of one value vector: the output of a block of queries stays in registers
@@ -34,8 +35,7 @@ def usable(q: Tensor, k: Tensor, v: Tensor) -> bool:
     keys, depth = v.shape[-2:]
     return (
         all(x.is_cuda and x.dtype in DTYPES and x.numel() > 0 for x in (q, k, v))
-        and torch.version.hip is None
-        and importlib.util.find_spec("triton") is not None
+        and has_triton(q.device)
         and width <= MAX_WIDTH
         and depth * (2 if queries == 1 else v.element_size()) <= MAX_VALUE_BYTES
         and queries * keys <= MAX_PAIRS

@@ -7,11 +7,12 @@ is imported at the first call, so this module can be imported without it.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from regard.kernels import has_triton
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu-tanh", "gelu-sigmoid", "silu", "tanh")
 MAX_QUERIES = 16  # queries of a sentence: one tile of the matrix unit
@@ -45,11 +46,9 @@ class Norm:
 def usable(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether these kernels can run on this device with this dtype."""
     return (
-        device.type == "cuda"
-        and torch.version.hip is None
+        has_triton(device)
         and torch.cuda.get_device_capability(device) >= (8, 0)  # the oldest that Triton supports
         and dtype in (torch.bfloat16, torch.float16)
-        and importlib.util.find_spec("triton") is not None
     )
 
 
@@ -73,9 +72,7 @@ def linear_step(
     """act(norm(x) Wᵀ + b), plus ``add`` or times ``times``: (R, W), (V, W) → (R, V)."""
     from regard.kernels.step_triton import MAX_ROW, launch_linear
 
-    if norm is not None and (
-        len(x) > 1 or x.shape[1] > MAX_ROW
-    ):  # otherwise every program would normalize the rows again
+    if norm is not None and (len(x) > 1 or x.shape[1] > MAX_ROW):  # else every program would normalize the rows again
         x, norm = norm_step(x, norm), None
     assert activation in ACTIVATIONS, activation
     assert add is None or times is None

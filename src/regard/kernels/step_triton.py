@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LOG2E = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(TURN·x)
+LOG2E = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(LOG2E·x)
 MAX_ROW = 4096  # the widest row that is held in registers
 
 

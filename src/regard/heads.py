@@ -26,24 +26,11 @@ class HeadConfig(Protocol):
     The module that `build` makes maps features (B, T, width) and `real` (B, T), or None, to logits.
     """
 
-    @property
-    def predicts(self) -> str:
-        """What the head predicts: the `head` of the tasks that it serves."""
-
-    @property
-    def sizes(self) -> Mapping[str, str]:
-        """The settings that follow from the data: the name of each, and the field whose size it has."""
-        return {}
-
-    @property
-    def one_per_text(self) -> bool:
-        """Whether the head makes one prediction per text, and not one per token."""
-        return False
-
-    @property
-    def init_from(self) -> Mapping[str, str]:
-        """Modules of a model without this head whose weights the head starts from: their paths, and those here."""
-        return {}
+    predicts: ClassVar[str]  # what the head predicts: the `head` of the tasks that it serves
+    sizes: ClassVar[Mapping[str, str]] = {}  # settings that follow from the data, and the field whose size each has
+    one_per_text: ClassVar[bool] = False  # whether the head makes one prediction per text, and not one per token
+    # Modules of a model without this head whose weights the head starts from: their paths, and those here.
+    init_from: ClassVar[Mapping[str, str]] = {}
 
     def for_body(self, body: Facts) -> Self:
         """The settings with the values that depend on the body filled in."""

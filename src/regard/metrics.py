@@ -44,18 +44,6 @@ class Metric:
         return f"{scale * value:.2f} ± {scale * deviation:.2f}{unit}"
 
 
-def _mean_nll(sums: Any, counts: Any) -> float:
-    return float(sums["nll"] / counts["nll"])
-
-
-def _perplexity(sums: Any, counts: Any) -> float:
-    return perplexity(-sums["nll"], counts["nll"])
-
-
-def _accuracy(sums: Any, counts: Any) -> float | None:
-    return sums["right"] / counts["nll"] if "right" in sums else None
-
-
 def _alignment(weights: Any, links: Any) -> float | None:
     """How often a target unit with gold links looks most at a source unit that is linked to it."""
     found = [correct_targets(table, gold) for table, gold in zip(weights, links)]
@@ -166,9 +154,17 @@ def _check_lengths(hyps: Sequence[Any], refs: Sequence[Any]) -> None:
 
 
 METRICS: dict[str, Metric] = {
-    "loss": Metric("loss", "sums", _mean_nll, lower_is_better=True),
-    "perplexity": Metric("perplexity", "sums", _perplexity, lower_is_better=True),
-    "accuracy": Metric("accuracy", "sums", _accuracy, lower_is_better=False, format="percent"),
+    "loss": Metric("loss", "sums", lambda sums, counts: float(sums["nll"] / counts["nll"]), lower_is_better=True),
+    "perplexity": Metric(
+        "perplexity", "sums", lambda sums, counts: perplexity(-sums["nll"], counts["nll"]), lower_is_better=True
+    ),
+    "accuracy": Metric(
+        "accuracy",
+        "sums",
+        lambda sums, counts: sums["right"] / counts["nll"] if "right" in sums else None,
+        lower_is_better=False,
+        format="percent",
+    ),
     "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
     "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
     "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),

@@ -96,17 +96,13 @@ def labelled_text(rows: Rows, widths: Mapping[str, int], random: np.random.Gener
     return Batch(fields, text.real, {**text.counts, "targets": int(rows.lengths("label").sum())})
 
 
-def _one_less(name: str) -> Any:
-    """The widths of teacher forcing: one place fewer than the text has tokens, special tokens included."""
-    return lambda lengths: {**lengths, name: np.maximum(lengths[name] - 1, 0)}
+def _axes(*read: str, predicted: str = "") -> Widths:
+    """The axes of a batch: texts that are read whole, and a text that is predicted.
 
-
-def _two_texts(lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-    return {"source": lengths["source"], "target": np.maximum(lengths["target"] - 1, 0)}
-
-
-def _text_only(lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-    return {"text": lengths["text"]}
+    Teacher forcing needs one place fewer than the predicted text has tokens, special tokens included.
+    """
+    less = {predicted: 1} if predicted else {}
+    return lambda lengths: {name: np.maximum(lengths[name] - less.get(name, 0), 0) for name in (*read, *less)}
 
 
 TASKS: dict[str, Task] = {
@@ -114,7 +110,7 @@ TASKS: dict[str, Task] = {
         name="translate",
         verb="translate",
         fields={"source": InputText, "target": TargetText},
-        widths=_one_less("target"),
+        widths=_axes("source", predicted="target"),
         collate=translation,
         head="target",
         objective=TeacherForcing,
@@ -124,7 +120,7 @@ TASKS: dict[str, Task] = {
         name="aligned",
         verb="translate",
         fields={"source": InputText, "target": TargetText, "alignment": LinkField},
-        widths=_two_texts,
+        widths=_axes("source", predicted="target"),
         collate=aligned_translation,
         head="target",
         objective=TeacherForcing,
@@ -134,7 +130,7 @@ TASKS: dict[str, Task] = {
         name="language",
         verb="generate",
         fields={"text": TargetText},
-        widths=_one_less("text"),
+        widths=_axes(predicted="text"),
         collate=next_token,
         head="next",
         objective=TeacherForcing,
@@ -144,7 +140,7 @@ TASKS: dict[str, Task] = {
         name="running",
         verb="generate",
         fields={"text": RunningText},
-        widths=_one_less("text"),
+        widths=_axes(predicted="text"),
         collate=next_token,
         head="next",
         objective=TeacherForcing,
@@ -154,7 +150,7 @@ TASKS: dict[str, Task] = {
         name="masked",
         verb="fill",
         fields={"text": MaskedText},
-        widths=_text_only,
+        widths=_axes("text"),
         collate=whole_text,
         head="masked",
         objective=MaskedTokens,
@@ -164,7 +160,7 @@ TASKS: dict[str, Task] = {
         name="classify",
         verb="classify",
         fields={"text": InputText, "label": LabelField},
-        widths=_text_only,
+        widths=_axes("text"),
         collate=labelled_text,
         head="class",
         objective=Classification,

@@ -3,8 +3,6 @@
 import resource
 import statistics
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -74,7 +72,7 @@ def estimate(
 
 def _measure(prepared: Prepared) -> Estimate:
     # All layers train at the end of gradual unfreezing, which takes the most memory and time.
-    plan, saved = replace(prepared.recipe.plan, unfreeze=0), SavedBytes()
+    plan, activations = replace(prepared.recipe.plan, unfreeze=0), 0
     trainer = replace(prepared, recipe=replace(prepared.recipe, plan=plan)).trainer()
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
@@ -94,14 +92,17 @@ def _measure(prepared: Prepared) -> Estimate:
             if signature(list(carried.values())) == before:
                 break
         longest = SelectedBatches(prepared.batches, [_longest(prepared.batches, numbers[-1])])
-        with count_saved_bytes(loss_module) as saved:
+        saved = SavedBytes(loss_module)
+        with saved:
             list(train(loss_module, longest, plain, optimizer, carried=carried))
+        activations = saved.bytes
     else:
         per_step = statistics.mean(step.seconds for step in islice(trainer.steps(0), TIMED))
 
-    weights, state = _bytes(list(trainer.model.parameters())), _bytes(list(trainer.state().values()))
+    weights = sum(weight.nbytes for weight in trainer.model.parameters())
+    state = sum(tensor.nbytes for tensor in trainer.state().values())
     gradients = weights if isinstance(trainer, GradientTrainer) else 0
-    peak = weights + gradients + state + saved.bytes
+    peak = weights + gradients + state + activations
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
     token_bytes, (_, head) = 0, prepared.config.split()
@@ -116,7 +117,7 @@ def _measure(prepared: Prepared) -> Estimate:
         device=str(prepared.device),
         weights_bytes=weights,
         optimizer_bytes=state,
-        activations_bytes=saved.bytes,
+        activations_bytes=activations,
         peak_bytes=peak,
         seconds_per_step=per_step,
         seconds=min(per_step * plan.steps, 60 * plan.minutes if plan.minutes else float("inf")),
@@ -128,27 +129,19 @@ def _measure(prepared: Prepared) -> Estimate:
     )
 
 
-@dataclass
-class SavedBytes:
-    """The number of bytes that autograd saved for the backward pass."""
+class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the bytes that autograd saves inside the block, each storage once, without weights and their views."""
 
-    bytes: int = 0
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(self._count, lambda tensor: tensor)
+        self.bytes, self._seen = 0, {weight.untyped_storage().data_ptr() for weight in module.parameters()}
 
-
-@contextmanager
-def count_saved_bytes(module: nn.Module) -> Iterator[SavedBytes]:
-    """Count the bytes that autograd saves inside the block, each storage once; weights and their views are excluded."""
-    total, seen = SavedBytes(), {weight.untyped_storage().data_ptr() for weight in module.parameters()}
-
-    def pack(tensor: Tensor) -> Tensor:
+    def _count(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in seen:
-            seen.add(storage.data_ptr())
-            total.bytes += storage.nbytes()
+        if storage.data_ptr() not in self._seen:
+            self._seen.add(storage.data_ptr())
+            self.bytes += storage.nbytes()
         return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield total
 
 
 def _longest(batches: Batches | Windows, known: int) -> int:
@@ -160,7 +153,3 @@ def _longest(batches: Batches | Windows, known: int) -> int:
         return sum(real.numel() for real in batch.real.values())
 
     return max(range(len(batches)), key=size) if len(batches.shapes) > 1 else known
-
-
-def _bytes(tensors: list[Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)

@@ -89,7 +89,12 @@ def layers_of(module: nn.Module, plan: Plan) -> list[LayerWeights]:
         inside = (group[0] for group in paths if any(f"{name}.".startswith(f"model.{path}.") for path in group))
         layers[next(inside, paths[-1][0])].append(weight)
     names = [name for name, weights in layers.items() if weights]
-    frozen = _frozen(plan, names)
+    frozen = names[: plan.freeze] if isinstance(plan.freeze, int) else list(plan.freeze)
+    for name in frozen:
+        if name not in names:
+            raise UserError(f"plan.freeze={','.join(frozen)}: the model has no layer {name}.{nearest(name, names)}")
+    if len(set(frozen)) == len(names):
+        raise UserError(f"plan.freeze={format_value(plan.freeze)}: all {len(names)} layers are frozen; give fewer.")
     trained = [name for name in reversed(names) if name not in frozen]
     return [
         LayerWeights(
@@ -100,17 +105,6 @@ def layers_of(module: nn.Module, plan: Plan) -> list[LayerWeights]:
         )
         for at, name in enumerate(names)
     ]
-
-
-def _frozen(plan: Plan, names: list[str]) -> list[str]:
-    """The names of the layers that `plan.freeze` freezes."""
-    found = names[: plan.freeze] if isinstance(plan.freeze, int) else list(plan.freeze)
-    for name in found:
-        if name not in names:
-            raise UserError(f"plan.freeze={','.join(found)}: the model has no layer {name}.{nearest(name, names)}")
-    if len(set(found)) == len(names):
-        raise UserError(f"plan.freeze={format_value(plan.freeze)}: all {len(names)} layers are frozen; give fewer.")
-    return found
 
 
 def unfreeze(optimizer: Optimizer, step: int) -> bool:

@@ -65,7 +65,12 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
         finally:
             shutil.rmtree(steps / ".half", ignore_errors=True)
         set_pointer(run, "latest", step)
-        _prune(run, keep)
+        names = sorted((path.name for path in steps.iterdir() if path.name.isdecimal()), key=int)
+        kept = {*names[-keep:], read_pointer(run, "latest"), read_pointer(run, "best")}
+        (steps / ".half").mkdir(exist_ok=True)
+        for name in set(names) - kept:
+            os.rename(steps / name, steps / ".half" / name)  # so that a kill during deletion leaves no incomplete step
+        shutil.rmtree(steps / ".half", ignore_errors=True)
     return final
 
 
@@ -149,16 +154,6 @@ def _fingerprint(path: Path) -> dict[str, Any]:
     """The size and SHA-256 of a file."""
     with path.open("rb") as file:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _prune(run: Path, keep: int) -> None:
-    steps = run / "steps"
-    names = sorted((path.name for path in steps.iterdir() if path.name.isdecimal()), key=int)
-    kept = {*names[-keep:], read_pointer(run, "latest"), read_pointer(run, "best")}
-    (steps / ".half").mkdir(exist_ok=True)
-    for name in set(names) - kept:
-        os.rename(steps / name, steps / ".half" / name)  # so that a kill during deletion leaves no incomplete step
-    shutil.rmtree(steps / ".half", ignore_errors=True)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

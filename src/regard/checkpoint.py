@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -213,10 +212,10 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
         temporary.chmod(mode)  # safetensors allows only the owner to read; use the permissions of the umask
 
 
-def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on a device."""
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU."""
     try:
-        tensors: dict[str, Tensor] = load_file(path, device=str(device))
+        tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file.") from error
     except (SafetensorError, OSError) as error:

@@ -28,14 +28,14 @@ from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered
 from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
-from regard.layers.segment_memory import SegmentMemory, SegmentStates
+from regard.layers.segment_memory import SegmentStates
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
 from regard.models.facts import CausalBody, Facts
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
-State = KVCache | SegmentMemory | SegmentStates
+State = KVCache | SegmentStates
 
 
 @dataclass(frozen=True)
@@ -177,13 +177,11 @@ class Gpt(CausalBody):
         source_real: Tensor | None = None,
         rows: int | None = None,
         capacity: int | None = None,
-    ) -> KVCache | SegmentMemory:
+    ) -> KVCache:
         """The state before the first token, with a capacity in tokens. All decoders have these four arguments."""
-        if not self.config.memory:
-            return KVCache(rows or 1, check_capacity(capacity, self.config.context, self.config.longest))
-        if not self.config.memory_zeros:
-            return SegmentMemory(self.config.memory)
-        return self.stack.zero_memory(rows or 1, self.config.memory)
+        capacity = check_capacity(capacity, self.config.context, self.config.longest)
+        cache = KVCache(rows or 1, capacity, memory=self.config.memory)
+        return self.stack.with_zero_memory(cache) if self.config.memory_zeros else cache
 
     def start_segments(self, rows: int) -> SegmentStates:
         """Transformer-XL's memory of hidden states before the first segment of training: empty, or full of zeros."""
@@ -196,12 +194,14 @@ class Gpt(CausalBody):
     ) -> tuple[Tensor, State]:
         """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may be on either side."""
         check_length(tokens, self.config.longest)
+        if real is not None and self.config.memory:
+            raise UserError("real: Transformer-XL's memory does not support padding; read texts of equal length together")
         tokens = state.merge_beams(tokens)
         if positions is None:
             positions = state.positions(tokens, real)
         x = self.embedding(tokens, positions)
         if isinstance(state, SegmentStates):
-            return self.stack.advance_segment(x, state, real)
+            return self.stack.advance_segment(x, state)
         features, state = self.stack.advance(x, state, real)
         return state.split_beams(features), state
 
@@ -215,7 +215,7 @@ class Gpt(CausalBody):
         product = self.product(features)
         return F.linear(*product) if isinstance(product, Product) else product.log_probs()
 
-    def preallocate(self, state: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
+    def preallocate(self, state: KVCache, steps: int = 1) -> KVCache:
         """The state with a shape that does not change in the next ``steps`` steps, so that they can be captured."""
         return self.stack.preallocate(state, steps)
 

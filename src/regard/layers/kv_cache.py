@@ -68,10 +68,10 @@ class AttentionPlan:
 class KVCache:
     """The KV cache of a stack. A token's slot is its place in the buffers; its position is its place in the text.
 
-    With a ``memory`` it is that of Transformer-XL (Dai et al. 2019, §3.2): the tokens of one pass are a segment, and each
-    sees the last ``memory`` tokens before the segment and the segment up to itself. The result depends on where segments
-    end, unless the layers have a window as long as the memory (``windows=(memory - 1,)``). Slots that no later segment
-    sees are used again, so a text may be longer than the capacity.
+    With a ``memory`` it is that of Transformer-XL (Dai et al. 2019, §3.2): the tokens of one pass are a segment, and
+    each sees the last ``memory`` tokens before the segment and the segment up to itself. The result depends on where
+    segments end, unless the layers have a window as long as the memory (``windows=(memory - 1,)``). Slots that no later
+    segment sees are dropped when the cache is full, so a text may be longer than the capacity.
     """
 
     sentences: int  # B
@@ -171,8 +171,8 @@ class KVCache:
         if device.type == "cpu" or (self.memory and not torch.cuda.is_current_stream_capturing()):
             self = self._with_room(count)
         assert self.at is not None
-        # A CPU reads only the slots in use. A GPU reads all slots: their shape is then the same in every step, which can
-        # be captured, and nothing waits for the number of slots in use.
+        # A CPU reads only the slots in use. A GPU reads all slots: their shape is then the same in every step, which
+        # can be captured, and nothing waits for the number of slots in use.
         reach = int(self.used) + count if device.type == "cpu" else self.at.shape[-1]
         length = count // self.beams
         new = torch.arange(count, device=device)  # beam by beam

@@ -292,7 +292,8 @@ class Stack(nn.Module):
     def with_zero_memory(self, cache: KVCache) -> KVCache:
         """Transformer-XL's cache whose memory is a text of zeros. Its keys and values need not be zero."""
         x = self._zeros()
-        return cache.prefilled([block.attention.memory(block._before(x, block.attention_norm)) for block in self.layers])
+        slots = [block.attention.memory(block._before(x, block.attention_norm)) for block in self.layers]
+        return cache.prefilled(slots)
 
     def preallocate(self, cache: KVCache, steps: int = 1) -> KVCache:
         """The cache with all its slots allocated, so that its shape does not change in the next ``steps`` steps."""

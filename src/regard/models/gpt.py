@@ -195,7 +195,8 @@ class Gpt(CausalBody):
         """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may be on either side."""
         check_length(tokens, self.config.longest)
         if real is not None and self.config.memory:
-            raise UserError("real: Transformer-XL's memory does not support padding; read texts of equal length together")
+            cure = "read texts of equal length together"
+            raise UserError(f"real: Transformer-XL's memory does not support padding; {cure}")
         tokens = state.merge_beams(tokens)
         if positions is None:
             positions = state.positions(tokens, real)

@@ -118,7 +118,8 @@ class KVCache:
         cache = self._allocated(slots()) if self.fresh and not self.layers else self
         if cache.at is None or cache.used is None:
             raise UserError(_full_message(self.capacity))
-        return replace(cache._with_room(steps * cache.beams), fresh=False)  # waits for the GPU, once
+        used = 0 if self.read is None else int(cache.used)  # waits for the GPU, once
+        return replace(cache._with_room(steps * cache.beams, used), fresh=False)
 
     def reserve(self, x: Tensor, real: Tensor | None, slots: SlotTemplates) -> tuple[KVCache, AttentionPlan]:
         """Reserves slots for new tokens x (B, K·T, W): the cache that counts them, and the plan for this pass."""
@@ -127,12 +128,15 @@ class KVCache:
         if self.fresh and not self.layers and (self.beams > 1 or more):
             cache = self._allocated(slots())
         if not self.fresh or self.beams > 1 or self.read is not None:  # a memory of zeros is read by the first tokens
+            capturing = x.is_cuda and torch.cuda.is_current_stream_capturing()
+            if cache.used is not None and (x.device.type == "cpu" or (self.memory and not capturing)):
+                cache = cache._with_room(x.shape[1], int(cache.used))
             return cache._extend(x, real)
         # The first tokens see only each other, so no slots are read. If no token can follow, none are allocated either.
         plan = AttentionPlan(CAUSAL if real is None else CAUSAL & Mask(keys=real))
         if not cache.layers:
             return replace(cache, fresh=False), plan
-        cache, extended = cache._extend(x, real)
+        cache, extended = cache._with_room(x.shape[1], 0)._extend(x, real)
         return cache, replace(plan, slots=extended.slots)
 
     def _allocated(self, slots: Sequence[Memory]) -> KVCache:
@@ -168,9 +172,6 @@ class KVCache:
             # The first pass used the whole capacity, and no slots were allocated.
             raise UserError(_full_message(self.capacity))
         count, device = x.shape[1], x.device
-        if device.type == "cpu" or (self.memory and not torch.cuda.is_current_stream_capturing()):
-            self = self._with_room(count)
-        assert self.at is not None
         # A CPU reads only the slots in use. A GPU reads all slots: their shape is then the same in every step, which
         # can be captured, and nothing waits for the number of slots in use.
         reach = int(self.used) + count if device.type == "cpu" else self.at.shape[-1]
@@ -229,14 +230,14 @@ class KVCache:
         assert before is not None
         return at, at + before[:, None, None]
 
-    def _with_room(self, count: int) -> KVCache:
-        """The cache with unused slots for ``count`` tokens. Transformer-XL drops the slots that it can no longer see.
+    def _with_room(self, count: int, used: int) -> KVCache:
+        """The cache, of which ``used`` slots are in use, with room for ``count`` tokens.
 
-        Raises ``UserError`` if there is no room.
+        If there is no room, Transformer-XL drops the slots that no later segment sees.
         """
         assert self.used is not None
         assert self.at is not None
-        used, size = int(self.used), self.at.shape[-1]
+        size = self.at.shape[-1]
         if used + count <= size:
             return self
         if not self.memory:

@@ -20,9 +20,7 @@ from math import sqrt
 from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
 from regard.layers.init import init_weights
@@ -31,7 +29,8 @@ from regard.layers.product import Product
 from regard.layers.segment_memory import SegmentStates
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
-from regard.models.facts import CausalBody, Facts
+from regard.models.causal import Causal
+from regard.models.facts import Facts
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
@@ -143,7 +142,7 @@ class GptConfig(Shape, Facts):
         return Gpt(self, readout=False)
 
 
-class Gpt(CausalBody):
+class Gpt(Causal):
     """Embedding, causal stack, output layer. ``advance`` reads any number of tokens: a whole prompt, or one step.
 
     Without ``readout`` it is a body: it has no weights of an output layer.
@@ -212,20 +211,6 @@ class Gpt(CausalBody):
             return self.readout_(features, self.embedding.tokens)
         return Product(features, self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight)
 
-    def readout(self, features: Tensor) -> Tensor:
-        product = self.product(features)
-        return F.linear(*product) if isinstance(product, Product) else product.log_probs()
-
     def preallocate(self, state: KVCache, steps: int = 1) -> KVCache:
         """The state with a shape that does not change in the next ``steps`` steps, so that they can be captured."""
         return self.stack.preallocate(state, steps)
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        features, state = self.advance(tokens[:, None], state)
-        return self.readout(features[:, 0]), state
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, V) of every position, given the tokens before it."""
-        rows, length = batch["tokens"].shape
-        features, _ = self.advance(batch["tokens"], self.start(rows=rows, capacity=length))
-        return self.readout(features)

@@ -46,6 +46,7 @@ def evaluate(
     examples: Sequence[Any],
     metrics: Collection[str],
     beam: int = 1,
+    penalty: float = 1.0,
     batch_tokens: int = BATCH_TOKENS,
     share: Share = ALONE.share,
 ) -> Scores:
@@ -63,7 +64,7 @@ def evaluate(
     if "sums" in needed:
         given["sums"] = _sum_terms(model, examples, batch_tokens, share)
     if "answers" in needed:
-        texts = _translations(model, [example.source for example in examples], beam, batch_tokens, share)
+        texts = _translations(model, [example.source for example in examples], beam, penalty, batch_tokens, share)
         given["answers"] = texts, [(example.target, *example.others) for example in examples]
     if "weights" in needed:
         linked = [example for example in examples if _has_comparable_links(model, example)]
@@ -139,12 +140,14 @@ def running_text(model: Loaded) -> RunningText | None:
     return text if isinstance(text, RunningText) else None
 
 
-def _translations(model: Loaded, sources: Sequence[str], beam: int, batch_tokens: int, share: Share) -> list[str]:
+def _translations(
+    model: Loaded, sources: Sequence[str], beam: int, penalty: float, batch_tokens: int, share: Share
+) -> list[str]:
     """The text of the best target of each source."""
 
     def work(group: list[int]) -> list[str]:
         some = [sources[place] for place in group]
-        best = translate(model, some, beam, align=False, batch_tokens=batch_tokens)
+        best = translate(model, some, beam, penalty=penalty, align=False, batch_tokens=batch_tokens)
         return [one.text for one in best]
 
     groups = list(grouped([len(ids) for ids in model.read(sources)], batch_tokens // beam))

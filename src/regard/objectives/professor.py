@@ -18,8 +18,8 @@ from regard.data.fields import Field, TargetText
 from regard.decode import Sampler
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Objective, Sums
-from regard.objectives.sequence import check_smoothing, forced, step_by_step
+from regard.objectives.objective import CausalModel, Objective, Sums, begin
+from regard.objectives.sequence import check_smoothing, forced
 
 # Lamb et al. 2016: above the first accuracy the discriminator is not trained; below the second the model ignores it.
 MAX_ACCURACY, MIN_ACCURACY = 0.99, 0.75
@@ -114,15 +114,17 @@ def frozen(module: nn.Module) -> Iterator[None]:
 
 def _free_running(model: CausalModel, batch: Batch, eos: int) -> tuple[Tensor, Tensor]:
     """Features (B, T, W) of a model that reads tokens sampled from itself, and which come before eos (B, T)."""
-    sample, real = Sampler(), [batch.real["tokens"].any(dim=1, keepdim=True)]  # of each token: (B, 1)
-
-    def choose(t: int, logits: Tensor) -> Tensor:
-        tokens = sample(logits[:, 0])[:, None]
-        real.append(real[-1] & (tokens != eos))
-        return tokens
-
-    features, _ = step_by_step(model, batch, choose)
-    return features, torch.cat(real, dim=1)
+    tokens, state = batch["tokens"][:, :1], begin(model, batch)
+    unfinished = batch.real["tokens"].any(dim=1, keepdim=True)  # (B, 1)
+    sample, features, real = Sampler(), [], []
+    for _ in range(batch["tokens"].shape[1]):
+        feature, state = model.advance(tokens, state)
+        features.append(feature)
+        real.append(unfinished)
+        with torch.no_grad():
+            tokens = sample(model.readout(feature)[:, 0])[:, None]
+        unfinished = unfinished & (tokens != eos)
+    return torch.cat(features, dim=1), torch.cat(real, dim=1)
 
 
 def _reversed(sequence: Tensor, real: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ of them later.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -90,31 +90,17 @@ def forced(model: CausalModel, batch: Batch, state: Any = None) -> tuple[Tensor,
 def mixed(model: CausalModel, batch: Batch, ratio: float, state: Any = None) -> tuple[Tensor, Any]:
     """The features (B, T, W) of a model that reads each true token with probability `ratio`, else its own token.
 
-    Its own token is the likeliest one. Also returns the state after the last token.
-    """
-
-    def choose(t: int, logits: Tensor) -> Tensor:
-        predicted = logits.argmax(dim=-1)  # (B, 1)
-        use_true = torch.rand(predicted.shape, device=predicted.device) < ratio
-        return torch.where(use_true, batch["tokens"][:, t : t + 1], predicted)
-
-    return step_by_step(model, batch, choose, state)
-
-
-def step_by_step(
-    model: CausalModel, batch: Batch, choose: Callable[[int, Tensor], Tensor], state: Any = None
-) -> tuple[Tensor, Any]:
-    """The features (B, T, W) of a model that reads chosen tokens one at a time, and the state after the last token.
-
-    The first token is the true one. `choose(t, logits)` returns token t, (B, 1), given its logits (B, 1, V), without
-    gradients.
+    Its own token is the likeliest one; no gradient passes through that choice. The first token is always the true one.
+    Also returns the state after the last token.
     """
     tokens, state = batch["tokens"][:, :1], begin(model, batch) if state is None else state
     features: list[Tensor] = []
     for t in range(batch["tokens"].shape[1]):
         if t > 0:
             with torch.no_grad():
-                tokens = choose(t, model.readout(features[-1]))
+                predicted = model.readout(features[-1]).argmax(dim=-1)  # (B, 1)
+            use_true = torch.rand(predicted.shape, device=predicted.device) < ratio
+            tokens = torch.where(use_true, batch["tokens"][:, t : t + 1], predicted)
         feature, state = model.advance(tokens, state)
         features.append(feature)
     return torch.cat(features, dim=1), state

@@ -12,6 +12,7 @@ from regard.alignment import aer, chance_accuracy, correct_targets, links_from
 from regard.errors import UserError
 
 Format = Literal["percent", "points", "digits"]
+References = Sequence[tuple[str, ...]]  # for each output, the accepted references
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,6 @@ def _chance(weights: Any, links: Any) -> float | None:
 
 def _alignment_error(weights: Any, links: Any) -> float:
     return aer(links, links, [links_from(table) for table in weights]).aer
-
-
-References = Sequence[tuple[str, ...]]  # for each output, the accepted references
 
 
 @dataclass(frozen=True)

@@ -171,4 +171,4 @@ TASKS: dict[str, Task] = {
 
 def task_of(config: Any) -> Task:
     """The first task that a model of this config can do."""
-    return next(task for task in TASKS.values() if task.head in config.predicts)
+    return next(each for each in TASKS.values() if each.head in config.predicts)

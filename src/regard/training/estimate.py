@@ -91,7 +91,12 @@ def _measure(prepared: Prepared) -> Estimate:
             list(train(loss_module, SelectedBatches(prepared.batches, numbers[-1:]), plain, optimizer, carried=carried))
             if signature(list(carried.values())) == before:
                 break
-        longest = SelectedBatches(prepared.batches, [_longest(prepared.batches, numbers[-1])])
+        number = numbers[-1]
+        if len(prepared.batches.shapes) > 1:  # the batch of the first epoch with the most positions, with padding
+            batches = map(prepared.batches.batch, range(len(prepared.batches)))
+            sizes = [sum(real.numel() for real in batch.real.values()) for batch in batches]
+            number = sizes.index(max(sizes))
+        longest = SelectedBatches(prepared.batches, [number])
         saved = SavedBytes(loss_module)
         with saved:
             list(train(loss_module, longest, plain, optimizer, carried=carried))
@@ -142,14 +147,3 @@ class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
             self._seen.add(storage.data_ptr())
             self.bytes += storage.nbytes()
         return tensor
-
-
-def _longest(batches: Batches | Windows, known: int) -> int:
-    """The number of the batch in the first epoch with the most positions, padding included; `known` if all have one
-    shape."""
-
-    def size(number: int) -> int:
-        batch = batches.batch(number)
-        return sum(real.numel() for real in batch.real.values())
-
-    return max(range(len(batches)), key=size) if len(batches.shapes) > 1 else known

@@ -90,7 +90,20 @@ class Run:
         check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
             self.trainer = self.prepared.trainer(ranks)
-            self.state = self._restore(before) if before else self._initial_state(init)
+            digest = self.prepared.batches.digest
+            if before:
+                self.state = read_state(before)
+                check_batches(out, plan.accumulate, ranks.count, self.state.batches)
+                restore(before, self.trainer)
+                if self.state.data != digest:
+                    changed = "the training data is not what the run was started with"
+                    raise UserError(f"{out}: {changed}; restore it to resume.")
+            else:
+                self.state = RunState(data=digest, batches=plan.accumulate * ranks.count)
+                if init:
+                    self.transfer = init.load_into(self.model, recipe)
+                else:
+                    self._vectors = self.prepared.init_embeddings(self.model)
         self._last: Step | None = None  # the last step of this process
         self.saved = self.state.step if before else -1  # the last step on disk; -1: none
         if not ranks.agree(int(self.state.data[:12], 16) + self.state.step):  # also a barrier: no rank writes before it
@@ -103,24 +116,6 @@ class Run:
     def model(self) -> Model:
         """The model that is trained."""
         return cast(Model, self.trainer.model)
-
-    def _restore(self, before: Path) -> RunState:
-        """Restore the model and the trainer from the last saved step; return its state."""
-        state = read_state(before)
-        check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, state.batches)
-        restore(before, self.trainer)
-        if state.data != self.prepared.batches.digest:
-            changed = "the training data is not what the run was started with"
-            raise UserError(f"{self.out}: {changed}; restore it to resume.")
-        return state
-
-    def _initial_state(self, given: WarmStart | None) -> RunState:
-        """The state of a new run; its weights are initialised, or set to those of the given model."""
-        if given:
-            self.transfer = given.load_into(self.model, self.recipe)
-        else:
-            self._vectors = self.prepared.init_embeddings(self.model)
-        return RunState(data=self.prepared.batches.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
 
     def __iter__(self) -> Iterator[Event]:
         """Train to the end. An interrupt saves the last step; so does the end of iteration or a lack of memory, but not

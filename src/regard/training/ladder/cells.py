@@ -23,6 +23,11 @@ from regard.training.prepare import prepare
 from regard.training.run import Run
 from regard.verbs.loaded import load
 
+TOLERANCE = 0.05  # the largest relative error in the number of parameters
+CLOSE = 0.02  # below this error, a coarser width, which suits a GPU, is better than a smaller error
+GRAINS = (8, 2, 1)  # widths are multiples of the first if that gives a close size, else of the second or third
+VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -97,12 +102,6 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
         "training_seconds": evaluations(log)[-1]["training"],
         "curve": [asdict(point) for point in curve(log, recipe.plan.select)],
     }
-
-
-TOLERANCE = 0.05  # the largest relative error in the number of parameters
-CLOSE = 0.02  # below this error, a coarser width, which suits a GPU, is better than a smaller error
-GRAINS = (8, 2, 1)  # widths are multiples of the first if that gives a close size, else of the second or third
-VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
 
 
 @cache

@@ -52,21 +52,10 @@ def attentions(config: Seq2SeqConfig) -> dict[str, Seq2SeqConfig]:
 
 
 def families(recipe: Recipe, model: TransformerConfig) -> dict[str, Recipe]:
-    """No attention (Sutskever et al. 2014), Bahdanau et al. 2015, Luong et al. 2015, and Vaswani et al. 2017, §3.5."""
-    rnn, trained = _recurrent(recipe, model)
-    return {
-        "no attention": replace(trained, model=rnn.without_attention()),
-        "additive": replace(trained, model=replace(rnn, decoder="bahdanau", score="additive")),
-        "general": replace(trained, model=replace(rnn, decoder="luong", score="general")),
-        "transformer sinusoidal": replace(recipe, model=replace(model, positions="sinusoidal")),
-        "transformer learned": replace(recipe, model=replace(model, positions="learned")),
-    }
+    """No attention (Sutskever et al. 2014), Bahdanau et al. 2015, Luong et al. 2015, and Vaswani et al. 2017, §3.5.
 
-
-def _recurrent(recipe: Recipe, model: TransformerConfig) -> tuple[Seq2SeqConfig, Recipe]:
-    """The recurrent model of a recipe for such data, and the Transformer's recipe with the plan of that model.
-
-    Its capacity is the Transformer's context, so that both get the same batches.
+    The recurrent models and their plans are those of a recurrent recipe for such data. Their capacity is the
+    Transformer's context, so that all get the same batches.
     """
     recurrent = find_recipe("multi30k-de-en" if isinstance(recipe.data, Multi30k) else "translate")
     config = cast(Seq2SeqConfig, recurrent.model)
@@ -74,7 +63,14 @@ def _recurrent(recipe: Recipe, model: TransformerConfig) -> tuple[Seq2SeqConfig,
     embed = min(config.embed, model.width)
     width = config.width * embed // config.embed // 2 * 2
     rnn = replace(config, width=max(width, 2), embed=embed, capacity=model.context)
-    return rnn, replace(recipe, plan=replace(recipe.plan, **own))
+    trained = replace(recipe, plan=replace(recipe.plan, **own))
+    return {
+        "no attention": replace(trained, model=rnn.without_attention()),
+        "additive": replace(trained, model=replace(rnn, decoder="bahdanau", score="additive")),
+        "general": replace(trained, model=replace(rnn, decoder="luong", score="general")),
+        "transformer sinusoidal": replace(recipe, model=replace(model, positions="sinusoidal")),
+        "transformer learned": replace(recipe, model=replace(model, positions="learned")),
+    }
 
 
 RUNGS: Mapping[type, Callable[[Recipe, Any], dict[str, Recipe]]] = {

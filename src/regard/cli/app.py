@@ -12,7 +12,6 @@ import typer
 from regard.cli.align import align
 from regard.cli.classify import classify
 from regard.cli.console import discard
-from regard.cli.docstrings import help_of
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
 from regard.cli.export import export
@@ -20,7 +19,7 @@ from regard.cli.fill import fill
 from regard.cli.generate import generate
 from regard.cli.ladder import ladder
 from regard.cli.look import look
-from regard.cli.opening import added
+from regard.cli.options import added, help_of
 from regard.cli.score import score
 from regard.cli.show import show
 from regard.cli.topics import explain

@@ -10,7 +10,6 @@ from rich.console import Console, Group
 from regard.cli import options
 from regard.cli.figures import figure, formatted, title
 from regard.cli.lines import print_line
-from regard.cli.opening import opened
 from regard.cli.tables import grid
 from regard.errors import UserError, nearest
 
@@ -76,7 +75,7 @@ def evaluate(
     from regard.training.evaluate import evaluate as measure
     from regard.training.evaluate import truncated
 
-    model = opened(run, device, precision, "truncate", download, allow_pickle)
+    model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     name, examples = _examples(model, data, split, settings or [])
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *([] if model.module.config.one_per_text else ["perplexity"]), *own)

@@ -33,10 +33,9 @@ def export(
       regard export runs/shakespeare/steps/005000 shakespeare-hf
       regard export runs/multi30k multi30k-ct2 --to ctranslate2 --average 5
     """
-    from regard.cli.opening import opened
     from regard.verbs import export as write
 
-    done = write(opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
+    done = write(options.opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
     if json:
         print_line(vars(done))
     else:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from regard.cli.fetch import fetch_data
 from regard.cli.lines import program
-from regard.cli.opening import all_kinds
+from regard.cli.options import all_kinds
 from regard.errors import UserError
 from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
 from regard.recipes import Recipe, change, find_recipe

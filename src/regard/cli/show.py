@@ -8,7 +8,7 @@ from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.lines import print_line
-from regard.cli.opening import all_kinds
+from regard.cli.options import all_kinds
 from regard.cli.tables import grid
 
 if TYPE_CHECKING:

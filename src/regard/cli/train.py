@@ -15,7 +15,7 @@ from rich.markup import escape
 from regard.cli import options
 from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step, ready
 from regard.cli.lines import print_line, program
-from regard.cli.opening import all_kinds
+from regard.cli.options import all_kinds
 from regard.errors import UserError
 
 if TYPE_CHECKING:

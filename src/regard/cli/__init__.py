@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-INTERRUPTED = 130
+MISTAKE, INTERRUPTED = 2, 130  # exit codes
 
 
 def main(arguments: Sequence[str] | None = None, kinds: Mapping[str, Mapping[str, Any]] | None = None) -> int:
@@ -18,7 +18,8 @@ def main(arguments: Sequence[str] | None = None, kinds: Mapping[str, Mapping[str
     """
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the work is done, and torch takes a while to exit
     try:
-        from regard.cli.app import main as run
+        from regard.cli.app import run
+
+        return run(arguments, kinds)
     except KeyboardInterrupt:
         return INTERRUPTED
-    return run(arguments, kinds)

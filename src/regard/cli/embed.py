@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.counting import counted
+from regard.cli.console import counted
 from regard.cli.lines import Lines, chunks, count_unknown, print_line
 from regard.errors import UserError
 

@@ -40,9 +40,4 @@ def export(
         print_line(vars(done))
     else:
         note = f", {done.averaged} steps averaged" if done.averaged else ""
-        Console().print(
-            f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        Console().out(f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}", highlight=False)

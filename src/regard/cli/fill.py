@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.counting import counted
+from regard.cli.console import counted
 from regard.cli.lines import chunks, count_unknown, print_line
 
 

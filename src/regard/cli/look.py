@@ -81,7 +81,7 @@ def look(
             write(out, view.lines())
         else:
             view.save(out)
-        Console(stderr=True).print(f"wrote {out}", highlight=False, markup=False, soft_wrap=True)
+        Console(stderr=True).out(f"wrote {out}", highlight=False)
 
 
 def _choices(view: "AttentionView") -> str:

@@ -1,7 +1,7 @@
 """The progress of a run: a live bar on a terminal, plain lines in a log."""
 
 from collections.abc import Generator, Iterable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import cast
 
 from rich.console import Console
@@ -16,52 +16,41 @@ LINES = 20  # reports in the log of a whole run, beside the evaluations
 
 
 def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
-    """Show the events of a run to its end. On Ctrl-C or an error the run is closed, and so saves."""
-    finished = None
-    with closing(cast("Generator[Event]", iter(run))) as events:
-        for event in (_live if console.is_terminal else _plain)(events, console, name):
-            if isinstance(event, Finished):
-                finished = event
-    assert finished is not None
-    return finished
+    """Show the events of a run to its end: on a terminal a bar, else LINES lines of progress; and every evaluation.
 
-
-def _live(events: Iterable[Event], console: Console, name: str) -> Iterable[Event]:
-    """A progress bar; evaluations are printed above it."""
+    On Ctrl-C or an error the run is closed, and so saves.
+    """
     columns = (
         TextColumn("[bold]{task.description}[/] {task.completed:.0f}/{task.total:.0f}"),
         BarColumn(bar_width=16),
         TextColumn("{task.fields[going]}"),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(escape(name), total=1, going="")
+    live = console.is_terminal
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(escape(name), total=1, going="")
+    finished, printed = None, 0
+    with closing(cast("Generator[Event]", iter(run))) as events, bar if live else nullcontext():
         for event in events:
             match event:
                 case Started():
-                    bar.console.print(_started(event), highlight=False, markup=False)
+                    console.print(_started(event), highlight=False, markup=False, soft_wrap=not live)
                     bar.update(task, total=event.steps, completed=event.step)
                 case Going():
-                    bar.update(task, completed=event.step, going=_going(event))
+                    rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
+                    going = f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} tokens/s"
+                    bar.update(task, completed=event.step, going=going)
+                    if not live and event.step * LINES // event.steps > printed:
+                        printed = event.step * LINES // event.steps
+                        console.out(f"{name}: step {event.step}/{event.steps} · {going}", highlight=False)
                 case Evaluated():
-                    bar.console.print(_evaluated(event), highlight=False)
-            yield event
-
-
-def _plain(events: Iterable[Event], console: Console, name: str) -> Iterable[Event]:
-    """A line for every evaluation, and LINES lines of progress."""
-    printed = 0
-    for event in events:
-        match event:
-            case Started():
-                console.print(_started(event), highlight=False, markup=False, soft_wrap=True)
-            case Going() if event.step * LINES // event.steps > printed:
-                printed = event.step * LINES // event.steps
-                line = f"{name}: step {event.step}/{event.steps} · {_going(event)}"
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
-            case Evaluated():
-                console.print(f"{name}: {_evaluated(event)}", highlight=False, markup=False, soft_wrap=True)
-        yield event
+                    line = f"step {event.step}, valid: {figures(event.values)}{', the best so far' * event.best}"
+                    line = line if live else f"{name}: {line}"
+                    console.print(line, highlight=False, markup=False, soft_wrap=not live)
+                case Finished():
+                    finished = event
+    assert finished is not None
+    return finished
 
 
 def _started(event: Started) -> str:
@@ -81,12 +70,3 @@ def _started(event: Started) -> str:
 def many(count: int, one: str, more: str) -> str:
     """1 batch, 1,200 batches."""
     return f"{count:,} {one if count == 1 else more}"
-
-
-def _going(event: Going) -> str:
-    rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
-    return f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} tokens/s"
-
-
-def _evaluated(event: Evaluated) -> str:
-    return f"step {event.step}, valid: {figures(event.values)}" + (", the best so far" if event.best else "")

@@ -8,8 +8,6 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-MISTAKE, INTERRUPTED = 2, 130  # exit codes
-
 
 def main(arguments: Sequence[str] | None = None, kinds: Mapping[str, Mapping[str, Any]] | None = None) -> int:
     """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C, which may come at once.
@@ -22,4 +20,4 @@ def main(arguments: Sequence[str] | None = None, kinds: Mapping[str, Mapping[str
 
         return run(arguments, kinds)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return 130

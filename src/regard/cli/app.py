@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli import INTERRUPTED, MISTAKE
 from regard.cli.align import align
 from regard.cli.classify import classify
-from regard.cli.console import discard
+from regard.cli.console import INTERRUPTED, MISTAKE, discard
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
 from regard.cli.export import export

@@ -11,8 +11,7 @@ from typing import IO
 import typer
 from rich.console import Console
 
-from regard.cli import INTERRUPTED
-
+MISTAKE, INTERRUPTED = 2, 130  # exit codes
 APART = 10.0  # seconds between two lines where there is no terminal
 
 

@@ -64,7 +64,11 @@ def embed(
         for first, lines in count_unknown(model, chunks(file) if json else _together(file)):
             part = gathered(model, lines, pooling, batch_tokens, first)
             if json:
-                _print_vectors(part, first, pooling.pool)
+                ends = part.lengths.cumsum()
+                for number, (length, end) in enumerate(zip(part.lengths, ends), first):
+                    vectors = part.vectors[end - length : end]
+                    found = {"vectors": vectors} if pooling.pool == "tokens" else {"vector": vectors[0]}
+                    print_line({"line": number, **found})
             else:
                 parts.append(part)
             count(len(lines))
@@ -81,13 +85,6 @@ def _together(file: str) -> Iterator[Lines]:
             yield start, held
             start, held = start + len(held), []
     yield start, held
-
-
-def _print_vectors(part: "Embedded", first: int, pool: str) -> None:
-    ends = part.lengths.cumsum()
-    for number, (length, end) in enumerate(zip(part.lengths, ends), first):
-        vectors = part.vectors[end - length : end]
-        print_line({"line": number, **({"vectors": vectors} if pool == "tokens" else {"vector": vectors[0]})})
 
 
 def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from regard.cli import INTERRUPTED, options
-from regard.cli.console import LastingConsole, before_first_step, ready
+from regard.cli import options
+from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step, ready
 from regard.cli.lines import print_line
 
 if TYPE_CHECKING:

@@ -93,14 +93,14 @@ def _arriving(stream: IO[bytes]) -> Iterator[list[str]]:
 
 
 def _decoded(line: bytes, number: int) -> str:
+    from regard.data.files import not_utf8
+
     if b"\0" in line:
         raise UserError(f"standard input, line {number}: a zero byte, so this is no UTF-8 text; give lines of text.")
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        cure = "convert it, for example with: iconv -f latin1 -t utf-8"
-        found = f"not UTF-8 (byte {line[error.start]:#04x})"
-        raise UserError(f"standard input, line {number}: {found}; {cure}") from error
+        raise not_utf8(Path("standard input"), number, line[error.start]) from error
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from regard.cli.options import all_kinds
 from regard.cli.tables import grid
 
 if TYPE_CHECKING:
-    from regard.config import Setting
     from regard.recipes import Recipe
 
 HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
@@ -86,8 +85,9 @@ def _settings(console: Console, recipe: "Recipe") -> None:
     parts: dict[str, list[list[str]]] = {}
     for setting in tree(recipe):
         head, dot, _ = setting.name.partition(".")
-        row = [setting.name, format_value(setting.value), _about(setting)]
-        parts.setdefault(head if dot else "", []).append(row)
+        choices = f" ({', '.join(setting.choices)})" if setting.choices else ""
+        about = setting.comment + choices if setting.comment else setting.type
+        parts.setdefault(head if dot else "", []).append([setting.name, format_value(setting.value), about])
     for head, rows in parts.items():
         part = getattr(recipe, head) if head else recipe
         kind = _kind(part) if head else recipe.name
@@ -124,21 +124,14 @@ def _examples(console: Console, recipe: "Recipe") -> None:
     corpus = recipe.data.load()
     sizes = ", ".join(f"{len(getattr(corpus, part)):,} {part}" for part in ("train", "valid", "test"))
     columns = list(find_task(recipe, all_kinds()).fields)
-    rows = [[_shown(example, column) for column in columns] for example in corpus.train[:EXAMPLES]]
+    rows = []
+    for example in corpus.train[:EXAMPLES]:
+        texts = {column: [getattr(example, column)] for column in columns}
+        if "target" in texts:
+            texts["target"] += getattr(example, "others", ())  # all targets that are accepted
+        rows.append([" / ".join(map(str, texts[column])) for column in columns])
     console.print(grid(f"{recipe.name}: {sizes}", columns, rows, justify="left"))
-
-
-def _shown(example: Any, column: str) -> str:
-    """A column of an example; of a target, all that are accepted."""
-    others = getattr(example, "others", ()) if column == "target" else ()
-    return " / ".join(map(str, (getattr(example, column), *others)))
 
 
 def _kind(part: Any) -> str:
     return next(name for table in all_kinds().values() for name, kind in table.items() if kind is type(part))
-
-
-def _about(setting: "Setting") -> str:
-    """What a setting does, and the words that are allowed if only some are."""
-    choices = f" ({', '.join(setting.choices)})" if setting.choices else ""
-    return setting.comment + choices if setting.comment else setting.type

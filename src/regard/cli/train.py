@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from regard.cli import INTERRUPTED, MISTAKE, options
-from regard.cli.console import LastingConsole, before_first_step, ready, reported
+from regard.cli import options
+from regard.cli.console import INTERRUPTED, MISTAKE, LastingConsole, before_first_step, ready, reported
 from regard.cli.lines import print_line, program
 from regard.cli.options import all_kinds
 from regard.errors import UserError

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from regard.cli import options
 from regard.cli.lines import print_line
@@ -36,8 +35,5 @@ def export(
     from regard.verbs import export as write
 
     done = write(options.opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
-    if json:
-        print_line(vars(done))
-    else:
-        note = f", {done.averaged} steps averaged" if done.averaged else ""
-        Console().out(f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}", highlight=False)
+    note = f", {done.averaged} steps averaged" if done.averaged else ""
+    print_line(vars(done) if json else f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}")

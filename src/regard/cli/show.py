@@ -47,11 +47,18 @@ def show(
     console, kinds = Console(), all_kinds()
     if name is None:
         recipes = {name: make() for name, make in kinds["recipe"].items()}
+        tasks = {name: find_task(recipe, kinds) for name, recipe in recipes.items()}
         if json:
-            tasks = {name: find_task(recipe, kinds).name for name, recipe in recipes.items()}
-            print_line({name: {"task": tasks[name], "title": recipe.title} for name, recipe in recipes.items()})
-        else:
-            _list(console, recipes)
+            print_line({name: {"task": tasks[name].name, "title": recipe.title} for name, recipe in recipes.items()})
+            return
+        rows: dict[str, list[list[str]]] = {verb: [] for verb in HEADINGS}
+        for name, recipe in recipes.items():
+            row = [name, _kind(recipe.data), _kind(recipe.model), recipe.title]
+            rows.setdefault(tasks[name].verb, []).append(row)
+        for verb, some in rows.items():
+            heading = HEADINGS.get(verb, verb.capitalize())
+            console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some, justify="left"), "")
+        console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
         return
     recipe = change(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
@@ -64,19 +71,6 @@ def show(
         _examples(console, recipe)
     if not (schedule or example):
         _settings(console, recipe)
-
-
-def _list(console: Console, recipes: "dict[str, Recipe]") -> None:
-    from regard.recipes import find_task
-
-    rows: dict[str, list[list[str]]] = {verb: [] for verb in HEADINGS}
-    for name, recipe in recipes.items():
-        row = [name, _kind(recipe.data), _kind(recipe.model), recipe.title]
-        rows.setdefault(find_task(recipe, all_kinds()).verb, []).append(row)
-    for verb, some in rows.items():
-        heading = HEADINGS.get(verb, verb.capitalize())
-        console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some, justify="left"), "")
-    console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
 
 
 def _settings(console: Console, recipe: "Recipe") -> None:

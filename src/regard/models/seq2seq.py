@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
-from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
+from regard.models.causal import Causal
 from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.encoder import Encoded, RecurrentEncoder
 from regard.models.facts import Facts
@@ -243,7 +243,7 @@ DECODERS: dict[str, Callable[[Seq2SeqConfig], Decoder]] = {
 }
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Causal):
     """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
@@ -290,18 +290,6 @@ class Seq2Seq(nn.Module):
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
         return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def readout(self, features: Tensor) -> Tensor:
-        return F.linear(*self.product(features))
-
-    def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        features, state = self.advance(tokens[:, None], state)
-        return self.readout(features[:, 0]), state
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, V) of every target position, given the targets before it."""
-        features, _ = self.advance(batch["tokens"], self.start(batch["source"], batch.real["source"]))
-        return self.readout(features)
 
     def _encode(self, source: Tensor, real: Tensor | None) -> Encoded:
         encoded: Encoded = self.encoder(source, real)

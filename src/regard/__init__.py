@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from regard.attention import Attention, Look, Memory, MultiHead, attend, weights
     from regard.data.example import Corpus, LabelledText, Pair, Text
     from regard.data.tokenizers import Tokenizer, train_tokenizer
-    from regard.decode import Hypotheses, Sampler, beam, greedy, stream
+    from regard.decode import Hypotheses, Penalty, Sampler, beam, greedy, stream
     from regard.errors import UserError
     from regard.mask import CAUSAL, EVERYTHING, Mask
     from regard.models import MODELS, SIZES
@@ -55,7 +55,7 @@ MODULES = {
     "regard.attention": ("Attention", "Look", "Memory", "MultiHead", "attend", "weights"),
     "regard.data.example": ("Corpus", "LabelledText", "Pair", "Text"),
     "regard.data.tokenizers": ("Tokenizer", "train_tokenizer"),
-    "regard.decode": ("Hypotheses", "Sampler", "beam", "greedy", "stream"),
+    "regard.decode": ("Hypotheses", "Penalty", "Sampler", "beam", "greedy", "stream"),
     "regard.errors": ("UserError",),
     "regard.mask": ("CAUSAL", "EVERYTHING", "Mask"),
     "regard.models": ("MODELS", "SIZES"),
@@ -79,9 +79,9 @@ HOMES = {name: home for home, names in MODULES.items() for name in names}
 __all__ = [
     "CAUSAL", "EVERYTHING", "MODELS", "RECIPES", "SCORES", "SIZES", "Additive", "Attention", "AttentionView",
     "Corpus", "Cosine", "Dot", "General", "Hypotheses", "LabelledText", "Loaded", "Location", "Look", "Mask",
-    "Memory", "MultiHead", "Pair", "Plan", "Recipe", "Relative", "Run", "Sampler", "ScaledDot", "Score", "Tape",
-    "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "attend", "beam", "classify", "edit", "embed",
-    "export", "fill", "generate", "generate_stream", "greedy", "load", "look", "pharaoh", "record", "score",
+    "Memory", "MultiHead", "Pair", "Penalty", "Plan", "Recipe", "Relative", "Run", "Sampler", "ScaledDot", "Score",
+    "Tape", "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "attend", "beam", "classify", "edit",
+    "embed", "export", "fill", "generate", "generate_stream", "greedy", "load", "look", "pharaoh", "record", "score",
     "scores", "stream", "train", "train_tokenizer", "translate", "view", "watch", "weights",
 ]
 # fmt: on

@@ -146,6 +146,5 @@ class Bigram(Causal):
         return self.probability(features.long(), targets).log()
 
 
-
 def _counts(size: int) -> nn.Parameter:
     return nn.Parameter(torch.zeros(size, dtype=torch.long), requires_grad=False)

@@ -115,6 +115,24 @@ class RecurrentState:
         context, coverage = (None if each is None else each[rows] for each in (self.context, self.coverage))
         return replace(self, hidden=self.hidden[rows], context=context, coverage=coverage)
 
+    def with_coverage(self) -> RecurrentState:
+        """The state before the first token, whose later states sum the attention weights."""
+        if self.memory is None:
+            cure = "leave the coverage penalty out, or train one with model.decoder=bahdanau"
+            raise UserError(f"coverage: this model has no attention to a source; {cure}")
+        keys = self.memory.keys
+        return replace(self, coverage=keys.new_zeros(len(self.hidden), keys.shape[-2]))
+
+    def log_coverage(self) -> Tensor:
+        """(R,) Σⱼ ln min(Σₜ wₜⱼ, 1) over the real positions j of the source (Wu et al. 2016, eq. 14)."""
+        assert self.coverage is not None
+        assert self.memory is not None
+        logs = self.coverage.clamp(1e-10, 1.0).log()
+        real = self.memory.real
+        if real is not None:
+            logs = logs.masked_fill(~real.repeat_interleave(len(logs) // len(real), 0), 0.0)
+        return logs.sum(1)
+
     def read(self, attention: Attention, q: Tensor, at: Tensor) -> tuple[Tensor, RecurrentState]:
         """Attention of queries (B·K, T, width): the context, and the state with the weights added to its coverage.
 

@@ -16,8 +16,8 @@ def main(arguments: Sequence[str] | None = None, kinds: Mapping[str, Mapping[str
     """
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the work is done, and torch takes a while to exit
     try:
-        from regard.cli.app import run
+        from regard.cli.app import run_command
 
-        return run(arguments, kinds)
+        return run_command(arguments, kinds)
     except KeyboardInterrupt:
         return 130

@@ -78,7 +78,7 @@ def regard(
     """
 
 
-def run(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -> int:
+def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -> int:
     """Run one command; the exit code, as `regard.cli.main` returns it."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))

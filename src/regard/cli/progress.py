@@ -1,4 +1,4 @@
-"""The progress of a run: a live bar on a terminal, plain lines in a log."""
+"""The progress of a run and of downloads: live bars on a terminal, plain lines in a log."""
 
 from collections.abc import Generator, Iterable
 from contextlib import closing, nullcontext
@@ -6,9 +6,10 @@ from typing import cast
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from regard.cli.figures import figures, size
+from regard.data.download import REMOTE_FILES, DownloadProgress, download
 from regard.training.events import Evaluated, Event, Finished, Started
 from regard.training.events import Progress as Going
 
@@ -70,3 +71,23 @@ def _started(event: Started) -> str:
 def many(count: int, one: str, more: str) -> str:
     """1 batch, 1,200 batches."""
     return f"{count:,} {one if count == 1 else more}"
+
+
+def fetch_data(data: object, console: Console) -> None:
+    """Download the missing files of the data, with a progress bar for each and a line when it is complete."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(progress: DownloadProgress) -> None:
+            name, sha256 = progress.name, progress.sha256
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=progress.total)
+            bars.update(tasks[name], completed=progress.bytes)
+            if sha256 is not None:
+                remote = REMOTE_FILES.get(name)
+                checked = "as expected" if remote and remote.sha256 else "not checked, written to a file beside it"
+                line = f"{name}: {progress.bytes:,} bytes from {progress.url}, SHA-256 {sha256}, {checked}"
+                console.out(line, highlight=False)
+
+        download(data, show)

@@ -74,11 +74,10 @@ def train(
     console = LastingConsole(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
     ready(console, recipe)
     with before_first_step(console, place):
-        from regard.cli.planning import planned
         from regard.training.parallel import join_ranks
     with join_ranks() as ranks, _one_message(ranks):
         with before_first_step(console, place):
-            chosen, init = planned(recipe, given, place if resume else None, download, ranks, console)
+            chosen, init = _planned(recipe, given, place if resume else None, download, ranks, console)
         if dry_run:
             _estimate(chosen, init, ranks, console, json)
             return
@@ -88,6 +87,49 @@ def train(
             jobs["no attention"] = _baseline(jobs[recipe])
         outcomes = [_carry_out(name, job, ranks, console) for name, job in jobs.items()]
         _conclude([outcome for outcome in outcomes if outcome], console, json)
+
+
+def _planned(
+    name: str, settings: list[str], resumed: Path | None, fetch: bool, ranks: "Ranks", console: Console
+) -> "tuple[Recipe, WarmStart | None]":
+    """The recipe with its changes, and the model that from=DIR names, after any download.
+
+    A run that is resumed has the recipe that it was started with. The name of that recipe may be the user's own; the
+    name of another known recipe is refused. The first rank downloads, the others wait.
+    """
+    from regard.cli.progress import fetch_data
+    from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
+    from regard.recipes import change, find_recipe
+    from regard.stored import stored_recipe
+    from regard.training.folder import is_run
+    from regard.training.warm_start import warm_start_from, warm_started
+
+    kinds = all_kinds()
+    changes = [setting for setting in settings if not setting.startswith("from=")]
+    start = next((setting.removeprefix("from=") for setting in reversed(settings) if setting not in changes), None)
+    if start is not None and resumed:
+        raise UserError(f"from={start}: a run that is resumed has weights already; leave out from= or --resume.")
+    init: WarmStart | None = None
+    if start is not None:
+        if fetch:
+            if ranks.first:
+                resolve_hub_path(start, fetch)
+            ranks.broadcast([0.0])
+        recipe, init = warm_started(find_recipe(name, kinds), changes, warm_start_from(start, kinds), start, kinds)
+    elif resumed and is_run(resumed):
+        recipe = stored_recipe(resumed, kinds)
+        if recipe.name != name and recipe.name in kinds["recipe"]:
+            command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
+            raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
+        recipe = change(recipe, changes, kinds)
+    else:
+        recipe = change(find_recipe(name, kinds), changes, kinds)
+    if fetch:
+        only_model = (start or "").startswith(HUB_PREFIX) and not getattr(recipe.data, "files", ())
+        if ranks.first and not only_model:
+            fetch_data(recipe.data, console)
+        ranks.broadcast([0.0])
+    return recipe, init
 
 
 @contextmanager

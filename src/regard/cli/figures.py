@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from regard.cli.opening import all_kinds
+from regard.cli.options import all_kinds
 
 if TYPE_CHECKING:
     from regard.metrics import Metric

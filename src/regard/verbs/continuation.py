@@ -105,21 +105,12 @@ def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tens
     return tokens[:, -1], state
 
 
-def steps(
+def start_stream(
     model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """One turn of a batch: at each step a token of every row and its log-probability, both (R,).
-
-    Between the steps, gradients, precision and tapes are as the caller set them.
-    """
+    """One turn of a batch: at each step a token of every row and its log-probability, both (R,)."""
     end = model.target_tokenizer.special_tokens.eos
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     choose = options.sampler([one.index for one in batch], turn, model.device) if options.temperature else greedy
     stop = -1 if end is None else end  # no token is -1
-    generated = stream(model.decoder, state, prompt, choose, limit, stop, model.forbidden)
-    while True:
-        with pause_recording(model.module), model.autocast():
-            step = next(generated, None)
-        if step is None:
-            return
-        yield step
+    return stream(model.decoder, state, prompt, choose, limit, stop, model.forbidden)

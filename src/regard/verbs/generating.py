@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from regard.data.detokenize import UNKNOWN
-from regard.decode import Penalty
+from regard.decode import Penalty, collect
 from regard.decode import beam as beam_search
 from regard.errors import UserError
 from regard.recording import active_tape, pause_recording
-from regard.verbs.continuation import Continuation, batches, continuations, prefill, steps
+from regard.verbs.continuation import Continuation, batches, continuations, prefill, start_stream
 from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list
 from regard.verbs.generation_options import LIMIT, GenerationOptions
 from regard.verbs.loaded import Loaded
@@ -122,7 +122,10 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
     shown = len(decode(one.read))
     while True:
         ((_, limit),) = batches(model, [one], options, turn, budget=1)
-        for step, (tokens, logps) in enumerate(steps(model, [one], options, turn, limit), start=1):
+        steps = start_stream(model, [one], options, turn, limit)
+        for step in range(1, limit + 1):
+            with pause_recording(model.module), model.autocast():  # between the steps they are as the caller set them
+                tokens, logps = next(steps)
             one.append(tokens.tolist(), logps.tolist(), end, options.limit)
             if step == limit:
                 _end_turn(model, one)
@@ -137,8 +140,8 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
 
 def _decode(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
     """One turn of a batch by greedy decoding or sampling; the tokens are copied from the device once, at the end."""
-    generated = list(steps(model, batch, options, turn, limit))
-    tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*generated))  # (R, T)
+    with pause_recording(model.module), model.autocast():
+        tokens, logps = (one.tolist() for one in collect(start_stream(model, batch, options, turn, limit)))  # (R, T)
     for one, row, row_logps in zip(batch, tokens, logps):
         one.append(row, row_logps, model.target_tokenizer.special_tokens.eos, options.limit)
 

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from regard.cli.docstrings import help_of
+from regard.cli.options import help_of
 from regard.cli.topics import attention, gradients, heads, layers, masking, positions, residuals, scaling
 from regard.errors import UserError, nearest
 

@@ -154,24 +154,16 @@ class TransfoXLType(CheckpointType):
     def normalized(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found = super().normalized(tensors)
         for name in [name for name in found if SOFTMAX_NAME.fullmatch(name)]:
-            if any(torch.equal(found[name], found[one]) for one in _tied_originals(name) if one in found):
+            kind, cluster = SOFTMAX_NAME.fullmatch(name).groups()[:2]
+            layers, projections = "transformer.word_emb.emb_layers", "transformer.word_emb.emb_projs"
+            tied = (f"{layers}.{cluster}.weight",) if kind == "layers" else (f"{projections}.{cluster}", f"{projections}.0")
+            if any(torch.equal(found[name], found[one]) for one in tied if one in found):
                 del found[name]
         blocks = {match[0] for name in found if (match := ATTENTION_NAME.match(name))}
         for bias in BIASES:  # give each layer the bias that all share and that is saved only once
             if (shared := found.get(f"transformer.{bias}")) is not None:
                 found = {f"{block}{bias}": shared for block in blocks} | found
         return found
-
-
-def _tied_originals(name: str) -> tuple[str, ...]:
-    """The tensors of the embedding that a tensor of the softmax may be a copy of."""
-    match SOFTMAX_NAME.fullmatch(name):
-        case re.Match() as part if part[1] == "layers":
-            return (f"transformer.word_emb.emb_layers.{part[2]}.weight",)
-        case re.Match() as part:
-            return (f"transformer.word_emb.emb_projs.{part[2]}", "transformer.word_emb.emb_projs.0")
-        case _:
-            return ()
 
 
 TRANSFO_XL = TransfoXLType(

@@ -26,8 +26,8 @@ from regard.data.tokenizers import KINDS, Tokenizer
 from regard.errors import UserError, nearest
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
+from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
-from regard.pretrained.heads import label_settings
 from regard.verbs.loaded import Loaded, load
 
 TOOLS = ("transformers", "ctranslate2")

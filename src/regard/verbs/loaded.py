@@ -27,7 +27,7 @@ from regard.layers.init import SkipInit
 from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
-from regard.pretrained.heads import label_names
+from regard.pretrained.checkpoint_type import label_names
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions

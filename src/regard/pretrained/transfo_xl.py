@@ -47,18 +47,11 @@ SOFTMAX_NAME = re.compile(r"crit\.out_(layers|projs)\.(\d+)(\.weight)?")
 
 def transfo_xl_weight_table(config: GptConfig) -> list[WeightEntry]:
     shared = BIASES.items() if config.shared_biases else ()
-    return [
-        *(entry(f"transformer.{theirs}", f"{SCORE.format(0)}.{ours}") for theirs, ours in shared),
-        *for_all_layers(BLOCK, config.layers),
-        *_vocabulary_entries(config),
-    ]
-
-
-def _vocabulary_entries(config: GptConfig) -> list[WeightEntry]:
-    """The entries of the embedding and of the softmax, which have the same clusters."""
+    table = [entry(f"transformer.{theirs}", f"{SCORE.format(0)}.{ours}") for theirs, ours in shared]
+    table += for_all_layers(BLOCK, config.layers)
     if config.softmax != "adaptive":
-        return []
-    clusters, table = config.clusters, []
+        return table
+    clusters = config.clusters  # of the embedding and of the softmax
     for i, _ in enumerate(clusters.tables):
         table += [entry(f"transformer.word_emb.emb_layers.{i}.weight", f"embedding.tokens.tables.{i}.weight")]
         table += [entry(f"crit.out_layers.{i}.bias", f"readout_.biases.{i}")]
@@ -153,12 +146,11 @@ class TransfoXLType(CheckpointType):
 
     def normalized(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found = super().normalized(tensors)
-        for name in [name for name in found if SOFTMAX_NAME.fullmatch(name)]:
-            kind, cluster = SOFTMAX_NAME.fullmatch(name).groups()[:2]
-            layers, projections = "transformer.word_emb.emb_layers", "transformer.word_emb.emb_projs"
-            tied = (f"{layers}.{cluster}.weight",) if kind == "layers" else (f"{projections}.{cluster}", f"{projections}.0")
-            if any(torch.equal(found[name], found[one]) for one in tied if one in found):
-                del found[name]
+        for copy in [match for name in found if (match := SOFTMAX_NAME.fullmatch(name))]:
+            originals = {"layers": (f"emb_layers.{copy[2]}.weight",), "projs": (f"emb_projs.{copy[2]}", "emb_projs.0")}
+            tied = [f"transformer.word_emb.{name}" for name in originals[copy[1]]]
+            if any(torch.equal(found[copy[0]], found[name]) for name in tied if name in found):
+                del found[copy[0]]
         blocks = {match[0] for name in found if (match := ATTENTION_NAME.match(name))}
         for bias in BIASES:  # give each layer the bias that all share and that is saved only once
             if (shared := found.get(f"transformer.{bias}")) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,20 +76,12 @@ class FlatBuilder:
         self._values.resize((length, *self._values.shape[1:]), refcheck=False)
 
 
-def pad(items: Sequence[Values], width: int, fill: float = 0) -> Values:
-    """The items as rows of one array, (B, width) or (B, width, D), with `fill` after the end of each."""
-    shape = items[0].shape[1:]
-    lengths = np.fromiter(map(len, items), np.int64, len(items))
-    kind = np.int64 if items[0].dtype.kind in "iu" else np.float32
-    rows = np.full((len(items), width, *shape), fill, kind)
-    rows[real_places(lengths, width)] = np.concatenate(items)
-    return rows
-
-
 def pad_ids(lists: Sequence[Sequence[int]]) -> tuple[Values, NDArray[np.bool_]]:
     """Lists of ids as rows of one array, as narrow as possible, and which places are not padding."""
-    width, lengths = max(map(len, lists)), np.fromiter(map(len, lists), np.int64, len(lists))
-    return pad([np.asarray(ids, np.int64) for ids in lists], width), real_places(lengths, width)
+    real = real_places(np.fromiter(map(len, lists), np.int64, len(lists)), max(map(len, lists)))
+    rows = np.zeros(real.shape, np.int64)
+    rows[real] = np.fromiter(chain(*lists), np.int64)
+    return rows, real
 
 
 def real_places(lengths: Lengths, width: int) -> NDArray[np.bool_]:

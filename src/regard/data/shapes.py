@@ -47,15 +47,11 @@ class Shapes:
         assert max(axis.max() for axis in lengths.values()) <= budget
         steps = np.array([0, *(length for length in LENGTHS if length < budget), budget])
         rounded = [np.searchsorted(steps, axis).astype(np.int32) for axis in lengths.values()]
-        keys = np.zeros(count, np.int64)  # one number for each combination of widths
-        for axis in rounded:
-            keys = keys * len(steps) + axis
-        largest = 0
-        for axis in rounded:
-            largest = largest * len(steps) + int(axis.max())
+        dims = (len(steps),) * len(rounded)
+        keys = np.ravel_multi_index(rounded, dims)  # one number for each combination of widths
         # The largest width of every axis takes the rows that fit nowhere else, even if no row has all of them.
-        used = np.union1d(keys, largest)
-        widths = [_widths(int(key), steps, len(rounded)) for key in used]
+        used = np.union1d(keys, np.ravel_multi_index([axis.max() for axis in rounded], dims))
+        widths: list[tuple[int, ...]] = [tuple(row) for row in steps[np.array(np.unravel_index(used, dims)).T].tolist()]
         by_length = np.lexsort(list(lengths.values()))
         members = [by_length[keys[by_length] == key] for key in used]
         # A shape that fits into another has a smaller sum: in this order, rows move only to shapes that come later.
@@ -81,15 +77,6 @@ class Shapes:
             named = dict(zip(self._names, widths))
             planned += [Planned(named, chunk) for chunk in rows.reshape(-1, count)]
         return planned
-
-
-def _widths(key: int, steps: NDArray[np.int64], axes: int) -> tuple[int, ...]:
-    """The widths that a key stands for."""
-    found = []
-    for _ in range(axes):
-        key, step = divmod(key, len(steps))
-        found.append(int(steps[step]))
-    return tuple(reversed(found))
 
 
 def _rows(width: int, budget: int, count: int) -> int:

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 from regard.data.download import CURE
 from regard.data.example import Corpus, LabelledText, Pair, Text, Tokens
-from regard.data.files import find_data, iterate_lines, read_parallel
-from regard.data.large import open_parallel
+from regard.data.files import find_data, iterate_lines, open_parallel, read_parallel
 from regard.data.tables import has_names, read_table
 from regard.errors import UserError
 

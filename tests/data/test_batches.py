@@ -15,8 +15,7 @@ from regard.data.batches import IGNORED, Batch, Batches, Columns, Row, collate
 from regard.data.example import Pair
 from regard.data.fields import InputText, TargetText, encode
 from regard.data.shapes import LENGTHS
-from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import BOS, EOS, PAD, train_tokenizer
+from regard.data.tokenizers import BOS, EOS, PAD, SpecialTokens, train_tokenizer
 from regard.errors import UserError
 from regard.tasks import TASKS
 

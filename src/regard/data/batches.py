@@ -187,7 +187,8 @@ class Batches:
         else:
             self._examples, lengths, first = _measure(columns, task, count)
         self._filler = {name: values[:0] for name, values in first.items()}
-        widths = {name: np.maximum(axis, 1) for name, axis in self._widths(lengths).items()}
+        widths = task.widths(lengths if corruption is None else corruption.lengths(lengths))
+        widths = {name: np.maximum(axis, 1) for name, axis in widths.items()}
         most = budget if limit is None else min(limit, budget)
         kept = np.flatnonzero(np.all([axis <= most for axis in widths.values()], axis=0))
         self.dropped = len(self._examples) - len(kept)  # rows that are too long
@@ -251,10 +252,6 @@ class Batches:
         example = int(self._examples[number])
         first = int(np.searchsorted(self._examples, example))
         return self._task.rows(self._columns, example)[number - first]
-
-    def _widths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """The length of every row on each axis of a batch."""
-        return self._task.widths(lengths if self._corruption is None else self._corruption.lengths(lengths))
 
     def _plan(self, epoch: int) -> list[Planned]:
         """The batches of all ranks in an epoch, in order."""

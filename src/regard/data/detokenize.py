@@ -91,17 +91,11 @@ def printable(name: str) -> str:
     return "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
-def _byte_characters() -> dict[str, int]:
-    """Each character of a byte-level vocabulary and the byte that it stands for (Radford et al. 2019).
-
-    Bytes that are visible in Latin-1 are written as that character; the others as U+0100, U+0101, …, in order.
-    """
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    invisible = [byte for byte in range(0x100) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(0x100 + n): byte for n, byte in enumerate(invisible)}
-
-
-BYTE_OF_CHARACTER = _byte_characters()
+# Each character of a byte-level vocabulary and the byte that it stands for (Radford et al. 2019). Bytes that are
+# visible in Latin-1 are written as that character; the others as U+0100, U+0101, …, in order.
+VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+INVISIBLE = [byte for byte in range(0x100) if byte not in VISIBLE]
+BYTE_OF_CHARACTER = {chr(byte): byte for byte in VISIBLE} | {chr(0x100 + n): byte for n, byte in enumerate(INVISIBLE)}
 
 
 def bytes_of(name: str) -> bytes:

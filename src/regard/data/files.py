@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
 import lzma
 import mmap
 import os
@@ -46,6 +47,11 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
     shift the lines of parallel files.
     """
     return (line.removesuffix("\n").removesuffix("\r") for line in _decoded(Path(path).expanduser()))
+
+
+def hash_text(text: str) -> int:
+    """Return the SHA-256 of a text as a number, which decides the part of a corpus that the text belongs to."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest())
 
 
 def read_parallel(source_path: str | Path, target_path: str | Path) -> list[Pair]:

@@ -34,8 +34,47 @@ from regard.data.detokenize import (
     word_indices,
 )
 from regard.data.example import Tokens
-from regard.data.special_tokens import SpecialTokens
 from regard.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens of a vocabulary: the ids that are not text; None where the vocabulary has no such token.
+
+    Ours have the ids 0 to 3, BERT puts [CLS] before a text and [SEP] after it, a Marian decoder starts from the padding
+    token and its sentences end with id 0. They are stored with the tokenizer, so that no model and no verb has an id in
+    its code.
+    """
+
+    pad: int
+    bos: int | None  # what a decoder reads before its first token
+    eos: int | None  # what a decoder produces after its last token
+    unk: int | None = None
+    mask: int | None = None  # replaces a token that a model has to fill in
+    # Around an input: a text that an encoder reads whole, or the prompt of a language model ([CLS] and [SEP] of BERT).
+    prefix: int | None = None
+    suffix: int | None = None
+
+    def wrap_input(self, ids: list[int]) -> list[int]:
+        """The ids of an input: prefix, text, suffix."""
+        return [token for token in (self.prefix, *ids, self.suffix) if token is not None]
+
+    def wrap_target(self, ids: list[int]) -> list[int]:
+        """The ids of a target: bos, text, eos. A decoder reads all but the last and predicts all but the first."""
+        return [token for token in (self.bos, *ids, self.eos) if token is not None]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All special tokens but `unk`, which stands for some token of a text."""
+        found = {self.pad, self.bos, self.eos, self.mask, self.prefix, self.suffix}
+        return tuple(sorted(token for token in found if token is not None))
+
+    @property
+    def forbidden(self) -> tuple[int, ...]:
+        """The tokens that decoding must never produce: all special tokens but `eos`."""
+        found = {self.pad, self.bos, self.mask, self.unk} - {self.eos, None}
+        return tuple(sorted(token for token in found if token is not None))
+
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 OUR_SPECIAL_TOKENS = SpecialTokens(pad=PAD, bos=BOS, eos=EOS, unk=UNK)

@@ -96,9 +96,8 @@ class CheckpointType:
     tied_copies: Mapping[str, str] = field(default_factory=dict)  # a tied tensor that files may repeat → its original
     always_tied: Mapping[str, str] = field(default_factory=dict)  # the same, for tensors that no setting can untie
     old_endings: Mapping[str, str] = field(default_factory=dict)  # name endings of older versions → the current ones
-    # Constant tensors that only one class of the type saves, by the name of the class.
-    class_constants: Mapping[str, Callable[[Any], Mapping[str, Tensor]]] = field(default_factory=dict)
-    constants: Callable[[Any], Mapping[str, Tensor]] = lambda config: {}  # constant tensors that it saves
+    # Constant tensors that it saves, for a config and the names of classes in the original config.json.
+    constants: Callable[[Any, Sequence[str]], Mapping[str, Tensor]] = lambda config, classes: {}
     heads: Mapping[str, PublicHead] = field(default_factory=dict)  # by the name of our head
 
     def read_model_config(self, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:

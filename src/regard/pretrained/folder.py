@@ -159,11 +159,8 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     write_json(folder / "config.json", settings)
     tensors = {
         **to_theirs(checkpoint_type.model_weight_table(model.config), model.state_dict()),
-        **checkpoint_type.constants(body),
+        **checkpoint_type.constants(body, kept.get("architectures") or ()),
     }
-    for name in kept.get("architectures") or ():
-        if name in checkpoint_type.class_constants:
-            tensors |= checkpoint_type.class_constants[name](body)
     save_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     return kind
 

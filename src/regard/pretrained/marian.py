@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,11 @@ def _sinusoid_tables(config: TransformerConfig) -> dict[str, Tensor]:
     return {name: table.clone() for name in POSITIONS}
 
 
-def _unused_tensors(config: TransformerConfig) -> dict[str, Tensor]:
+def _marian_constants(config: TransformerConfig, classes: Sequence[str]) -> dict[str, Tensor]:
+    return _sinusoid_tables(config) if "MarianModel" in classes else {}
+
+
+def _pegasus_constants(config: TransformerConfig, classes: Sequence[str]) -> dict[str, Tensor]:
     """Tensors that Pegasus saves but does not use: sinusoids, and a shared embedding where none is shared."""
     untied = config.shared == "none"
     unused = {"model.shared.weight": torch.zeros(config.source_vocab, config.width)} if untied else {}
@@ -151,7 +155,7 @@ MARIAN = MarianType(
     head_patterns=HEAD_PATTERNS,
     ignored=POSITIONS,
     tied_copies=TIED_COPIES,
-    class_constants={"MarianModel": _sinusoid_tables},
+    constants=_marian_constants,
 )
 PEGASUS = MarianType(
     TransformerConfig,
@@ -163,5 +167,5 @@ PEGASUS = MarianType(
     head_patterns=HEAD_PATTERNS,
     ignored=POSITIONS,
     tied_copies=TIED_COPIES,
-    constants=_unused_tensors,
+    constants=_pegasus_constants,
 )

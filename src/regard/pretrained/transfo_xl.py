@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,7 +135,7 @@ def write_transfo_xl_config(config: GptConfig) -> dict[str, Any]:
     }
 
 
-def inv_freq(config: GptConfig) -> dict[str, Tensor]:
+def inv_freq(config: GptConfig, classes: Sequence[str]) -> dict[str, Tensor]:
     """The frequencies of the sinusoids of distances: a constant that the reference saves and requires."""
     return {INV_FREQ: 1 / (10000 ** (torch.arange(0.0, config.width, 2.0) / config.width))}
 

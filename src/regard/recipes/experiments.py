@@ -262,7 +262,17 @@ def shakespeare() -> Recipe:
         name="shakespeare",
         title="Shakespeare by characters, 10.7M parameters",
         data=Shakespeare(),
-        model=_gpt(width=384, heads=6, layers=6, context=256, dropout=0.2),
+        model=GptConfig(
+            width=384,
+            heads=6,
+            layers=6,
+            inner=4 * 384,
+            context=256,
+            attention_bias=False,
+            feed_bias=False,
+            dropout=0.2,
+            attention_dropout=0.2,
+        ),
         objective=TeacherForcing(),
         plan=Plan(steps=5000, batch_tokens=64 * 256, rate=1e-3, warmup=100, betas=(0.9, 0.99), decay=0.1, evaluate=250),
         metrics=("perplexity",),
@@ -274,29 +284,14 @@ def shakespeare_cpu() -> Recipe:
 
     `data.train=FILE` reads a text of your own instead.
     """
-    return Recipe(
+    large = shakespeare()
+    sizes = {"width": 128, "heads": 4, "layers": 4, "inner": 4 * 128, "context": 64}
+    return replace(
+        large,
         name="shakespeare-cpu",
         title="Shakespeare by characters, 0.8M parameters",
-        data=Shakespeare(),
-        model=_gpt(width=128, heads=4, layers=4, context=64, dropout=0.0),
-        objective=TeacherForcing(),
-        plan=Plan(steps=2000, batch_tokens=12 * 64, rate=1e-3, warmup=100, betas=(0.9, 0.99), decay=0.1, evaluate=250),
-        metrics=("perplexity",),
-    )
-
-
-def _gpt(width: int, heads: int, layers: int, context: int, dropout: float) -> GptConfig:
-    """A small GPT-2 without biases."""
-    return GptConfig(
-        width=width,
-        heads=heads,
-        layers=layers,
-        inner=4 * width,
-        context=context,
-        attention_bias=False,
-        feed_bias=False,
-        dropout=dropout,
-        attention_dropout=dropout,
+        model=replace(large.model, **sizes, dropout=0.0, attention_dropout=0.0),
+        plan=replace(large.plan, steps=2000, batch_tokens=12 * 64),
     )
 
 

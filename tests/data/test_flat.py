@@ -6,8 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batches import Rows
-from regard.data.flat import FlatBuilder, digest, id_type, pad_ids
+from regard.data.flat import FlatBuilder, Rows, digest, id_type, pad_ids
 
 lists = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=9), max_size=20)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.batches import IGNORED, Row, Rows
+from regard.data.batches import IGNORED
 from regard.data.example import Unit
 from regard.data.fields import Field, LinkField, TextField
-from regard.data.flat import Lengths, Values
+from regard.data.flat import Lengths, Row, Rows, Values
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 

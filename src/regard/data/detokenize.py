@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol
 
 SPACE = "▁"
@@ -62,28 +61,6 @@ class SpacingDetokenizer:
             pieces.append((" " * spaced + surface).encode())
             last = token
         return pieces
-
-
-def decode_bytes(pieces: Iterable[bytes]) -> str:
-    """The text of UTF-8 bytes; bytes that are not valid, which a model may produce, become �."""
-    return b"".join(pieces).decode("utf-8", errors="replace")
-
-
-def word_indices(pieces: Iterable[bytes]) -> list[int]:
-    """For each token the index of the whitespace-delimited word it is part of.
-
-    -1 for tokens without a word: spaces, special tokens. A token over several words counts for its first.
-    """
-    pieces = list(pieces)
-    owners: list[int] = []  # of each byte
-    count, inside = 0, False
-    for character in b"".join(pieces).decode("utf-8", errors="surrogateescape"):  # an invalid byte is one character
-        count += not inside and not character.isspace()  # a word begins
-        inside = not character.isspace()
-        owners += [count - 1 if inside else -1] * len(character.encode("utf-8", errors="surrogateescape"))
-    ends = list(accumulate(map(len, pieces)))
-    spans = (owners[end - len(surface) : end] for surface, end in zip(pieces, ends))
-    return [next((owner for owner in span if owner >= 0), -1) for span in spans]
 
 
 def printable(name: str) -> str:

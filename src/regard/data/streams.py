@@ -15,13 +15,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from regard.data.batches import IGNORED, Batch
+from regard.data.batches import FILLER, IGNORED, Batch
 from regard.data.download import CURE
 from regard.data.example import Corpus, Text, Tokens
 from regard.data.fields import TextField
 from regard.data.files import find_data, opened, read_text
 from regard.data.flat import Lengths, Values, digest
-from regard.data.shapes import FILLER
 from regard.data.text_files import Report, TextExamples, TextFile, passages
 from regard.data.token_files import SMALL, encode_pieces, encode_text, token_file, token_key, token_path
 from regard.data.tokenizers import PAD, Tokenizer

@@ -14,9 +14,8 @@ from torch import Tensor
 
 from regard.checkpoint import resolve
 from regard.config import Kinds
-from regard.data.batches import Row
 from regard.data.fields import Field, LabelField, TextField
-from regard.data.flat import Values
+from regard.data.flat import Row, Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab

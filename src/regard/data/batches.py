@@ -8,10 +8,13 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.flat import Columns, Lengths, Row, Rows, digest
 from regard.errors import UserError
+
+Numbers = NDArray[np.int64]  # of rows
 
 IGNORED = -100  # a target that counts for nothing
 # 8, 12, 16, 20, 24, 32, 40, 48, 64, …: above 8, rounding makes a length at most half as long again.
@@ -83,7 +86,7 @@ class Planned:
     """One batch of an epoch: the width of each of its axes and the numbers of its rows."""
 
     widths: Mapping[str, int]
-    rows: Lengths
+    rows: Numbers
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -122,7 +125,7 @@ class Shapes:
         self._rows = [_rows(max(each), budget, count) for each in self._widths]
         self._above = [_smallest_above(each, self._widths) for each in self._widths]
 
-    def plan(self, arrange: Callable[[Lengths], Lengths]) -> list[Planned]:
+    def plan(self, arrange: Callable[[Numbers], Numbers]) -> list[Planned]:
         """Every row once, from short to long; `arrange` orders the rows of a shape."""
         pools = [[members] for members in self._members]
         planned = []
@@ -233,7 +236,7 @@ class Batches:
         first, end = (-(-n * len(self) // parts) for n in (number, number + 1))  # rounded up
         return map(self.batch, range(first, end))
 
-    def _rows(self, numbers: Lengths) -> Rows:
+    def _rows(self, numbers: Numbers) -> Rows:
         """The rows of these numbers; a filler row has no tokens."""
         if self._task.rows is not one_row:
             return Rows.of([self._filler if number == FILLER else self._part(number) for number in numbers.tolist()])
@@ -261,7 +264,7 @@ class Batches:
         return [planned[i] for i in random.permutation(len(planned))] if self._shuffle else planned
 
 
-def _measure(columns: Columns, task: Collation, count: int) -> tuple[Lengths, dict[str, Lengths], Row]:
+def _measure(columns: Columns, task: Collation, count: int) -> tuple[Numbers, dict[str, Lengths], Row]:
     """Of a task that makes several rows of an example: the example of each row, the lengths of its fields, a row."""
     examples, lengths = list[int](), list[list[int]]()
     first: Row = {}

@@ -281,7 +281,7 @@ def _open(path: str, report: Report | None) -> str | TextFile:
         small = len(packed.read(SMALL + 1)) <= SMALL
     if small:
         return read_text(file)
-    text = TextFile(file, report=report)
+    text = TextFile(file, report)
     text.check(report)
     return text
 

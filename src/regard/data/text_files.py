@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any, overload
 
@@ -33,14 +34,12 @@ class TextFile:
     A packed file (.gz, .xz) is unpacked into the cache once. A byte order mark at the start is not part of the text.
     """
 
-    def __init__(self, path: str | Path, start: int = 0, stop: int | None = None, report: Report | None = None) -> None:
+    def __init__(self, path: str | Path, report: Report | None = None) -> None:
         self.given = Path(path).expanduser()  # the name for messages
         self.path = _unpack(self.given, report) if self.given.suffix in PACKED else self.given
         with opened(self.path) as file:
-            size = os.fstat(file.fileno()).st_size
-            first = len(BOM) if file.read(len(BOM)) == BOM else 0
-        self.start = max(start, first)
-        self.stop = size if stop is None else min(stop, size)
+            self.stop = os.fstat(file.fileno()).st_size
+            self.start = len(BOM) if file.read(len(BOM)) == BOM else 0
         self._sha256: str | None = None
 
     def __len__(self) -> int:
@@ -49,8 +48,8 @@ class TextFile:
 
     def part(self, start: int, stop: int | None = None) -> TextFile:
         """The range of the same file from byte `start` to byte `stop`, both counted from the start of the file."""
-        part = TextFile(self.path, max(start, self.start), self.stop if stop is None else min(stop, self.stop))
-        part.given, part._sha256 = self.given, self._sha256
+        part = copy(self)
+        part.start, part.stop = max(start, self.start), self.stop if stop is None else min(stop, self.stop)
         return part
 
     @property

@@ -127,14 +127,14 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     tasks: list[Task] = [kinds["task"][name] for name in recipe.data.tasks]
     data = f"data={name_of(recipe.data, kinds['data'])}"
     if recipe.head is not None and recipe.head.predicts not in (heads := [task.head for task in tasks]):
-        _refuse("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
+        raise _misfit("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
     fitting = [task for task in tasks if recipe.head is None and task.head in recipe.model.predicts]
     if not fitting and recipe.model.takes_head:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
         fitting = [task for task in tasks if task.head in heads]
     if not fitting:
         fit = models_for(tasks, kinds, recipe.objective.learns_by, recipe.head is not None)
-        _refuse("model", recipe.model, data, fit, kinds)
+        raise _misfit("model", recipe.model, data, fit, kinds)
     learns_by = recipe.model.learns_by
     task = next((task for task in fitting if can_train(recipe.objective, task)), None)
     if task is None or recipe.objective.learns_by != learns_by:
@@ -142,10 +142,8 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         able = {name: kind for name, kind in table.items() if any(can_train(kind, task) for task in fitting)}
         objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
         model = f"model={name_of(recipe.model, kinds['model'])}"
-        _refuse(
-            "objective", recipe.objective, model if len({task.head for task in tasks}) > 1 else data, objectives, kinds
-        )
-    assert task is not None
+        beside = model if len({task.head for task in tasks}) > 1 else data
+        raise _misfit("objective", recipe.objective, beside, objectives, kinds)
     for name in recipe.metrics:
         if name not in kinds["metric"]:
             near = nearest(name, kinds["metric"])
@@ -202,7 +200,7 @@ def name_of(part: object, table: Mapping[str, Any]) -> str:
     return next(name for name, kind in table.items() if kind is type(part))
 
 
-def _refuse(role: str, part: object, beside: str, fitting: list[str], kinds: Kinds) -> None:
+def _misfit(role: str, part: object, beside: str, fitting: list[str], kinds: Kinds) -> UserError:
     cure = " or ".join(f"{role}={other}" for other in fitting)
     cure = f"use {cure}" if cure else "leave it out"
-    raise UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; {cure}.")
+    return UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; {cure}.")

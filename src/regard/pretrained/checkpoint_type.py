@@ -205,10 +205,11 @@ class ConfigReader:
             raise UserError(f"{self.path}: {name}={value}: no such activation.{nearest(str(value), ACTIVATIONS)}")
         return ACTIVATIONS[value]
 
-    def expect(self, name: str, value: object, default: object) -> None:
-        """Raise a UserError if a setting has another value than the one that is supported."""
-        if (found := self.settings.get(name, default)) != value:
-            raise UserError(f"{self.path}: {name}={found}: is not supported, only {value} is.")
+    def expect(self, supported: Mapping[str, object]) -> None:
+        """Raise a UserError if a setting has another value than the one that is supported, which is its default."""
+        for name, value in supported.items():
+            if (found := self.settings.get(name, value)) != value:
+                raise UserError(f"{self.path}: {name}={found}: is not supported, only {value} is.")
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.settings.get(name, default)

@@ -35,7 +35,12 @@ BLOCK = {  # our part of a block → the names of BERT
     "feed_norm": "output.LayerNorm",
 }
 EMBEDDINGS = {"tokens": "word", "positions": "position", "segments": "token_type"}  # ours → theirs
-ONLY = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute", "pruned_heads": {}}
+SUPPORTED = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+    "pruned_heads": {},
+}
 MASK_ID, SPECIAL_IDS = "mask_token_id", "special_token_ids"  # ids that training uses; the network does not
 
 
@@ -129,8 +134,7 @@ class Encoder:
 
     def read_config(self, reader: ConfigReader, names: frozenset[str]) -> BertConfig:
         """Our config. An output is present if the file has any tensor of it."""
-        for name, value in ONLY.items():
-            reader.expect(name, value, value)
+        reader.expect(SUPPORTED)
         mask, ids = -1 if reader.get(MASK_ID) is None else reader.integer(MASK_ID), reader.get(SPECIAL_IDS, [])
         if not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids):
             raise reader.invalid(SPECIAL_IDS, "a list of whole numbers")

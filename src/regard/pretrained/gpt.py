@@ -61,7 +61,7 @@ def gpt2_weight_table(config: GptConfig) -> list[WeightEntry]:
 
 
 def read_gpt2_config(reader: ConfigReader, names: frozenset[str]) -> GptConfig:
-    reader.expect("add_cross_attention", False, False)
+    reader.expect({"add_cross_attention": False})
     reader.boolean(SCALE_BY_LAYER, False)  # `normalized` has already applied it to the weights
     found = reader.read_table(SETTINGS)
     return GptConfig(
@@ -141,7 +141,7 @@ def openai_gpt_weight_table(config: GptConfig) -> list[WeightEntry]:
 
 
 def read_openai_gpt_config(reader: ConfigReader, names: frozenset[str]) -> GptConfig:
-    reader.expect("pruned_heads", {}, {})
+    reader.expect({"pruned_heads": {}})
     afn = reader.get("afn", "gelu")
     if afn not in OPENAI_GPT_ACTIVATIONS:
         raise UserError(f"{reader.path}: afn={afn}: is not supported, only {', '.join(OPENAI_GPT_ACTIVATIONS)} are.")

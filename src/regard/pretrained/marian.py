@@ -76,9 +76,8 @@ def marian_weight_table(config: TransformerConfig) -> list[WeightEntry]:
 
 def _read_config(reader: ConfigReader, names: frozenset[str], norm_place: str) -> TransformerConfig:
     pre = norm_place == "pre"
-    only = {"normalize_embedding": False, "static_position_embeddings": True}
-    for name, value in {**only, "normalize_before": pre, "add_final_layer_norm": pre}.items():
-        reader.expect(name, value, value)
+    reader.expect({"normalize_embedding": False, "static_position_embeddings": True})
+    reader.expect({"normalize_before": pre, "add_final_layer_norm": pre})
     found = reader.read_table(PEGASUS_SETTINGS if pre else MARIAN_SETTINGS)
     for name in ("layers", "heads", "inner"):
         if found[f"decoder_{name}"] == found[name]:

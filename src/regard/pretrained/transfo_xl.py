@@ -70,9 +70,9 @@ def transfo_xl_weight_table(config: GptConfig) -> list[WeightEntry]:
 
 
 def read_transfo_xl_config(reader: ConfigReader, names: frozenset[str]) -> GptConfig:
-    reader.expect("attn_type", 0, 0)
+    reader.expect({"attn_type": 0})
     if reader.number("sample_softmax", -1) > 0:
-        reader.expect("sample_softmax", -1, -1)
+        reader.expect({"sample_softmax": -1})
     memory, windowed = reader.integer("mem_len", 1600), reader.boolean("same_length", True)
     if windowed and memory < 2:
         raise reader.invalid("mem_len", "at least 2 where same_length is true")

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from regard.data.batches import Batch, Row, collate
+from regard.data.batches import Batch, collate
 from regard.data.fields import TextField
+from regard.data.flat import Row
 from regard.errors import UserError
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of

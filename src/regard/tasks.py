@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.data.batches import IGNORED, Batch, Columns, Row, Rows, one_row
-from regard.data.fields import Field, InputText, LabelField, MaskedText, TargetText
-from regard.data.flat import Lengths
-from regard.data.links import LinkField
+from regard.data.batches import IGNORED, Batch, one_row
+from regard.data.fields import Field, InputText, LabelField, LinkField, MaskedText, TargetText
+from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.streams import RunningText
 from regard.objectives import Classification, MaskedTokens, TeacherForcing
 

@@ -13,7 +13,7 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.verbs import Generated, Loaded
-    from regard.verbs.generation_options import GenerationOptions
+    from regard.verbs.generating import GenerationOptions
 
 
 def generate(
@@ -60,7 +60,7 @@ def generate(
       regard generate hf:openai-community/gpt2 "Once" --download
     """
     from regard.models import reads_whole
-    from regard.verbs.generation_options import GenerationOptions
+    from regard.verbs.generating import GenerationOptions
 
     if stream and (json or beam > 1):
         raise UserError(
@@ -102,8 +102,7 @@ def _answered(
 
 def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int) -> bool:
     """Print a prompt and its answer a piece at a time; whether the context cut it short."""
-    from regard.verbs.continuation import continuations
-    from regard.verbs.generating import stream_pieces
+    from regard.verbs.generating import continuations, stream_pieces
 
     (one,) = continuations(model, [prompt], number)
     print(one.prompt, end="", flush=True)

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.alignment import merge
-from regard.data.batches import Batch, Corruption, Row, Rows, collate
+from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
+from regard.data.flat import Row, Rows
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric

@@ -17,7 +17,7 @@ from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.objectives.objective import LossModule, Objective, Step
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
 from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer, set_rate, unfreeze

@@ -8,7 +8,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from regard.config import format_value
 from regard.errors import UserError, nearest
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 
 INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
 

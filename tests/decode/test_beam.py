@@ -15,7 +15,8 @@ from torch import Tensor
 
 from regard.decode import PAD, Hypotheses, Penalty, Sampler, beam, collect, greedy, stream
 from regard.errors import UserError
-from regard.models import Seq2SeqConfig
+from regard.models import Seq2SeqConfig, TransformerConfig
+from regard.models.seq2seq import DECODERS
 from regard.recording import record
 
 STOP, BOS = 1, 2  # then the two letters 3 and 4; PAD and BOS are forbidden
@@ -33,6 +34,23 @@ class ToyState:
 
 
 @dataclass(frozen=True)
+class DroppingState(ToyState):
+    """A toy state that can also drop sentences."""
+
+    beams: int = 1
+
+    @property
+    def sentences(self) -> int:
+        return len(self.vector) // self.beams
+
+    def select(self, rows: Tensor) -> "DroppingState":
+        return DroppingState(self.vector[rows], self.beams * len(rows) // len(self.vector))
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> "DroppingState":
+        return DroppingState(self.vector[rows], self.beams)
+
+
+@dataclass(frozen=True)
 class ToyDecoder:
     """A small random recurrent network. Each row is summed by itself, so other rows cannot change a single bit."""
 
@@ -42,7 +60,7 @@ class ToyDecoder:
 
     def step(self, tokens: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
         vector = torch.tanh((state.vector[:, :, None] * self.mix).sum(1) + self.embed[tokens])
-        return (vector[:, :, None] * self.head).sum(1), ToyState(vector)
+        return (vector[:, :, None] * self.head).sum(1), replace(state, vector=vector)
 
 
 def toy_decoder(seed: int, rows: int, vocab: int = 5, width: int = 6) -> tuple[ToyDecoder, ToyState]:
@@ -189,6 +207,33 @@ def test_other_rows_of_the_batch_change_nothing(seed: int, penalty: float, rule:
 
 
 @pytest.mark.parametrize("rule", ["present", "exact"])
+@pytest.mark.parametrize("seed", [0, 2])
+def test_dropping_sentences_that_are_done_changes_nothing(seed: int, rule: str) -> None:
+    decoder, state = toy_decoder(seed, 9)
+    dropping = DroppingState(state.vector * torch.linspace(0.1, 6, 9)[:, None])
+    plain, prompt, rows = ToyState(dropping.vector), torch.full((9,), BOS), []
+
+    class Counting(ToyDecoder):
+        def step(self, tokens: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
+            rows.append(len(tokens))
+            return super().step(tokens, state)
+
+    counting, penalty = Counting(decoder.mix, decoder.embed, decoder.head), Penalty(1.0, stop=rule)
+    found = beam(counting, dropping, prompt, 3, 20, STOP, penalty, forbid=FORBIDDEN)
+    expected = beam(decoder, plain, prompt, 3, 20, STOP, penalty, forbid=FORBIDDEN)
+    for name in ("tokens", "lengths", "scores", "logps", "token_logps"):
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    assert rule == "exact" or rows[-1] < rows[0] == 27
+    for one, other in zip(
+        stream(decoder, dropping, prompt, greedy, 20, STOP),
+        stream(decoder, plain, prompt, greedy, 20, STOP),
+        strict=True,
+    ):
+        assert torch.equal(one[0], other[0])
+        assert torch.equal(one[1], other[1])
+
+
+@pytest.mark.parametrize("rule", ["present", "exact"])
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 def test_steps_after_the_search_is_done_change_nothing(
     monkeypatch: pytest.MonkeyPatch, penalty: float, rule: str
@@ -250,6 +295,32 @@ def test_a_beam_of_one_is_greedy_decoding() -> None:
                 cut = found_tokens[row].index(STOP) + 1 if STOP in found_tokens[row] else limit
                 assert sentences(found, row)[0] == found_tokens[row][: min(cut, limit)]
     assert 10 < ended < 80
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TransformerConfig(source_vocab=9, target_vocab=6, width=8, heads=2, layers=2, inner=16, context=32),
+        *(Seq2SeqConfig(source_vocab=9, target_vocab=6, width=8, embed=6, decoder=name) for name in DECODERS),
+    ],
+    ids=lambda config: getattr(config, "decoder", "") if isinstance(config, Seq2SeqConfig) else "transformer",
+)
+def test_the_states_of_models_drop_sentences(config: Any) -> None:
+    """After some steps with beams, the state of the sentences that are kept gives the same logits as before."""
+    torch.manual_seed(5)
+    model = config.build().double().eval()
+    source, real = torch.randint(4, 9, (4, 5)), torch.ones(4, 5, dtype=torch.bool)
+    real[1, 3:] = False
+    kept, rows = torch.tensor([1, 3]), torch.tensor([3, 4, 5, 9, 10, 11])
+    with torch.no_grad():
+        state = model.start(source, real, 4, 12).select(torch.arange(4).repeat_interleave(3))
+        for _ in range(3):
+            _, state = model.step(torch.randint(3, 6, (12,)), state)
+            state = state.select(torch.tensor([0, 0, 1, 5, 4, 3, 6, 7, 8, 9, 9, 10]))
+        fewer, tokens = state.keep(kept, rows), torch.randint(3, 6, (12,))
+        assert (state.sentences, fewer.sentences) in ((4, 2), (12, 6))
+        expected, found = model.step(tokens, state)[0], model.step(tokens[rows], fewer)[0]
+    torch.testing.assert_close(found, expected[rows], atol=1e-12, rtol=0)
 
 
 @dataclass(frozen=True)

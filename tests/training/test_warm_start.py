@@ -170,7 +170,7 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
     assert same.transfer is not None
     assert (same.transfer.new, same.transfer.unused) == ((), ())
     assert same.recipe.head.pool == "mean"
-    assert torch.equal(same.model.head.out.weight, first.head.out.weight)
+    assert torch.equal(same.model.head.out.weight.cpu(), first.head.out.weight)
     with pytest.raises(UserError, match=r"head.pool=last: the model in .*first has mean; leave it out"):
         under_a_head(texts, tmp_path / "first", tmp_path / "wrong", "head.pool=last")
 

@@ -209,7 +209,7 @@ def test_a_character_of_several_tokens_is_one_piece(model: Loaded, monkeypatch: 
     tokenizer = model.target_tokenizer
     wanted = tokenizer.encode("a 🙃z")
     said = iter(wanted)
-    monkeypatch.setattr("regard.verbs.continuation.greedy", lambda logits: torch.tensor([next(said)]))
+    monkeypatch.setattr("regard.verbs.generating.greedy", lambda logits: torch.tensor([next(said)]))
     texts = [piece.text for piece in generate_stream(model, "the", limit=len(wanted))]
     assert "".join(texts) == "a 🙃z"
     assert "🙃" in texts

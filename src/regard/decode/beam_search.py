@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.decode.cuda_graph import step_runner
-from regard.decode.state import NEG_INF, PAD, Decoder, DelayedFlag, S, SumsWeights
+from regard.decode.state import NEG_INF, PAD, Decoder, DelayedFlag, S, SumsWeights, drop_finished, place
 from regard.errors import UserError, nearest
 from regard.kernels.ranking import likeliest
 
@@ -97,6 +97,10 @@ class Candidates:
         """The candidates at the given ranks, (B, m)."""
         return Candidates(self.logps.gather(1, ranks), self.parents.gather(1, ranks), self.tokens.gather(1, ranks))
 
+    def placed(self, sentences: Tensor, batch: int) -> "Candidates":
+        """These candidates of some sentences in new tensors of the whole batch."""
+        return Candidates(*(place(one, sentences, batch, 0) for one in (self.logps, self.parents, self.tokens)))
+
 
 @torch.no_grad()
 def beam(
@@ -142,10 +146,15 @@ def beam(
 
     for _ in range(limit):
         carry, (going_on, ended, scores, flag) = run_step(carry)
-        kept.append(_clone(going_on))
-        finished.append((_clone(ended), scores.clone()))
+        kept.append(going_on.placed(sentence, len(prompt)))
+        finished.append((ended.placed(sentence, len(prompt)), place(scores, sentence, len(prompt), NEG_INF)))
         if all_done(flag):
             break
+        tokens, live, pool, length, done, state = carry
+        if (left := drop_finished(done, state, size)) is not None:
+            going, rows, state = left
+            carry = tokens[rows], live[going], pool[going], length, done[going], state
+            sentence = sentence[going]
     return _backtrack(kept, finished, nbest)
 
 
@@ -203,11 +212,6 @@ def check_size(size: int) -> None:
     """Raise a UserError unless the beam size is between 1 and MAX_SIZE."""
     if not 1 <= size <= MAX_SIZE:
         raise UserError(f"beam={size}: give 1 (greedy) to {MAX_SIZE:,}; more than some dozens rarely find better.")
-
-
-def _clone(candidates: Candidates) -> Candidates:
-    """A copy: the next step of a captured search overwrites these tensors."""
-    return Candidates(candidates.logps.clone(), candidates.parents.clone(), candidates.tokens.clone())
 
 
 def _expand(live: Tensor, best: Tensor, tokens: Tensor) -> Candidates:

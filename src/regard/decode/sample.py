@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.decode.cuda_graph import step_runner
-from regard.decode.state import NEG_INF, PAD, Advancing, Decoder, DelayedFlag, S
+from regard.decode.state import NEG_INF, PAD, Advancing, Decoder, DelayedFlag, S, drop_finished, place
 from regard.errors import UserError
 from regard.kernels.ranking import likeliest
 
@@ -118,15 +118,19 @@ def stream(
     key = ("stream", stop, tuple(forbid))
     run_step = runner.capture(key, step_and_choose) if capture_pick else step_and_choose
     carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), runner.preallocate(state, limit)
-    all_done = DelayedFlag(tokens.device)
+    all_done, row, rows = DelayedFlag(tokens.device), torch.arange(len(tokens), device=tokens.device), len(tokens)
     for _ in range(limit):
         carry, (logps, flag) = run_step(carry)
-        done = all_done(flag)
-        if done and all_done.behind:  # all rows ended at the step before: these tokens are all PAD
+        finished = all_done(flag)
+        if finished and all_done.behind:  # all rows ended at the step before: these tokens are all PAD
             return
-        yield carry[0].clone(), logps.clone()  # the next step may overwrite them
-        if done:
+        tokens, done, state = carry
+        yield place(tokens, row, rows, PAD), place(logps, row, rows, 0.0)
+        if finished:
             return
+        if pick is greedy and (left := drop_finished(done, state)):  # a sampler may have a generator for each row
+            going, _, state = left
+            carry, row = (tokens[going], done[going], state), row[going]
 
 
 def collect(steps: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

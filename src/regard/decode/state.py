@@ -29,6 +29,20 @@ class State(Protocol):
 
 
 @runtime_checkable
+class DropsSentences(Protocol):
+    """A state that can drop sentences. Optional: a search on a CPU then stops computing those that are done."""
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences."""
+        ...
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> Self:
+        """The state of these sentences alone, (n,) numbers; `rows` are the numbers of all rows that they have."""
+        ...
+
+
+@runtime_checkable
 class SumsWeights(Protocol):
     """A state that can sum the attention weights of all steps. Optional: a coverage penalty needs it."""
 
@@ -52,6 +66,28 @@ class HiddenState(Protocol):
 
 
 S = TypeVar("S", bound=State)
+
+
+def drop_finished(done: Tensor, state: S, beams: int = 1) -> tuple[Tensor, Tensor, S] | None:
+    """The sentences that are not done, (n,), their rows and their state, if a search should drop the others.
+
+    On a CPU a sentence that is done costs as much as the others. Dropping it copies the state of the rest, so this pays
+    when half of the sentences are done. On a GPU the shapes of a step must not change.
+    """
+    if done.device.type != "cpu" or not isinstance(state, DropsSentences) or state.sentences != len(done):
+        return None
+    going = (~done).nonzero()[:, 0]
+    rows = (going[:, None] * beams + torch.arange(beams)).flatten()
+    return (going, rows, state.keep(going, rows)) if 2 * len(going) <= len(done) else None
+
+
+def place(values: Tensor, sentences: Tensor, batch: int, fill: float) -> Tensor:
+    """The values (n, …) of sentences in a new tensor of the whole batch; `fill` in the places of the others."""
+    if len(sentences) == batch:
+        return values.clone()
+    return values.new_full((batch, *values.shape[1:]), fill).index_copy_(0, sentences, values)
+
+
 S_advancing = TypeVar("S_advancing", bound=State)
 
 

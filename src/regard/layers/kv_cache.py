@@ -275,6 +275,18 @@ class KVCache:
         assert wide.at is not None
         return replace(wide, visible=pad(visible, (0, wide.at.shape[-1] - visible.shape[2])))
 
+    def keep(self, sentences: Tensor, rows: Tensor) -> KVCache:
+        """The cache of these sentences alone."""
+        at, visible, real = self.at, self.visible, self.real
+        return replace(
+            self,
+            sentences=len(sentences),
+            layers=tuple(one.select(sentences) for one in self.layers),
+            at=at if at is None or at.dim() == 1 else at[sentences],
+            visible=None if visible is None else visible[sentences],
+            real=None if real is None else real[sentences],
+        )
+
     def _with_beams(self, beams: int) -> KVCache:
         """The cache with slots for more hypotheses. Needed once, when a beam search starts after a prompt."""
         assert self.at is not None

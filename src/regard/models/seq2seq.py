@@ -115,6 +115,15 @@ class RecurrentState:
         context, coverage = (None if each is None else each[rows] for each in (self.context, self.coverage))
         return replace(self, hidden=self.hidden[rows], context=context, coverage=coverage)
 
+    @property
+    def sentences(self) -> int:
+        """The number of sentences; without a memory, each row is one."""
+        return len(self.hidden) if self.memory is None else len(self.memory.keys)
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> RecurrentState:
+        """The state of these sentences alone."""
+        return replace(self.select(rows), memory=None if self.memory is None else self.memory.select(sentences))
+
     def with_coverage(self) -> RecurrentState:
         """The state before the first token, whose later states sum the attention weights."""
         if self.memory is None:

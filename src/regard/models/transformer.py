@@ -119,6 +119,18 @@ class DecoderState:
     def select(self, rows: Tensor) -> DecoderState:
         return replace(self, cache=self.cache.select(rows))
 
+    @property
+    def sentences(self) -> int:
+        return self.cache.sentences
+
+    def keep(self, sentences: Tensor, rows: Tensor) -> DecoderState:
+        pairs = self.mask.pairs
+        return DecoderState(
+            self.cache.keep(sentences, rows),
+            tuple(one.select(sentences) for one in self.sources),
+            self.mask if pairs is None else replace(self.mask, pairs=pairs[sentences]),
+        )
+
 
 class Transformer(Causal):
     """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""

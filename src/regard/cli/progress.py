@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from regard.cli.figures import figures, size
+from regard.cli.figures import figures
+from regard.report.figures import size
 from regard.training.events import Evaluated, Event, Finished, Started
 from regard.training.events import Progress as Going
 

@@ -5,16 +5,24 @@ other half. (Clark et al. 2019, §4, look for heads that follow syntax and coref
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.alignment import merge
-from regard.explain.pronouns import Version
+from regard.explain.pronouns import Version, pairs
+from regard.explain.tokenized import TokenizedText, tokenize
+from regard.models import reads_whole
+from regard.report.sections import Section, Table, Text
+from regard.verbs import Loaded
 
 Head = tuple[str, int]  # the name of the layer, and the head's number there
+MIN_PAIRS = 10  # with fewer pairs there is no result
+MAX_HEADS = 10  # in the terminal
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,14 @@ class Proportion:
         half = z / (1 + z * z / n) * math.sqrt(self.rate * (1 - self.rate) / n + z * z / (4 * n * n))
         return max(0.0, middle - half), min(1.0, middle + half)
 
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return {"rate": self.rate, "count": self.count, "interval": self.interval}
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.rate:.0%} ({low:.0%} to {high:.0%})"
+
 
 @dataclass(frozen=True)
 class HeadScore:
@@ -47,6 +63,11 @@ class HeadScore:
     head: int
     correct: Proportion  # of the sentences: attends more to the correct noun
     shifted: Proportion  # of the pairs: when the ending changes, attention shifts towards the noun that is now correct
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        correct, shifted = self.correct.numbers, self.shifted.numbers
+        return {"layer": self.layer, "head": self.head, "correct": correct, "shifted": shifted}
 
 
 @dataclass(frozen=True)
@@ -89,3 +110,116 @@ def _count_positive(preferences: Tensor) -> list[float]:
     """(N, heads) → for each head, the number of positive preferences; 0 counts as a half."""
     counts: list[float] = ((preferences > 0).double() + (preferences == 0).double() / 2).sum(dim=0).tolist()
     return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Coreference:
+    """How well the heads of a model resolve "it"."""
+
+    query: str  # the word whose attention is evaluated, as text
+    pairs: int  # number of pairs that were used
+    skipped: int  # number of pairs that are too long for the model, or have a word that it cannot represent
+    scores: HeadScores | None  # None: too few pairs
+    sentences: list[tuple[TokenizedText, int]]  # both versions of each pair, with the index of the query word
+
+    def summary(self) -> str:
+        """The result in a few sentences."""
+        skipped = f" {self.skipped} pairs were skipped, because the model cannot read them." if self.skipped else ""
+        if self.scores is None:
+            return f"“it” cannot be evaluated in this model.{skipped}"
+        selection, best = self.scores.best_on_selection, self.scores.best_on_test
+        return (
+            f"The best head for “it” is layer {layer_number(best.layer)}, head {best.head}. It was selected on one "
+            f"half of {self.pairs} pairs of sentences ({selection.correct.rate:.0%} correct). In the other half, "
+            f"{self.query} attends more to the correct noun than to the wrong one in {best.correct} of "
+            f"{best.correct.count} sentences. When the ending changes, the attention shifts towards the noun that is "
+            f"then correct in {best.shifted} of {best.shifted.count} pairs. Chance is 50%.{skipped}"
+        )
+
+    def ranked(self) -> list[HeadScore]:
+        """All heads, from the best to the worst over all pairs."""
+        return sorted(self.scores.heads, key=lambda one: -one.correct.successes) if self.scores else []
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        scores = self.scores
+        return {
+            "query": self.query,
+            "pairs": self.pairs,
+            "skipped": self.skipped,
+            "heads": [one.numbers for one in scores.heads] if scores else [],
+            "best_on_selection": scores.best_on_selection.numbers if scores else None,
+            "best_on_test": scores.best_on_test.numbers if scores else None,
+        }
+
+    def sections(self) -> list[Section]:
+        """What "it" means, the result, and all heads."""
+        one, other = pairs()[0]
+        text = (
+            f"In “{one.text}”, “it” is the ladder. In “{other.text}”, “it” is the roof. To find out what “it” means, "
+            "one must understand the ending of the sentence. Is there a head that attends to the correct noun?\n\n"
+            "A head that always attends to the first noun, or always to the nearer one, is correct in one half of the "
+            "sentences. The last column removes this effect: it compares the two versions of a pair, and counts the "
+            "pairs in which the attention shifts towards the noun that is then correct.\n\n"
+        )
+        sections: list[Section] = [Text(text + self.summary(), "What “it” means")]
+        if self.scores:
+            title = f"Attention from {self.query} to the nouns: heads from the best to the worst"
+            columns = ["layer", "head", "correct noun", "shifts with the ending"]
+            rows = [
+                (layer_number(one.layer), one.head, f"{one.correct.rate:.0%}", f"{one.shifted.rate:.0%}")
+                for one in self.ranked()
+            ]
+            sections.append(Table(title, columns, rows, f"Over all {self.pairs} pairs.", first=MAX_HEADS))
+        return sections
+
+
+def layer_number(layer: str) -> str:
+    """3 for stack.blocks.3.attention.read, and for stack.blocks.0.attention.read[3], where layers share a module."""
+    numbers = re.findall(r"\d+", layer)
+    return numbers[-1] if numbers else layer
+
+
+def evaluate_coreference(model: Loaded) -> Coreference:
+    """Evaluates the heads of a model on all pairs of sentences.
+
+    The query is the word "it". A causal model has not read the ending at "it", so there the query is the last word, the
+    first one at which such a model can know the answer.
+    """
+    ahead = reads_whole(model.module.config)
+    names: list[tuple[str, int]] = []
+    preferences: list[Tensor] = []
+    sentences: list[tuple[TokenizedText, int]] = []
+    skipped = 0
+    for pair in pairs():
+        texts = [text for version in pair if (text := _tokenize_version(model, version)) is not None]
+        if len(texts) < 2:
+            skipped += 1
+            continue
+        queries = [version.pronoun if ahead else version.last for version in pair]
+        by_layer = [
+            {name: preference(weights, text.words, version, query) for name, weights in text.weights.items()}
+            for text, version, query in zip(texts, pair, queries)
+        ]
+        names = [(layer, head) for layer, values in by_layer[0].items() for head in range(len(values))]
+        preferences.append(torch.stack([torch.cat(list(layers.values())) for layers in by_layer]))  # (2, heads)
+        sentences += zip(texts, queries)
+    scores = score_heads(torch.stack(preferences), names) if len(preferences) >= MIN_PAIRS else None
+    return Coreference("“it”" if ahead else "the last word", len(preferences), skipped, scores, sentences)
+
+
+def _tokenize_version(model: Loaded, version: Version) -> TokenizedText | None:
+    """The tokenized sentence; None if it is too long, or if a noun, "it" or the last word cannot be recovered."""
+    longest, (tokens,) = model.longest, model.tokenizer.encode_batch([version.text])
+    if longest is not None and len(tokens) + len(model.tokenizer.special_tokens.wrap_input([])) + 1 > longest:
+        return None
+    text = tokenize(model, version.text)
+    words = [""] * (max(text.words, default=-1) + 1)
+    for word, piece in zip(text.words, model.tokenizer.detokenizer(text.tokens)):
+        if word >= 0:
+            words[word] += piece.decode("utf-8", errors="replace").strip()
+    if len(words) <= version.last:
+        return None
+    needed = (*version.nouns, version.pronoun, version.last)
+    same = all(words[at].rstrip(".").lower() == version.words[at].lower() for at in needed)
+    return text if same else None

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.explain.experiment import IGNORE_INDEX, Experiment, TinyTransformer, train
+from regard.data.batches import IGNORED
+from regard.decode.sample import Sampler, WithLogps, collect, stream
+from regard.explain.experiment import Prefix, Report, TinyTransformer, no_report, train
 from regard.layers.transformer import Shape
 from regard.mask import Mask
 
@@ -135,7 +137,7 @@ def sample_batch(generator: torch.Generator, rows: int = 48) -> tuple[Tensor, Te
     lines = [[IDS[BOS], *encode(sampler.sentence()), IDS[EOS]] for _ in range(rows)]
     longest = max(map(len, lines))
     tokens = torch.tensor([[*line, *[IDS[PAD]] * (longest - len(line))] for line in lines])
-    targets = tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORE_INDEX)
+    targets = tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORED)
     return tokens[:, :-1], targets
 
 
@@ -148,24 +150,23 @@ def entropy_per_token(sentences: int = 5000, seed: int = 0) -> float:
     return -logp / tokens
 
 
-def train_language_model(name: str, mask: Mask, steps: int, seed: int) -> Experiment[tuple[TinyTransformer, float]]:
+def train_language_model(
+    name: str, mask: Mask, steps: int, seed: int, report: Report = no_report
+) -> tuple[TinyTransformer, float]:
     """Trains a small Transformer with this mask to predict the next word; returns it and its final training loss."""
     torch.manual_seed(seed)
     network = TinyTransformer(SHAPE, len(VOCABULARY), mask)
-    loss = yield from train(name, network, sample_batch, steps, seed)
+    loss = train(name, network, sample_batch, steps, seed, report=report)
     return network.eval(), loss
 
 
-@torch.no_grad()
 def generate_sentences(network: TinyTransformer, count: int, seed: int, longest: int = 20) -> list[list[str]]:
     """Samples sentences from a network, word by word, until the end token or ``longest`` words.
 
     The tokens <begin> and <pad> are never generated.
     """
-    generator = torch.Generator().manual_seed(seed)
-    tokens, suppressed = torch.full((count, 1), IDS[BOS]), torch.tensor([IDS[BOS], IDS[PAD]])
-    for _ in range(longest):
-        logits = network(tokens)[:, -1].index_fill(1, suppressed, -torch.inf)
-        tokens = torch.cat([tokens, torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)], dim=1)
-    sentences = [[VOCABULARY[token] for token in row] for row in tokens[:, 1:].tolist()]
+    pick = WithLogps(Sampler(generator=torch.Generator().manual_seed(seed)), torch.tensor([IDS[BOS], IDS[PAD]]))
+    prompt = torch.full((count,), IDS[BOS])
+    tokens = collect(stream(network, Prefix(prompt[:, None][:, :0]), prompt, pick, longest, IDS[EOS]))
+    sentences = [[VOCABULARY[token] for token in row] for row in tokens.tolist()]
     return [words[: words.index(EOS)] if EOS in words else words for words in sentences]

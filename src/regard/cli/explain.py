@@ -39,14 +39,7 @@ def explain(
     json: options.Json = False,
     help: Annotated[bool, typer.Option("--help", help="Show what a topic explains, and its options.")] = False,
 ) -> None:
-    """Explain an idea by a small experiment: text and numbers in the terminal and, with -o, a page.
-
-    \b
-    Examples:
-      regard explain scaling
-      regard explain masking steps=1000 -o masking.html
-      regard explain heads --help
-    """
+    """Explain an idea by a small experiment: text and numbers in the terminal and, with -o, a page."""
     from regard.config import override
     from regard.explain import TOPICS
 
@@ -97,8 +90,10 @@ def _list(console: Console, topics: "dict[str, Topic]") -> None:
         groups.setdefault(topic.group, []).append([name, topic.summary])
     for group, rows in groups.items():
         console.print(grid(group, ["", ""], rows, justify="left"), "")
-    console.print("Next: [bold]regard explain scaling[/] runs one; with [bold]--help[/] it lists the options.")
-    console.print(OUTPUTS, highlight=False)
+    examples = ("scaling", "masking steps=1000 -o masking.html", "heads --help")
+    console.print(
+        OUTPUTS, "", "[bold]Examples:[/]", *(f"  regard explain {each}" for each in examples), sep="\n", highlight=False
+    )
 
 
 def _teach(console: Console, name: str, topic: "Topic") -> None:
@@ -112,7 +107,7 @@ def _teach(console: Console, name: str, topic: "Topic") -> None:
         console.print(text, "", sep="\n", highlight=False, markup=False)
     rows = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(topic.options)]
     console.print(grid("Options", ["option", "value", "what it is"], rows, justify="left"), "")
-    console.print(f"{OUTPUTS} Takes {topic.takes}.", "", "[bold]Examples[/]", sep="\n", highlight=False)
+    console.print(f"{OUTPUTS} Takes {topic.takes}.", "", "[bold]Examples:[/]", sep="\n", highlight=False)
     for example in topic.examples:
         console.print(f"  regard explain {name} {example}".rstrip(), highlight=False, markup=False)
 

@@ -1,9 +1,18 @@
 """Attention by hand: a textbook example, a head, a whole block.
 
-Attention computes three vectors for every word: a query, a key and a value. (1) Compute them: the state of the word
-times three matrices. (2) Multiply the query of a word with every key (dot product): 112 and 96 in the textbook example.
-(3) Divide by √width: 14 and 12. (4) Apply softmax to get weights that sum to 1: 0.88 and 0.12. (5) Multiply every value
-by its weight. (6) Sum. The result is the output of attention for the word.
+Attention computes the output for a word in six steps. The numbers are those of the textbook example.
+
+1. Compute a query, a key and a value for every word: its state times three matrices.
+
+2. Multiply the query of the word with every key (dot product): 112 and 96.
+
+3. Divide by the square root of the width, √64 = 8: 14 and 12.
+
+4. Apply softmax to get weights that sum to 1: 0.88 and 0.12.
+
+5. Multiply every value by its weight.
+
+6. Sum. The result is the output of attention for the word.
 
 The same steps are then shown for a head of a real model: the one that is given, or a small one that is trained now.
 After that comes the rest of the block: the heads are concatenated, multiplied by W^O, added to the input of the block

@@ -173,11 +173,5 @@ def _vector(vector: Tensor) -> str:
     return numbers + (" …" if len(vector) > MAX_NUMBERS else "")
 
 
-TOPIC = Topic(
-    "Attention",
-    __doc__,
-    DEFAULTS,
-    run,
-    "ten seconds",
-    ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3'),
-)
+EXAMPLES = ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3')
+TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "ten seconds", EXAMPLES)

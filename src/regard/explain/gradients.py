@@ -167,11 +167,5 @@ def _generator(seed: int, use: str) -> torch.Generator:
     return torch.Generator().manual_seed(2**40 + 2 * seed + ("gradients", "test").index(use))
 
 
-TOPIC = Topic(
-    "Comparison with other layers",
-    __doc__,
-    DEFAULTS,
-    run,
-    "15 to 30 seconds",
-    ("", "length=80 steps=1000 -o gradients.html"),
-)
+EXAMPLES = ("", "length=80 steps=1000 -o gradients.html")
+TOPIC = Topic("Comparison with other layers", __doc__, DEFAULTS, run, "15 to 30 seconds", EXAMPLES)

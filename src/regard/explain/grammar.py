@@ -20,45 +20,26 @@ from regard.layers.transformer import Shape
 from regard.mask import Mask
 
 Words = tuple[str, ...]
-
 NUMBERS: Words = ("singular", "plural")
-DETERMINERS: dict[str, Words] = {"singular": ("the", "a", "every"), "plural": ("the", "some", "many")}
-ADJECTIVES: Words = ("small", "old", "happy", "green", "quiet")
-NOUNS: dict[str, Words] = {
-    "singular": ("dog", "cat", "bird", "child", "tree", "boat"),
-    "plural": ("dogs", "cats", "birds", "children", "trees", "boats"),
-}
-PREPOSITIONS: Words = ("near", "behind", "under")
-INTRANSITIVE_VERBS: dict[str, Words] = {
-    "singular": ("sleeps", "waits", "sings", "falls"),
-    "plural": ("sleep", "wait", "sing", "fall"),
-}
-TRANSITIVE_VERBS: dict[str, Words] = {
-    "singular": ("sees", "likes", "follows"),
-    "plural": ("see", "like", "follow"),
-}
-ADVERBS: Words = ("quietly", "today", "again")
 
+
+def _words(text: str) -> Words:
+    return tuple(text.split())
+
+
+DETERMINERS = {"singular": _words("the a every"), "plural": _words("the some many")}
+ADJECTIVES = _words("small old happy green quiet")
+NOUNS = {"singular": _words("dog cat bird child tree boat"), "plural": _words("dogs cats birds children trees boats")}
+PREPOSITIONS = _words("near behind under")
+INTRANSITIVE_VERBS = {"singular": _words("sleeps waits sings falls"), "plural": _words("sleep wait sing fall")}
+TRANSITIVE_VERBS = {"singular": _words("sees likes follows"), "plural": _words("see like follow")}
+ADVERBS = _words("quietly today again")
 PAD, BOS, EOS = "<pad>", "<begin>", "<end>"
-VOCABULARY: tuple[str, ...] = (
-    PAD,
-    BOS,
-    EOS,
-    ".",
-    *dict.fromkeys(
-        word
-        for words in (
-            *DETERMINERS.values(),
-            ADJECTIVES,
-            *NOUNS.values(),
-            PREPOSITIONS,
-            *INTRANSITIVE_VERBS.values(),
-            *TRANSITIVE_VERBS.values(),
-            ADVERBS,
-        )
-        for word in words
-    ),
+LISTS = (
+    *((PAD, BOS, EOS, "."), *DETERMINERS.values(), ADJECTIVES, *NOUNS.values(), PREPOSITIONS),
+    *(*INTRANSITIVE_VERBS.values(), *TRANSITIVE_VERBS.values(), ADVERBS),
 )
+VOCABULARY = tuple(dict.fromkeys(word for words in LISTS for word in words))
 IDS = {word: at for at, word in enumerate(VOCABULARY)}
 SHAPE = Shape(
     width=64, heads=4, layers=2, inner=128, context=32, norm_place="post", dropout=0.0, positions="sinusoidal"

@@ -223,15 +223,5 @@ def _pictures(observed: Observed, found: list[HeadStatistics]) -> list[Section]:
     ]
 
 
-TOPIC = Topic(
-    "Attention",
-    __doc__,
-    DEFAULTS,
-    run,
-    "about twenty seconds",
-    (
-        "-o heads.html",
-        'runs/shakespeare "to be or not to be"',
-        "models/bert-base-uncased -o heads.html",
-    ),
-)
+EXAMPLES = ("-o heads.html", 'runs/shakespeare "to be or not to be"', "models/bert-base-uncased -o heads.html")
+TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "about twenty seconds", EXAMPLES)

@@ -61,9 +61,9 @@ class Sizes:
 class SelfAttention(nn.Module):
     """softmax(xxᵀ/√d)x with one head: QKᵀ and PV without the projections, as in the table."""
 
-    def __init__(self, width: int, mask: Mask = EVERYTHING) -> None:
+    def __init__(self, sizes: Sizes, mask: Mask = EVERYTHING) -> None:
         super().__init__()
-        self.score, self.mask = ScaledDot(width), mask
+        self.score, self.mask = ScaledDot(sizes.width), mask
 
     def forward(self, x: Tensor) -> Tensor:
         x = x[:, None]  # (B, T, D) → (B, 1, T, D): one head
@@ -84,9 +84,9 @@ class Lstm(nn.Module):
     steps are computed as one batch.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.rnn = Recurrent("lstm", width, width)
+        self.rnn = Recurrent("lstm", sizes.width, sizes.width)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.is_meta:
@@ -97,25 +97,23 @@ class Lstm(nn.Module):
 class LstmAttention(nn.Module):
     """An LSTM layer whose states attend to all inputs (Luong et al. 2015)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.rnn, self.score = Lstm(width), ScaledDot(width)
+        self.rnn, self.score = Lstm(sizes), ScaledDot(sizes.width)
 
     def forward(self, x: Tensor) -> Tensor:
         states, memory = self.rnn(x)[:, None], x[:, None]
         return attend(self.score, states, memory, memory)[:, 0]
 
 
-class Convolution(nn.Module):
+class Convolution(nn.Conv1d):
     """A convolution: every output depends on ``kernel`` neighbouring inputs."""
 
-    def __init__(self, width: int, kernel: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(width, width, kernel, padding="same")
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes.width, sizes.width, sizes.kernel, padding="same")
 
     def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.conv(x.mT).mT
-        return outputs
+        return super().forward(x.mT).mT
 
 
 @dataclass(frozen=True)
@@ -131,53 +129,43 @@ class LayerKind:
     path_length: Callable[[Sizes], int]  # the value of ``path``
 
 
-def _attention_operations(s: Sizes) -> int:
+def _attention(s: Sizes) -> int:
     return 4 * s.length**2 * s.width  # QKᵀ and PV, 2·n²·d each
 
 
-def _lstm_operations(s: Sizes) -> int:
+def _restricted(s: Sizes) -> int:
+    return 4 * s.length * min(2 * s.window + 1, s.length) * s.width
+
+
+def _lstm(s: Sizes) -> int:
     return 16 * s.length * s.width**2  # four gates, two matrices, 2·d² each
 
 
+def _convolution(s: Sizes) -> int:
+    return 2 * s.kernel * s.length * s.width**2
+
+
+def _layers_of_kernel(s: Sizes) -> int:
+    return math.ceil(math.log(s.length) / math.log(s.kernel) - 1e-9)
+
+
+def _layers_of_window(s: Sizes) -> int:
+    return math.ceil((s.length - 1) / s.window)
+
+
+def _window(s: Sizes) -> nn.Module:
+    return SelfAttention(s, Mask(window=s.window))
+
+
 KINDS = (
-    LayerKind("self-attention", "n²·d", "1", "1", lambda s: SelfAttention(s.width), _attention_operations, lambda s: 1),
+    LayerKind("self-attention", "n²·d", "1", "1", SelfAttention, _attention, lambda s: 1),
+    LayerKind("unfused self-attention", "n²·d", "1", "1", UnfusedSelfAttention, _attention, lambda s: 1),
+    LayerKind("restricted", "r·n·d", "1", "n/r", _window, _restricted, _layers_of_window),
+    LayerKind("recurrent", "n·d²", "n", "n", Lstm, _lstm, lambda s: s.length),
     LayerKind(
-        "unfused self-attention",
-        "n²·d",
-        "1",
-        "1",
-        lambda s: UnfusedSelfAttention(s.width),
-        _attention_operations,
-        lambda s: 1,
+        "recurrent + attention", "n·d² + n²·d", "n", "1", LstmAttention, lambda s: _lstm(s) + _attention(s), lambda s: 1
     ),
-    LayerKind(
-        "restricted",
-        "r·n·d",
-        "1",
-        "n/r",
-        lambda s: SelfAttention(s.width, Mask(window=s.window)),
-        lambda s: 4 * s.length * min(2 * s.window + 1, s.length) * s.width,
-        lambda s: math.ceil((s.length - 1) / s.window),
-    ),
-    LayerKind("recurrent", "n·d²", "n", "n", lambda s: Lstm(s.width), _lstm_operations, lambda s: s.length),
-    LayerKind(
-        "recurrent + attention",
-        "n·d² + n²·d",
-        "n",
-        "1",
-        lambda s: LstmAttention(s.width),
-        lambda s: _lstm_operations(s) + _attention_operations(s),
-        lambda s: 1,
-    ),
-    LayerKind(
-        "convolutional",
-        "k·n·d²",
-        "1",
-        "log_k(n)",
-        lambda s: Convolution(s.width, s.kernel),
-        lambda s: 2 * s.kernel * s.length * s.width**2,
-        lambda s: math.ceil(math.log(s.length) / math.log(s.kernel) - 1e-9),
-    ),
+    LayerKind("convolutional", "k·n·d²", "1", "log_k(n)", Convolution, _convolution, _layers_of_kernel),
 )
 
 
@@ -282,11 +270,5 @@ def _curve(title: str, label: str, lengths: list[int], values: Mapping[str, Sequ
     return Curve(title, "length of the input", label, lines, log_y=True, log_x=True)
 
 
-TOPIC = Topic(
-    "Comparison with other layers",
-    __doc__,
-    DEFAULTS,
-    run,
-    "about ten seconds, on one thread",
-    ("", "length=16384 window=64", "length=512 width=512 -o layers.html"),
-)
+EXAMPLES = ("", "length=16384 window=64", "length=512 width=512 -o layers.html")
+TOPIC = Topic("Comparison with other layers", __doc__, DEFAULTS, run, "about ten seconds, on one thread", EXAMPLES)

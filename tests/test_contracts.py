@@ -503,7 +503,7 @@ def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: 
 
         monkeypatch.setattr(read.score, "keys", counted, raising=False)
     batch, prompt = batch_for(model), torch.full((3,), BOS)
-    said = collect(stream(model, begun(model, batch), prompt, greedy, limit=5, stop=-1))  # nobody says -1
+    said = collect(stream(model, begun(model, batch), prompt, greedy, limit=5, stop=-1))[0]  # no token is -1
     assert said.shape == (3, 5)
     assert calls == [(3, 7)] * len(reads)
     beam(model, begun(model, batch), prompt, size=4, limit=5, stop=EOS)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from regard.attention import Attention, Look, Memory, MultiHead, attend, weights
     from regard.data.example import Corpus, LabelledText, Pair, Text
     from regard.data.tokenizers import Tokenizer, train_tokenizer
-    from regard.decode import Hypotheses, Sampler, beam, greedy, stream
+    from regard.decode import Hypotheses, Penalty, Sampler, beam, greedy, stream
     from regard.errors import UserError
     from regard.mask import CAUSAL, EVERYTHING, Mask
     from regard.models import MODELS, SIZES
@@ -55,7 +55,7 @@ MODULES = {
     "regard.attention": ("Attention", "Look", "Memory", "MultiHead", "attend", "weights"),
     "regard.data.example": ("Corpus", "LabelledText", "Pair", "Text"),
     "regard.data.tokenizers": ("Tokenizer", "train_tokenizer"),
-    "regard.decode": ("Hypotheses", "Sampler", "beam", "greedy", "stream"),
+    "regard.decode": ("Hypotheses", "Penalty", "Sampler", "beam", "greedy", "stream"),
     "regard.errors": ("UserError",),
     "regard.mask": ("CAUSAL", "EVERYTHING", "Mask"),
     "regard.models": ("MODELS", "SIZES"),
@@ -98,6 +98,7 @@ __all__ = [
     "Memory",
     "MultiHead",
     "Pair",
+    "Penalty",
     "Plan",
     "Recipe",
     "Relative",

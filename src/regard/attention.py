@@ -161,6 +161,14 @@ class Attention(nn.Module):
         return Look(F.dropout(read, self.dropout, self.training).to(memory.values.dtype) @ memory.values, read)
 
 
+class StackedLinear(nn.Linear):
+    """Several projections of one input, stacked in one matrix."""
+
+    def rows(self, x: Tensor, rows: slice) -> Tensor:
+        """The projections in these rows of the matrix alone."""
+        return F.linear(x, self.weight[rows], None if self.bias is None else self.bias[rows])
+
+
 class MultiHead(nn.Module):
     """Multi-head attention (Vaswani et al. 2017, §3.2.2): project, split into heads, attend, concatenate, project.
 
@@ -182,18 +190,18 @@ class MultiHead(nn.Module):
         self.heads = heads
         self.head_width = head_width or width // heads
         self.inner = self.heads * self.head_width
-        self.qkv = nn.Linear(width, 3 * self.inner, bias=bias)
+        self.qkv = StackedLinear(width, 3 * self.inner, bias=bias)
         self.out = nn.Linear(self.inner, width, bias=bias)
         self.read = Attention(score or ScaledDot(self.head_width), dropout)
 
     def memory(self, states: Tensor, real: Tensor | None = None) -> Memory:
         """Keys and values of states (B, T, width), projected and split into heads."""
-        k, v = self._project(states, slice(self.inner, None)).split(self.inner, -1)
+        k, v = self.qkv.rows(states, slice(self.inner, None)).split(self.inner, -1)
         return Memory(self.read.score.keys(self._split(k)), self._split(v), real)
 
     def queries(self, x: Tensor) -> Tensor:
         """The queries (B, H, T, D) of x (B, T, width)."""
-        return self._split(self._project(x, slice(self.inner)))
+        return self._split(self.qkv.rows(x, slice(self.inner)))
 
     def project(self, x: Tensor) -> tuple[Tensor, Memory]:
         """The queries of x and the memory of x, by one matrix product: for self-attention."""
@@ -210,11 +218,6 @@ class MultiHead(nn.Module):
         """Attention to ``memory``, or self-attention if none is given. (B, Tq, width) → (B, Tq, width)"""
         q, memory = self.project(x) if memory is None else (self.queries(x), memory)
         return self.attend(q, memory, mask)
-
-    def _project(self, x: Tensor, rows: slice) -> Tensor:
-        """x times some rows of ``qkv``: those of the queries, or those of keys and values."""
-        bias = self.qkv.bias
-        return nn.functional.linear(x, self.qkv.weight[rows], None if bias is None else bias[rows])
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)  # (B, T, H·D) → (B, H, T, D)

@@ -5,6 +5,7 @@ import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decode import PAD, Hypotheses, Sampler, beam, collect, greedy, stream
+from regard.decode import PAD, Hypotheses, Penalty, Sampler, beam, collect, greedy, stream
 from regard.errors import UserError
+from regard.models import Seq2SeqConfig
+from regard.recording import record
 
 STOP, BOS = 1, 2  # then the two letters 3 and 4; PAD and BOS are forbidden
 FORBIDDEN = (PAD, BOS)
@@ -52,9 +55,12 @@ def toy_decoder(seed: int, rows: int, vocab: int = 5, width: int = 6) -> tuple[T
     return made, ToyState(normal(rows, width))
 
 
-def search(seed: int, rows: int = 1, vocab: int = 5, **settings: object) -> Hypotheses:
+def search(
+    seed: int, rows: int = 1, vocab: int = 5, penalty: float | Penalty = 0.0, rule: str = "exact", **settings: object
+) -> Hypotheses:
     decoder, state = toy_decoder(seed, rows, vocab)
-    given: dict[str, object] = {"size": 4, "limit": 5, "stop": STOP, "forbid": FORBIDDEN}
+    ranking = penalty if isinstance(penalty, Penalty) else Penalty(penalty, stop=rule)
+    given: dict[str, object] = {"size": 4, "limit": 5, "stop": STOP, "forbid": FORBIDDEN, "penalty": ranking}
     return beam(decoder, state, torch.full((rows,), BOS), **(given | settings))  # type: ignore[arg-type]
 
 
@@ -73,29 +79,32 @@ def sentences(found: Hypotheses, row: int) -> list[list[int]]:
     ]
 
 
+@pytest.mark.parametrize("formula", ["power", "gnmt"])
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("limit", [2, 3, 4, 5])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_wide_beam_is_exhaustive_search(seed: int, limit: int, penalty: float) -> None:
+def test_a_wide_beam_is_exhaustive_search(seed: int, limit: int, penalty: float, formula: str) -> None:
     rows = 3
     decoder, state = toy_decoder(seed, rows)
-    found = search(seed, rows, size=24, limit=limit, penalty=penalty, nbest=3)
+    found = search(seed, rows, size=24, limit=limit, penalty=Penalty(penalty, formula, stop="exact"), nbest=3)
+
+    def divisor(sentence: list[int]) -> float:
+        return (len(sentence) if formula == "power" else (5 + len(sentence)) / 6) ** penalty
+
     everything = [[*word, STOP] for n in range(limit) for word in itertools.product([3, 4], repeat=n)]
     everything += [list(word) for word in itertools.product([3, 4], repeat=limit)]  # cut short
     for row in range(rows):
         logps = {tuple(s): forced_logp(decoder, state.select(torch.tensor([row])), s) for s in everything}
-        best = sorted(everything, key=lambda s: -logps[tuple(s)] / len(s) ** penalty)[:3]
+        best = sorted(everything, key=lambda s: -logps[tuple(s)] / divisor(s))[:3]
         assert sentences(found, row) == best
         assert found.logps[row].tolist() == pytest.approx([logps[tuple(s)] for s in best], abs=1e-5)
-        assert found.scores[row].tolist() == pytest.approx(
-            [logps[tuple(s)] / len(s) ** penalty for s in best], abs=1e-5
-        )
+        assert found.scores[row].tolist() == pytest.approx([logps[tuple(s)] / divisor(s) for s in best], abs=1e-5)
 
 
 def list_beam_search(
-    decoder: ToyDecoder, state: ToyState, size: int, limit: int, penalty: float, letters: list[int]
+    decoder: ToyDecoder, state: ToyState, size: int, limit: int, penalty: Penalty, letters: list[int]
 ) -> list[list[int]]:
-    """The same search with lists, for one sentence, without stopping early: best first."""
+    """The same search with lists, for one sentence: best first. The exact rule is: without stopping early."""
     beams: list[tuple[float, list[int], ToyState]] = [(0.0, [], state)]
     done: list[tuple[float, list[int]]] = []
     for length in range(1, limit + 1):
@@ -105,8 +114,13 @@ def list_beam_search(
             grown += [(logp + float(logits.log_softmax(-1)[0, t]), [*found_tokens, t], after) for t in letters]
         grown.sort(key=lambda each: -each[0])
         over = [each for each in grown[:size] if each[1][-1] == STOP or length == limit]
-        done += [(logp / length**penalty, found_tokens) for logp, found_tokens, _ in over]
+        done += [(logp / length**penalty.length, found_tokens) for logp, found_tokens, _ in over]
         beams = [each for each in grown if each[1][-1] != STOP][:size]
+        enough = round(penalty.patience * size)
+        if penalty.stop == "present" and len(done) >= enough:
+            worst = sorted((score for score, _ in done), reverse=True)[enough - 1]
+            if all(logp / length**penalty.length <= worst for logp, _, _ in beams):
+                break
     return [found_tokens for _, found_tokens in sorted(done, key=lambda each: -each[0])][:size]
 
 
@@ -116,11 +130,13 @@ def list_beam_search(
     size=st.integers(1, 5),
     limit=st.integers(1, 8),
     vocab=st.integers(5, 9),
-    penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
+    length=st.sampled_from([0.0, 0.6, 1.0, 2.0]),
+    rule=st.sampled_from([("exact", 1.0), ("present", 1.0), ("present", 2.0)]),
 )
 def test_the_batched_search_equals_the_search_with_lists(
-    seed: int, size: int, limit: int, vocab: int, penalty: float
+    seed: int, size: int, limit: int, vocab: int, length: float, rule: tuple[str, float]
 ) -> None:
+    penalty = Penalty(length, stop=rule[0], patience=rule[1])
     decoder, state = toy_decoder(seed, 3, vocab)
     found = search(seed, 3, vocab, size=size, limit=limit, penalty=penalty)
     letters = [t for t in range(vocab) if t not in FORBIDDEN]
@@ -129,6 +145,11 @@ def test_the_batched_search_equals_the_search_with_lists(
         got = [s for s in sentences(found, row) if s]
         assert got == expected[: len(got)]
         assert len(got) == min(size, len(expected))
+        for tokens, logps, total in zip(found.tokens[row], found.token_logps[row], found.logps[row]):
+            if float(total) > float("-inf"):
+                alone = [forced_logp(decoder, state.select(torch.tensor([row])), tokens[:n].tolist()) for n in (1, 2)]
+                assert float(logps[0]) == pytest.approx(alone[0], abs=1e-4)
+                assert float(logps.sum()) == pytest.approx(float(total), abs=1e-4)
 
 
 @settings(deadline=None, max_examples=30)
@@ -149,14 +170,16 @@ def test_every_reported_score_is_reproduced_by_forced_scoring(seed: int, size: i
         assert float(found.scores[row, rank]) == pytest.approx(logp / len(sentence) ** penalty, abs=1e-5)
 
 
+@pytest.mark.parametrize("rule", ["present", "exact"])
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_other_rows_of_the_batch_change_nothing(seed: int, penalty: float) -> None:
+def test_other_rows_of_the_batch_change_nothing(seed: int, penalty: float, rule: str) -> None:
     rows = 8
     decoder, state = toy_decoder(seed, rows, vocab=12)
     # Some rows stop early and some never stop: the early ones must keep their results while the others go on.
     state = ToyState(state.vector * torch.linspace(0.1, 6, rows)[:, None])
-    settings = {"size": 3, "limit": 12, "stop": STOP, "penalty": penalty, "forbid": FORBIDDEN}
+    ranking = Penalty(penalty, stop=rule)
+    settings = {"size": 3, "limit": 12, "stop": STOP, "penalty": ranking, "forbid": FORBIDDEN}
     together = beam(decoder, state, torch.full((rows,), BOS), **settings)  # type: ignore[arg-type]
     for row in range(rows):
         alone = beam(decoder, state.select(torch.tensor([row])), torch.tensor([BOS]), **settings)  # type: ignore[arg-type]
@@ -165,20 +188,32 @@ def test_other_rows_of_the_batch_change_nothing(seed: int, penalty: float) -> No
         assert torch.equal(alone.logps[0], together.logps[row])
 
 
+@pytest.mark.parametrize("rule", ["present", "exact"])
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
-def test_stopping_early_changes_nothing(monkeypatch: pytest.MonkeyPatch, penalty: float) -> None:
-    early = [search(seed, 4, vocab=9, limit=9, penalty=penalty, nbest=2) for seed in range(5)]
+def test_steps_after_the_search_is_done_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, penalty: float, rule: str
+) -> None:
+    early = [search(seed, 4, vocab=9, limit=9, penalty=penalty, rule=rule, nbest=2) for seed in range(5)]
     steps = count_steps(monkeypatch, lambda flag: bool(flag))
     for seed in range(5):
-        search(seed, 4, vocab=9, limit=9, penalty=penalty, nbest=2)
+        search(seed, 4, vocab=9, limit=9, penalty=penalty, rule=rule, nbest=2)
     stopped = len(steps)
     steps = count_steps(monkeypatch, lambda flag: False)
     for seed in range(5):
-        full = search(seed, 4, vocab=9, limit=9, penalty=penalty, nbest=2)
+        full = search(seed, 4, vocab=9, limit=9, penalty=penalty, rule=rule, nbest=2)
         for part in ("tokens", "lengths", "scores", "logps"):
             assert torch.equal(getattr(full, part), getattr(early[seed], part)), part
     assert len(steps) == 45
-    assert stopped < 45 or penalty == 1.0
+    assert stopped < 45 or penalty > 0
+
+
+def test_the_present_rule_stops_earlier_than_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = count_steps(monkeypatch, lambda flag: bool(flag))
+    counts = []
+    for rule, patience in (("present", 1.0), ("present", 3.0), ("exact", 1.0)):
+        search(2, 2, limit=40, penalty=Penalty(1.0, stop=rule, patience=patience))
+        counts.append(len(steps) - sum(counts))
+    assert counts[0] < counts[1] < counts[2]
 
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, answer: Callable[[Tensor], bool]) -> list[Tensor]:
@@ -207,7 +242,7 @@ def test_a_beam_of_one_is_greedy_decoding() -> None:
     ended = 0
     for seed in range(12):
         decoder, state = toy_decoder(seed, 4)
-        found_tokens = collect(stream(decoder, state, torch.full((4,), BOS), greedy, limit=30, stop=STOP)).tolist()
+        found_tokens = collect(stream(decoder, state, torch.full((4,), BOS), greedy, limit=30, stop=STOP))[0].tolist()
         for limit in (2, 30):
             found = search(seed, 4, size=1, limit=limit, forbid=())
             for row in range(4):
@@ -314,7 +349,7 @@ def test_ties_are_broken_the_same_way_every_time() -> None:
         ({"nbest": 5}, "nbest is 5"),
         ({"nbest": 0}, "nbest is 0"),
         ({"limit": 0}, "limit is 0"),
-        ({"penalty": -0.5}, "penalty is -0.5"),
+        ({"penalty": -0.5}, "length penalty is -0.5"),
         ({"penalty": float("nan")}, "penalty is nan"),
         ({"penalty": 10.5}, "penalty is 10.5: give a number from 0"),
         ({"penalty": float("inf")}, "penalty is inf"),
@@ -323,6 +358,53 @@ def test_ties_are_broken_the_same_way_every_time() -> None:
 def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
     with pytest.raises(UserError, match=named):
         search(0, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"formula": "powers"}, 'formula=powers: no such formula. Did you mean "power"'),
+        ({"stop": "early"}, "stop=early: no such stop"),
+        ({"coverage": -1.0}, "coverage=-1.0: give 0"),
+        ({"patience": 0.0}, "patience=0.0: give a number above 0"),
+    ],
+)
+def test_wrong_penalties_are_named(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        Penalty(**wrong)
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong-feeding"])
+def test_coverage_is_that_of_the_definition_and_ranks_all_sentences(decoder: str) -> None:
+    """Wu et al. 2016, eq. 14, from the recorded weights of teacher forcing, over every sentence; one source is padded."""
+    torch.manual_seed(2)
+    model = Seq2SeqConfig(source_vocab=9, target_vocab=5, width=8, embed=6, decoder=decoder).build().eval()
+    for weight in model.parameters():
+        weight.data.mul_(4)  # a model with clear preferences
+    source, real = torch.randint(4, 9, (2, 4)), torch.tensor([[True] * 4, [True, True, True, False]])
+    penalty = Penalty(0.7, "gnmt", coverage=0.8, stop="exact")
+    everything = [[*word, STOP] for n in range(3) for word in itertools.product([3, 4], repeat=n)]
+    everything += [list(word) for word in itertools.product([3, 4], repeat=3)]
+    with torch.no_grad():
+        found = beam(model, model.start(source, real), torch.full((2,), BOS), 16, 3, STOP, penalty, 4, FORBIDDEN)
+        for row in range(2):
+            scores = {}
+            for sentence in everything:
+                alone = model.start(source[row : row + 1, : int(real[row].sum())])
+                with record(model) as tape:
+                    features, _ = model.advance(torch.tensor([[BOS, *sentence[:-1]]]), alone)
+                logps = model.readout(features)[0].log_softmax(-1)[range(len(sentence)), sentence]
+                coverage = tape["decoder.attention"][0].sum(0).clamp(max=1.0).log().sum()
+                divisor = ((5 + len(sentence)) / 6) ** 0.7
+                scores[tuple(sentence)] = float(logps.sum() / divisor + 0.8 * coverage)
+            best = sorted(scores, key=scores.__getitem__, reverse=True)[:4]
+            assert [tuple(one) for one in sentences(found, row)] == best
+            assert found.scores[row].tolist() == pytest.approx([scores[one] for one in best], abs=1e-4)
+
+
+def test_coverage_needs_a_model_that_sums_its_weights() -> None:
+    with pytest.raises(UserError, match=r"coverage=0\.2: this model does not sum its attention weights"):
+        search(0, penalty=Penalty(1.0, coverage=0.2))
 
 
 def test_the_largest_penalty_gives_finite_scores() -> None:
@@ -341,7 +423,7 @@ class TestOnAGpu:
     def test_the_search_is_the_same(self, penalty: float) -> None:
         for seed in range(10):
             here = search(seed, 4, vocab=9, limit=12, penalty=penalty)
-            there = beam(*self.on_gpu(seed), 4, 12, STOP, penalty, forbid=FORBIDDEN)
+            there = beam(*self.on_gpu(seed), 4, 12, STOP, Penalty(penalty, stop="exact"), forbid=FORBIDDEN)
             assert torch.equal(there.tokens.cpu(), here.tokens)
             torch.testing.assert_close(there.scores.cpu(), here.scores, atol=1e-5, rtol=0)
 
@@ -349,7 +431,9 @@ class TestOnAGpu:
         for seed in range(10):
             decoder, state = toy_decoder(seed, 4, vocab=9)
             here = collect(stream(decoder, state, torch.full((4,), BOS), greedy, 20, STOP))
-            assert torch.equal(collect(stream(*self.on_gpu(seed), greedy, 20, STOP)).cpu(), here)
+            there = collect(stream(*self.on_gpu(seed), greedy, 20, STOP))
+            assert torch.equal(there[0].cpu(), here[0])
+            torch.testing.assert_close(there[1].cpu(), here[1])
 
     def test_a_stream_does_not_synchronise_with_the_gpu(self) -> None:
         draw = torch.Generator("cuda").manual_seed(0)

@@ -105,17 +105,17 @@ def test_simultaneous_searches_do_not_disturb_each_other(graphs: list[Any]) -> N
     captured = CapturedDecoder(gpt)
     expected = [collect(decoded(gpt, gpt, first)) for first in (1, 4, 7)]
     both = list(zip(*(decoded(captured, gpt, first) for first in (1, 4, 7))))
-    for tokens, right in zip(zip(*both), expected):
-        assert torch.stack(tokens, 1).tolist() == right.tolist()
+    for steps, right in zip(zip(*both), expected):
+        assert collect(steps)[0].tolist() == right[0].tolist()
     assert len(graphs) == 3
 
 
 def test_more_searches_than_kept_graphs(graphs: list[Any]) -> None:
     gpt = model()
     captured, firsts = CapturedDecoder(gpt), range(KEPT_GRAPHS + 3)
-    expected = [collect(decoded(gpt, gpt, first)).tolist() for first in firsts]
+    expected = [collect(decoded(gpt, gpt, first))[0].tolist() for first in firsts]
     found = list(zip(*(decoded(captured, gpt, first) for first in firsts)))
-    assert [torch.stack(tokens, 1).tolist() for tokens in zip(*found)] == expected
+    assert [collect(steps)[0].tolist() for steps in zip(*found)] == expected
 
 
 def test_a_beam_and_a_sampler_are_captured_too(graphs: list[Any]) -> None:
@@ -132,7 +132,7 @@ def test_a_beam_and_a_sampler_are_captured_too(graphs: list[Any]) -> None:
     drawn = []
     for decoder in (captured, one):
         pick = Sampler(generator=torch.Generator().manual_seed(5))
-        drawn.append(collect(stream(decoder, one.start(source, None, 3, 8), prompt, pick, 8, 2)).tolist())
+        drawn.append(collect(stream(decoder, one.start(source, None, 3, 8), prompt, pick, 8, 2))[0].tolist())
     assert drawn[0] == drawn[1]
     assert captured
 
@@ -140,7 +140,7 @@ def test_a_beam_and_a_sampler_are_captured_too(graphs: list[Any]) -> None:
 def test_on_a_cpu_nothing_is_captured() -> None:
     gpt = model()
     captured = CapturedDecoder(gpt)
-    assert collect(decoded(captured, gpt, 1)).tolist() == collect(decoded(gpt, gpt, 1)).tolist()
+    assert collect(decoded(captured, gpt, 1))[0].tolist() == collect(decoded(gpt, gpt, 1))[0].tolist()
     logits, _ = captured.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))
     torch.testing.assert_close(logits, gpt.step(torch.tensor([1]), gpt.start(rows=1, capacity=4))[0])
 
@@ -159,11 +159,11 @@ def test_a_graph_gives_the_tokens_of_the_model() -> None:
     gpt = model().cuda()
     captured = CapturedDecoder(gpt)
 
-    def tokens(decoder: Any, first: int) -> Iterator[Tensor]:
+    def tokens(decoder: Any, first: int) -> Iterator[tuple[Tensor, Tensor]]:
         prompt = torch.tensor([first, first + 1], device="cuda")
         return stream(decoder, gpt.start(rows=2, capacity=8), prompt, greedy, 6, -1)
 
-    expected = [collect(tokens(gpt, first)).tolist() for first in (1, 4, 7)]
-    assert [collect(tokens(captured, first)).tolist() for first in (1, 4, 7)] == expected
+    expected = [collect(tokens(gpt, first))[0].tolist() for first in (1, 4, 7)]
+    assert [collect(tokens(captured, first))[0].tolist() for first in (1, 4, 7)] == expected
     together = zip(*(tokens(captured, first) for first in (1, 4, 7)))
-    assert [torch.stack(one, 1).tolist() for one in zip(*together)] == expected
+    assert [collect(one)[0].tolist() for one in zip(*together)] == expected

@@ -5,7 +5,7 @@ import torch
 
 from regard.decode import beam
 from regard.decode import fused_step as module
-from regard.decode.fused_step import FusedStep, with_fused_steps
+from regard.decode.fused_step import FusedBlock, with_fused_steps
 from regard.models import GptConfig, TransformerConfig
 from tritons import DEVICE, interpret, runs, starts_interpreter
 
@@ -83,14 +83,15 @@ def test_beams_of_a_translator(name, monkeypatch):
 def test_the_model_itself_is_unchanged():
     model = built(LANGUAGE["gpt2"])
     other = with_fused_steps(model)
-    assert not any(isinstance(part.__dict__.get("forward"), FusedStep) for part in model.modules())
+    assert not any(isinstance(part, FusedBlock) for part in model.modules())
+    assert "FusedBlock" in repr(other)
     assert all(a is b for a, b in zip(model.parameters(), other.parameters()))
 
 
 @pytest.mark.parametrize("setting", [{"score": "additive"}, {"positions": "relative"}, {"residual": False}])
 def test_unsupported_blocks_are_unchanged(setting):
     model = GptConfig(**SMALL, vocab=40, **setting).build()
-    assert with_fused_steps(model) is model
+    assert not any(isinstance(part, FusedBlock) for part in with_fused_steps(model).modules())
 
 
 @starts_interpreter

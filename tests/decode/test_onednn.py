@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.decode import OneDnnDecoder, beam, collect, greedy, onednn_usable, stream
+from regard.decode import beam, collect, greedy, stream, with_onednn
+from regard.decode.onednn import OneDnnLinear
 from regard.models import GptConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.recording import attentions, record
 
@@ -40,11 +41,10 @@ def built(config: ModelConfig) -> tuple[nn.Module, Callable[[int], object]]:
 @pytest.mark.parametrize("rows", [1, 3, 9])
 def test_the_results_are_the_same(name: str, rows: int) -> None:
     model, start = built(CASES[name])
-    assert onednn_usable(model)
-    onednn, first = OneDnnDecoder(model), torch.arange(5, 5 + rows)
+    onednn, first = with_onednn(model), torch.arange(5, 5 + rows)
 
     def decode(decoder: object) -> Tensor:
-        return collect(stream(decoder, start(rows), first, greedy, 10, -1))  # type: ignore[arg-type, type-var]
+        return collect(stream(decoder, start(rows), first, greedy, 10, -1))[0]  # type: ignore[arg-type, type-var]
 
     assert decode(onednn).tolist() == decode(model).tolist()
     found, expected = (beam(each, start(rows), first, 4, 8, 2, 1.0) for each in (onednn, model))
@@ -55,35 +55,49 @@ def test_the_results_are_the_same(name: str, rows: int) -> None:
 def test_a_decoder_made_during_a_recording_is_not_recorded() -> None:
     model, start = built(CASES["gpt"])
     with record(model) as tape:
-        onednn = OneDnnDecoder(model)
+        onednn = with_onednn(model)
         with torch.no_grad():
             onednn.step(torch.arange(5, 14), start(9))
     assert len(tape) == 0
-    assert all(part.recorder is None for part in attentions(onednn._onednn).values())
+    assert all(part.recorder is None for part in attentions(onednn).values())
 
 
 @needs_onednn
 def test_a_step_leaves_the_model_unchanged() -> None:
     model, start = built(CASES["gpt"])
-    onednn = OneDnnDecoder(model)
+    onednn = with_onednn(model)
     with torch.no_grad():
         logits, _ = onednn.step(torch.arange(5, 14), start(9))
         expected, _ = model.step(torch.arange(5, 14), start(9))
         torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
         with pytest.raises(IndexError):
             onednn.step(torch.full((9,), 99), start(9))  # no such token
-    assert all("forward" not in part.__dict__ for part in model.modules())
+    assert not any(isinstance(part, OneDnnLinear) for part in model.modules())
+    assert "OneDnnLinear(in_features=16, out_features=32, bias=True, activation=gelu" in repr(onednn)
+    assert "OneDnnReadout" in repr(onednn)
+    assert all(a is b for a, b in zip(model.parameters(), with_onednn(model).parameters()))
 
 
 @needs_onednn
 def test_with_gradients_the_model_itself_steps() -> None:
     model, start = built(CASES["gpt"])
-    logits, _ = OneDnnDecoder(model).step(torch.arange(5, 14), start(9))
+    logits, _ = with_onednn(model).step(torch.arange(5, 14), start(9))
     logits.sum().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.dim() > 1)
 
 
-def test_onednn_usable_refuses_other_dtypes_and_modules() -> None:
+def test_other_dtypes_and_modules_are_left_as_they_are() -> None:
     model, _ = built(CASES["gpt"])
-    assert not onednn_usable(model.double())
-    assert not onednn_usable(nn.Linear(3, 3))
+    for other in (model.double(), nn.Linear(3, 3)):
+        assert with_onednn(other) is other
+
+
+@needs_onednn
+def test_queries_of_a_source_are_a_slice_of_one_matrix() -> None:
+    """Cross-attention multiplies by the rows of the queries alone, and a step of many beams does so too."""
+    model, _ = built(CASES["transformer"])
+    onednn = with_onednn(model)
+    with torch.no_grad():
+        onednn.step(torch.arange(5, 14), onednn.start(torch.randint(4, 37, (9, 6)), None, 9, 12))
+    slices = [set(part._reordered) for part in onednn.modules() if isinstance(part, OneDnnLinear)]
+    assert any((None, 16) in one for one in slices)

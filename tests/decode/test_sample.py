@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.decode import PAD, Advancing, Pick, Sampler, collect, greedy, stream
-from regard.decode.sample import WithLogps
 from regard.errors import UserError
 from regard.models import LstmnConfig, Seq2SeqConfig
 from regard.models.seq2seq import DECODERS
@@ -69,7 +68,7 @@ def start(rows: int) -> TokenState:
 def test_a_greedy_stream_is_a_loop_of_argmax(seed: int, rows: int, limit: int) -> None:
     decoder = Table(seed)
     prompt = torch.arange(rows) + 2
-    tokens = collect(stream(decoder, start(rows), prompt, greedy, limit, STOP)).tolist()
+    tokens = collect(stream(decoder, start(rows), prompt, greedy, limit, STOP))[0].tolist()
     for row in range(rows):
         expected, before, token = [], 0, int(prompt[row])
         while len(expected) < limit and STOP not in expected:
@@ -82,12 +81,12 @@ def test_a_greedy_stream_is_a_loop_of_argmax(seed: int, rows: int, limit: int) -
 
 def test_each_row_stops_by_itself() -> None:
     scripted = Scripted([[5, 6, STOP, 7, 7, 7], [STOP, 8, 8, 8, 8, 8], [4, 4, 4, STOP, 9, 9]])
-    tokens = collect(stream(scripted, start(3), torch.tensor([2, 2, 2]), greedy, limit=6, stop=STOP))
+    tokens = collect(stream(scripted, start(3), torch.tensor([2, 2, 2]), greedy, limit=6, stop=STOP))[0]
     assert tokens.tolist() == [[5, 6, STOP, PAD], [STOP, PAD, PAD, PAD], [4, 4, 4, STOP]]
 
 
 def test_the_limit_ends_a_row_without_stop() -> None:
-    tokens = collect(stream(Scripted([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=3, stop=STOP))
+    tokens = collect(stream(Scripted([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=3, stop=STOP))[0]
     assert tokens.tolist() == [[5, 5, 5]]
     with pytest.raises(UserError, match="limit is 0"):
         next(stream(Scripted([[5]]), start(1), torch.tensor([2]), greedy, limit=0, stop=STOP))
@@ -95,21 +94,21 @@ def test_the_limit_ends_a_row_without_stop() -> None:
 
 def test_a_stream_is_lazy_and_leaves_gradients_alone() -> None:
     tokens = stream(Scripted([[5] * 9]), start(1), torch.tensor([2]), greedy, limit=10**9, stop=STOP)
-    assert [int(next(tokens)) for _ in range(3)] == [5, 5, 5]
+    assert [int(next(tokens)[0]) for _ in range(3)] == [5, 5, 5]
     assert torch.is_grad_enabled(), "a stream must not disable gradients for its caller"
 
 
 def test_a_prompt_is_read_before_the_first_token() -> None:
     prompt = torch.tensor([[2, 3, 4], [5, 2, 3]])
     after = TokenState(torch.cat([start(2).read, prompt[:, :-1]], dim=1))
-    expected = collect(stream(Table(3), after, prompt[:, -1], greedy, 8, STOP))
-    assert torch.equal(collect(stream(Table(3), start(2), prompt, greedy, 8, STOP)), expected)
+    expected = collect(stream(Table(3), after, prompt[:, -1], greedy, 8, STOP))[0]
+    assert torch.equal(collect(stream(Table(3), start(2), prompt, greedy, 8, STOP))[0], expected)
     reader = Reader(3)
-    assert torch.equal(collect(stream(reader, start(2), prompt, greedy, 8, STOP)), expected)
+    assert torch.equal(collect(stream(reader, start(2), prompt, greedy, 8, STOP))[0], expected)
     assert reader.advanced == 2
     assert torch.equal(
-        collect(stream(Table(3), start(2), prompt[:, :1], greedy, 8, STOP)),
-        collect(stream(Table(3), start(2), prompt[:, 0], greedy, 8, STOP)),
+        collect(stream(Table(3), start(2), prompt[:, :1], greedy, 8, STOP))[0],
+        collect(stream(Table(3), start(2), prompt[:, 0], greedy, 8, STOP))[0],
     )
 
 
@@ -133,9 +132,9 @@ def test_a_real_model_reads_a_prompt_as_it_would_step(config: LstmnConfig | Seq2
     with torch.no_grad():
         for tokens in prompt[:, :-1].unbind(1):
             _, state = model.step(tokens, state)
-    expected = collect(stream(model, state, prompt[:, -1], greedy, 6, stop=-1))  # no token is -1
-    assert torch.equal(collect(stream(model, model.start(source, rows=2), prompt, greedy, 6, stop=-1)), expected)
-    unread = collect(stream(model, model.start(source, rows=2), prompt[:, -1], greedy, 6, stop=-1))
+    expected = collect(stream(model, state, prompt[:, -1], greedy, 6, stop=-1))[0]  # no token is -1
+    assert torch.equal(collect(stream(model, model.start(source, rows=2), prompt, greedy, 6, stop=-1))[0], expected)
+    unread = collect(stream(model, model.start(source, rows=2), prompt[:, -1], greedy, 6, stop=-1))[0]
     assert not torch.equal(unread, expected), "the prompt changes the tokens"
 
 
@@ -200,21 +199,23 @@ def test_half_precision_logits_are_accepted() -> None:
 @pytest.mark.parametrize("pick", [greedy, Sampler(2.0), Sampler(2.0, top_k=4), Sampler(2.0, top_p=0.9)])
 def test_forbidden_tokens_are_never_picked_and_logps_are_the_models(pick: Pick) -> None:
     torch.manual_seed(0)
-    logits = torch.randn(300, 9)
-    logits[:, [2, 5]] += 8.0
-    with_logps = WithLogps(pick, torch.tensor([2, 5]))
-    tokens = with_logps(logits)
+    table = Table(4, vocab=9)
+    table.table[:, :, [2, 5]] += 8.0
+    prompt = torch.randint(9, (300,))
+
+    def first(forbid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        return next(stream(table, start(300), prompt, pick, 3, STOP, forbid))
+
+    tokens, logps = first((2, 5))
     assert not torch.isin(tokens, torch.tensor([2, 5])).any()
-    (logps,) = with_logps.logps
-    torch.testing.assert_close(logps, logits.log_softmax(1)[torch.arange(300), tokens])
-    free = WithLogps(pick, torch.tensor([], dtype=torch.long))
-    assert torch.isin(free(logits), torch.tensor([2, 5])).any()
+    torch.testing.assert_close(logps, table.table[0, prompt].log_softmax(1)[torch.arange(300), tokens])
+    assert torch.isin(first(())[0], torch.tensor([2, 5])).any()
 
 
 def test_the_same_seed_draws_the_same_tokens() -> None:
     def draw(seed: int) -> Tensor:
         sampler = Sampler(1.5, top_k=5, generator=seeded(seed))
-        return collect(stream(Table(0), start(3), torch.tensor([2, 3, 4]), sampler, 20, stop=99))
+        return collect(stream(Table(0), start(3), torch.tensor([2, 3, 4]), sampler, 20, stop=99))[0]
 
     assert torch.equal(draw(7), draw(7))
     assert not torch.equal(draw(7), draw(8))

@@ -82,7 +82,7 @@ def test_torch_says_the_same() -> None:
             ours.tables[number].weight.copy_(tail[1].weight)
             ours.biases[number].zero_()
     x = torch.randn(5, 8).double()
-    found = ours(x, AdaptiveEmbedding(CLUSTERS)).log_probs()
+    found = ours(x, AdaptiveEmbedding(CLUSTERS)).logits()
     torch.testing.assert_close(found, theirs.log_prob(x))
 
 
@@ -91,7 +91,7 @@ def test_torch_says_the_same() -> None:
 @pytest.mark.parametrize("own", [(), (0,)], ids=["shared", "own"])
 def test_chances_sum_to_one(clusters: Clusters, tied: bool, own: tuple[int, ...]) -> None:
     embedding, softmax = AdaptiveEmbedding(clusters), AdaptiveSoftmax(clusters, tied, own)
-    said = randomised(softmax)(torch.randn(2, 3, 8).double(), randomised(embedding)).log_probs()
+    said = randomised(softmax)(torch.randn(2, 3, 8).double(), randomised(embedding)).logits()
     assert said.shape == (2, 3, 24)
     torch.testing.assert_close(said.exp().sum(-1), torch.ones(2, 3).double())
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.layers.segment_memory import SegmentMemory, SegmentStates
+from regard.layers.kv_cache import KVCache
+from regard.layers.segment_memory import SegmentStates
 from regard.models import GptConfig
 from regard.models.gpt import Gpt
 
@@ -36,12 +37,13 @@ def segments(*lengths: int) -> list[Tensor]:
     return [torch.randint(4, 11, (2, length)) for length in lengths]
 
 
+@pytest.mark.parametrize("capacity", [None, 3, 9])
 @over_kinds
-def test_hidden_states_and_keys_and_values_give_the_same_numbers(config: GptConfig) -> None:
-    """A memory of 5 tokens, in segments that are shorter and longer than it."""
+def test_hidden_states_and_keys_and_values_give_the_same_numbers(config: GptConfig, capacity: int | None) -> None:
+    """A memory of 5 tokens, in segments that are shorter and longer than it; the text is longer than the capacity."""
     model = built(config)
-    states, memory = model.start_segments(2), model.start(rows=2)
-    assert isinstance(memory, SegmentMemory)
+    states, memory = model.start_segments(2), model.start(rows=2, capacity=capacity)
+    assert isinstance(memory, KVCache)
     filled = []
     with torch.no_grad():
         for tokens in segments(3, 1, 4, 7, 2, 3):
@@ -111,6 +113,25 @@ def test_keys_and_values_of_the_memory_have_no_gradient_in_decoding() -> None:
     inner = model.stack.layers[0].attention.inner
     torch.testing.assert_close(grads[0][:inner], grads[1][:inner], atol=1e-12, rtol=0)  # of the queries
     assert (grads[0][inner:] - grads[1][inner:]).abs().max() > 1e-6
+
+
+@over_kinds
+def test_beams_share_the_memory(config: GptConfig) -> None:
+    """Hypotheses that are dropped, moved and repeated give the numbers of one row each, beyond the capacity too."""
+    model = built(config)
+    tokens, rows = torch.randint(4, 11, (9, 4)), torch.tensor([0, 0, 3, 2])
+    with torch.no_grad():
+        state = model.start(rows=2, capacity=6).select(torch.tensor([0, 0, 1, 1]))
+        texts: list[list[int]] = [[] for _ in range(4)]
+        for step in tokens:
+            logits, state = model.step(step, state)
+            texts = [[*text, int(token)] for text, token in zip(texts, step)]
+            for text, found in zip(texts, logits):
+                alone = model.start(rows=1)
+                for token in text:
+                    expected, alone = model.step(torch.tensor([token]), alone)
+                torch.testing.assert_close(found, expected[0], atol=1e-12, rtol=0)
+            state, texts = state.select(rows), [texts[row] for row in rows]
 
 
 def test_padding_and_other_rows_are_refused() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard import UserError, generate, generate_stream, load, record
+from regard import Penalty, UserError, generate, generate_stream, load, record
 from regard.data.fields import TargetText
 from regard.data.sources import Lines
 from regard.data.streams import Book, RunningText
@@ -100,8 +100,9 @@ def test_greedy_is_the_references(public: tuple[Path, object], model: Loaded) ->
     assert len({tuple(one.tokens) for one in found}) > 2, "the model says the same to everything: nothing was tested"
 
 
+@pytest.mark.parametrize(("stop", "early"), [("present", False), ("exact", "never")])
 @pytest.mark.parametrize("limit", [3, 8])
-def test_a_beam_is_the_references(public: tuple[Path, object], limit: int) -> None:
+def test_a_beam_is_the_references(public: tuple[Path, object], limit: int, stop: str, early: object) -> None:
     """Texts that end and texts that the limit cuts short, compared with one another."""
     folder, reference = public
     tokenizer, model = transformers.AutoTokenizer.from_pretrained(folder), load(folder, device="cpu")
@@ -110,10 +111,10 @@ def test_a_beam_is_the_references(public: tuple[Path, object], limit: int) -> No
         for weight in (model.module.embedding.tokens.weight, reference.transformer.wte.weight):
             weight[0] = 2 * weight[20]  # the end is now and then likely
     prompts = [prompt for prompt in [*PROMPTS, *(line[:20] for line in LINES)] if prompt]
-    found = generate(model, prompts, limit=limit, beam=3)
+    found = generate(model, prompts, limit=limit, beam=3, penalty=Penalty(1.0, stop=stop))
     for prompt, one in zip(prompts, found):
         ids = tokenizer(prompt, return_tensors="pt")
-        how = {"num_beams": 3, "length_penalty": 1.0, "early_stopping": "never", "do_sample": False}
+        how = {"num_beams": 3, "length_penalty": 1.0, "early_stopping": early, "do_sample": False}
         expected = reference.generate(**ids, **how, max_new_tokens=limit, pad_token_id=0)[0]
         assert _until_end(expected[ids["input_ids"].shape[1] :].tolist()) == one.tokens
     assert {one.ended for one in found} == {"end", "limit"}

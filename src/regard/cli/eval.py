@@ -53,7 +53,7 @@ def evaluate(
     ] = False,
     json: options.Json = False,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     batch_tokens: options.BatchTokens = 8192,
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,

@@ -24,7 +24,7 @@ def fill(
     top: Annotated[int, typer.Option(min=1, help="How many tokens to show for every mask.")] = 5,
     json: options.Json = False,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     batch_tokens: options.BatchTokens = 8192,
     long: options.Long = "error",
     download: options.Download = False,

@@ -35,7 +35,7 @@ def generate(
     stream: Annotated[bool, typer.Option("--stream", help="Print each piece as it comes.")] = False,
     json: options.Json = False,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     batch_tokens: options.BatchTokens = 8192,
     long: Annotated[
         str,

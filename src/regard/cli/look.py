@@ -30,7 +30,7 @@ def look(
     lines: Annotated[bool, typer.Option("--lines", help="In .svg: two columns joined by lines.")] = False,
     json: options.Json = False,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     long: options.Long = "error",
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,

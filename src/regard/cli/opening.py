@@ -33,7 +33,7 @@ def all_kinds() -> "Kinds":
 def opened(
     run: Path,
     device: str = "auto",
-    precision: str = "float32",
+    precision: str = "auto",
     long: str = "error",
     download: bool = False,
     allow_pickle: bool = False,

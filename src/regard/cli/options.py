@@ -17,7 +17,7 @@ Settings = Annotated[
     list[str] | None, typer.Argument(metavar="SETTING=VALUE", help="Changes to the recipe: plan.steps=400.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Precision = Annotated[str, typer.Option(help="float32 or bf16.")]
+Precision = Annotated[str, typer.Option(help="auto (bf16 on a GPU that supports it, else float32), float32 or bf16.")]
 MaybeDevice = Annotated[str | None, typer.Option(help="auto, cpu or cuda: plan.device.")]
 MaybePrecision = Annotated[str | None, typer.Option(help="auto, float32 or bf16: plan.precision.")]
 MaybeBatchTokens = Annotated[int | None, typer.Option(min=2, help="Padded tokens of a batch: plan.batch_tokens.")]
@@ -33,6 +33,10 @@ AllowPickle = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Of everything random: plan.seed.")]
 Penalty = Annotated[float, typer.Option(help="Score = logp / length^penalty, from 0 to 10: 0 favours short answers.")]
+Formula = Annotated[str, typer.Option(help="power: length^penalty; gnmt: ((5 + length) / 6)^penalty.")]
+Coverage = Annotated[float, typer.Option(help="Added to a score: this × Σ ln min(attention to a source token, 1).")]
+Stop = Annotated[str, typer.Option(help="When a beam stops: present (as transformers does by default) or exact.")]
+Patience = Annotated[float, typer.Option(help="A beam stops once patience × beam answers have ended.")]
 Limit = Annotated[int, typer.Option(min=1, help="The most tokens of an answer, its end included.")]
 MaybeLimit = Annotated[
     int | None,

@@ -27,7 +27,7 @@ def score(
     ] = False,
     json: options.Json = False,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     batch_tokens: options.BatchTokens = 8192,
     long: options.Long = "error",
     download: options.Download = False,

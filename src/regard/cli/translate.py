@@ -20,11 +20,15 @@ def translate(
     beam: options.Beam = 1,
     nbest: Annotated[int, typer.Option(help="Answers for each line, at most as many as the beam.")] = 1,
     penalty: options.Penalty = 1.0,
+    formula: options.Formula = "power",
+    coverage: options.Coverage = 0.0,
+    stop: options.Stop = "present",
+    patience: options.Patience = 1.0,
     limit: options.MaybeLimit = None,
     align: Annotated[bool, typer.Option("--align", help="Also print the alignment of each answer.")] = False,
     json: options.Json = False,
     device: options.Device = "auto",
-    precision: options.Precision = "float32",
+    precision: options.Precision = "auto",
     batch_tokens: options.BatchTokens = 8192,
     long: options.Long = "error",
     download: options.Download = False,
@@ -43,15 +47,17 @@ def translate(
       regard translate runs/dates --align --json < in.txt > out.jsonl
     """
     from regard import verbs
+    from regard.decode import Penalty
     from regard.verbs.search import Search
 
-    Search(beam, nbest, penalty, limit)  # refuses wrong options before the model is loaded
+    ranking = Penalty(penalty, formula, coverage, stop, patience)
+    Search(beam, nbest, ranking, limit)  # refuses wrong options before the model is loaded
     model = opened(run, device, precision, long, download, allow_pickle)
     model.expect("translate", model.module.config.reads_source)
     unknown = Unknown(model)
     for first, lines in chunks(file):
         unknown.count(model.read(lines, first), first)  # refuses a line by its number in the file
-        for one in verbs.translate(model, lines, beam, nbest, penalty, limit, align, batch_tokens):
+        for one in verbs.translate(model, lines, beam, nbest, ranking, limit, align, batch_tokens):
             pair = one.source_tokens, one.tokens
             links = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
             print_line(_object(one, first + one.line, links) if json else _line(one, nbest, links))

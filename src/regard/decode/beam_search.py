@@ -1,19 +1,73 @@
 """Beam search: keep the `size` best prefixes of each sentence, extend each by every token, and keep the best again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.decode.cuda_graph import step_runner
-from regard.decode.state import NEG_INF, PAD, Decoder, DelayedFlag, S
-from regard.errors import UserError
+from regard.decode.state import NEG_INF, PAD, Decoder, DelayedFlag, S, SumsWeights
+from regard.errors import UserError, nearest
 from regard.kernels.ranking import likeliest
 
 MAX_SIZE = 1000  # hypotheses of a beam: the cost of a step grows with the square of the size
-MAX_PENALTY = 10.0  # length penalty: with far larger ones length ** penalty overflows
+MAX_LENGTH_PENALTY = 10.0  # with far larger ones length ** penalty overflows
+FORMULAS = ("power", "gnmt")
+STOPS = ("present", "exact")
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """How a search ranks sentences of different lengths, and when it stops.
+
+    The score of a sentence is log p / lp(length) + coverage · Σⱼ ln min(Σₜ wₜⱼ, 1), where wₜⱼ is the attention weight
+    of source position j at step t (Wu et al. 2016, eq. 14). Prefixes of one length are ranked by their probability.
+
+    `stop="present"` ends the search of a sentence when `patience` · size hypotheses have ended and no prefix in the
+    beam has a better score at its present length than the worst of them. With patience 1 this is the default rule of
+    `transformers`; patience is that of Kasai et al. 2022. `stop="exact"` ends it when no prefix can lead to a better
+    hypothesis, whatever follows. With a length penalty this takes nearly as many steps as the limit allows.
+    """
+
+    length: float = 0.0  # the exponent α: 0 ranks by probability, which favours short sentences; 1 by the mean logp
+    formula: str = "power"  # lp(length): power, lengthᵅ; or gnmt, ((5 + length) / 6)ᵅ
+    coverage: float = 0.0  # β: how much a sentence loses that leaves parts of its source without attention
+    stop: str = "present"  # present or exact
+    patience: float = 1.0  # present: how many hypotheses must have ended, in multiples of the beam size
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.length <= MAX_LENGTH_PENALTY:  # also catches NaN
+            raise UserError(
+                f"the length penalty is {self.length}: give a number from 0 (none) to {MAX_LENGTH_PENALTY:g}."
+            )
+        for name, value, known in (("formula", self.formula, FORMULAS), ("stop", self.stop, STOPS)):
+            if value not in known:
+                raise UserError(f"{name}={value}: no such {name}.{nearest(value, known)}")
+        if not (isfinite(self.coverage) and self.coverage >= 0):
+            raise UserError(f"coverage={self.coverage}: give 0 (none) or a number above it.")
+        if not (isfinite(self.patience) and self.patience > 0):
+            raise UserError(f"patience={self.patience}: give a number above 0; 1 waits for as many as the beam has.")
+
+    def scores(self, logps: Tensor, length: Tensor | int, log_coverage: Tensor | None = None) -> Tensor:
+        """The scores of sentences of one length, given their log-probabilities and, for coverage, Σⱼ ln min(…, 1)."""
+        scores = logps / (length if self.formula == "power" else (length + 5) / 6) ** self.length
+        return scores if log_coverage is None else scores + self.coverage * log_coverage
+
+    def finished(self, size: int, nbest: int) -> int:
+        """How many hypotheses must have ended before the search may stop."""
+        return nbest if self.stop == "exact" else max(nbest, round(self.patience * size))
+
+    def is_done(self, live: Tensor, length: Tensor, log_coverage: Tensor | None, limit: int, worst: Tensor) -> Tensor:
+        """Whether sentences are done, (B,), given the prefixes `live` (B, size) and the worst score that counts.
+
+        Each token adds a logp <= 0, so every sentence that grows from a prefix has logp <= live. As logp is negative,
+        its score is highest at the greatest length, and the term of coverage is at most 0. Hence the exact bound.
+        """
+        best = self.scores(live, limit) if self.stop == "exact" else self.scores(live, length, log_coverage)
+        return best.amax(1) <= worst
 
 
 @dataclass(frozen=True)
@@ -26,8 +80,9 @@ class Hypotheses:
 
     tokens: Tensor  # (B, N, T) int64, the stop token included if there is one, then PAD
     lengths: Tensor  # (B, N) int64, the number of these tokens
-    scores: Tensor  # (B, N) float32, logp / length ** penalty
+    scores: Tensor  # (B, N) float32, see `Penalty`
     logps: Tensor  # (B, N) float32, the log-probability of these tokens
+    token_logps: Tensor  # (B, N, T) float32, the log-probability of each token; 0 after the end
 
 
 @dataclass(frozen=True)
@@ -37,10 +92,6 @@ class Candidates:
     logps: Tensor  # (B, n) log-probability of the prefix and the token
     parents: Tensor  # (B, n) in 0 .. size - 1: which prefix of the beam was extended (the back-pointer)
     tokens: Tensor  # (B, n) the token that was added
-
-    def clone(self) -> "Candidates":
-        """A copy in new memory."""
-        return Candidates(self.logps.clone(), self.parents.clone(), self.tokens.clone())
 
     def take(self, ranks: Tensor) -> "Candidates":
         """The candidates at the given ranks, (B, m)."""
@@ -55,21 +106,26 @@ def beam(
     size: int,
     limit: int,
     stop: int,
-    penalty: float = 0.0,
+    penalty: Penalty | float = 0.0,
     nbest: int | None = None,
-    forbid: tuple[int, ...] = (),
+    forbid: Sequence[int] = (),
 ) -> Hypotheses:
     """The `nbest` (if None, `size`) best sentences of at most `limit` tokens that follow each token of `prompt`, (B,).
 
-    A sentence ends with `stop`, which counts as one of its tokens, or is cut short by the limit. Its score is
-    logp / length ** penalty: penalty 0 ranks by probability, which favours short sentences, 1 by the mean per token.
-    Tokens in `forbid` are never produced. With `size` large enough this is exhaustive search; with `size` 1 and no
-    penalty it is greedy decoding.
+    A sentence ends with `stop`, which counts as one of its tokens, or is cut short by the limit. `penalty` ranks the
+    sentences and stops the search; a number is `Penalty(length=number)`. Tokens in `forbid` are never produced. With
+    `size` large enough and `stop="exact"` this is exhaustive search; with `size` 1 and no penalty, greedy decoding.
     """
     nbest = size if nbest is None else nbest
-    _check(size, limit, stop, penalty, nbest, forbid)
+    penalty = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
+    _check(size, limit, stop, nbest, forbid)
+    if penalty.coverage:
+        if not isinstance(state, SumsWeights):
+            cure = "only recurrent decoders with attention do; leave the coverage penalty out"
+            raise UserError(f"coverage={penalty.coverage}: this model does not sum its attention weights; {cure}.")
+        state = state.with_coverage()
     runner = step_runner(decoder)
-    beam_step = BeamStep(runner.eager, size, limit, stop, penalty, forbid)
+    beam_step = BeamStep(runner.eager, size, limit, stop, penalty, tuple(forbid))
     run_step: Callable[[Carry[S]], tuple[Carry[S], StepOutput]] = runner.capture(beam_step, beam_step)
     sentence = torch.arange(len(prompt), device=prompt.device)
     # R = B * size rows; the rows of a sentence are neighbours.
@@ -77,24 +133,27 @@ def beam(
     live = torch.full((len(prompt), size), NEG_INF, device=prompt.device)
     live[:, 0] = 0.0  # all beams of a sentence start equal: only one is live, or each sentence is found `size` times
     # The scores of the best finished sentences, best first.
-    pool = live.new_full((len(prompt), nbest), NEG_INF)
-    carry: Carry[S] = prompt.repeat_interleave(size), live, pool, torch.ones((), device=prompt.device), state
+    pool = live.new_full((len(prompt), penalty.finished(size, nbest)), NEG_INF)
+    length, done = torch.ones((), device=prompt.device), torch.zeros_like(sentence, dtype=torch.bool)
+    carry: Carry[S] = prompt.repeat_interleave(size), live, pool, length, done, state
     kept: list[Candidates] = []  # by step, (B, size): the prefixes in the beam
-    finished: list[Candidates] = []  # by step, (B, size): the finished sentences; logp -inf in the other places
+    finished: list[tuple[Candidates, Tensor]] = []  # by step, (B, size): the sentences that ended, and their scores
     all_done = DelayedFlag(prompt.device)
 
     for _ in range(limit):
-        carry, (going_on, ended, done) = run_step(carry)
-        kept.append(going_on.clone())
-        finished.append(ended.clone())
-        if all_done(done):
+        carry, (going_on, ended, scores, flag) = run_step(carry)
+        kept.append(_clone(going_on))
+        finished.append((_clone(ended), scores.clone()))
+        if all_done(flag):
             break
-    return _backtrack(kept, finished, penalty, nbest)
+    return _backtrack(kept, finished, nbest)
 
 
-# Tokens (R,), log-probabilities of the live prefixes (B, size), the pool (B, nbest), the length 0-d, and the state.
-Carry = tuple[Tensor, Tensor, Tensor, Tensor, S]
-StepOutput = tuple[Candidates, Candidates, Tensor]  # prefixes in the beam, finished sentences, whether all are done
+# Tokens (R,), log-probabilities of the live prefixes (B, size), the pool (B, n), the length 0-d, which sentences are
+# done (B,), and the state.
+Carry = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, S]
+# Prefixes in the beam, finished sentences and their scores (-inf in the other places), whether all sentences are done.
+StepOutput = tuple[Candidates, Candidates, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -105,40 +164,39 @@ class BeamStep:
     size: int
     limit: int
     stop: int
-    penalty: float
+    penalty: Penalty
     forbid: tuple[int, ...]
 
     def __call__(self, carry: Carry[S]) -> tuple[Carry[S], StepOutput]:
-        tokens, live, _, _, state = carry
+        tokens, live, pool, length, done, state = carry
         logits, state = self.decoder.step(tokens, state)
         # One prefix can fill the whole beam (`size` tokens) and also end (1 token), so its best size + 1 tokens are
         # enough, plus one for each forbidden token that may be among them.
         best, tokens = likeliest(logits, min(self.size + 1 + len(self.forbid), logits.shape[1]))  # (R, K)
         for token in self.forbid:
             best = best.masked_fill(tokens == token, NEG_INF)
-        return self._select(carry, _expand(live, best, tokens), state)
+        candidates = _expand(live, best, tokens)
 
-    def _select(self, carry: Carry[S], candidates: Candidates, state: S) -> tuple[Carry[S], StepOutput]:
-        """Choose the prefixes that go on and the sentences that end here, and test whether the search is done."""
-        _, _, pool, length, _ = carry
         # Stop competes with every other token: a sentence ends where stop is among the first `size` ranks. At the limit
         # every sentence ends, whatever its last token. The beam is then filled with the best candidates that go on
         # (False sorts before True, and a stable sort keeps the order of the ranks).
         stops = candidates.tokens == self.stop
-        final = candidates.logps.masked_fill(~(stops | (length >= self.limit)), NEG_INF)
-        ended = Candidates(final[:, : self.size], candidates.parents[:, : self.size], candidates.tokens[:, : self.size])
+        first = Candidates(*(x[:, : self.size] for x in (candidates.logps, candidates.parents, candidates.tokens)))
         going_on = candidates.take(stops.sort(dim=1, stable=True).indices[:, : self.size])
-        scores = ended.logps / length**self.penalty
+        ends, live_coverage, end_coverage = stops[:, : self.size] | (length >= self.limit), None, None
+        if self.penalty.coverage:
+            assert isinstance(state, SumsWeights)
+            coverage = state.log_coverage().view_as(live)
+            live_coverage, end_coverage = (coverage.gather(1, one.parents) for one in (going_on, first))
+        # A sentence that is done may run idle until the rest of the batch is done: nothing is added to its results, so
+        # they are the same as without the batch.
+        scores = self.penalty.scores(first.logps, length, end_coverage).masked_fill(~ends | done[:, None], NEG_INF)
         pool = torch.cat([pool, scores], dim=1).topk(pool.shape[1], dim=1).values
-
-        # Each token adds a logp <= 0, so every sentence that grows from a prefix has logp <= live. As logp is negative,
-        # its score is highest at the greatest length: score <= live / limit ** penalty. Where this bound of the best
-        # live prefix does not exceed the worst score of the pool, no later step can change the pool. The sentence may
-        # then run idle until the rest of the batch is done, and its result is the same as without the batch.
-        done = (going_on.logps[:, 0] / self.limit**self.penalty <= pool[:, -1]).all()
+        done = done | self.penalty.is_done(going_on.logps, length, live_coverage, self.limit, pool[:, -1])
         sentence = torch.arange(len(pool), device=pool.device)
         state = state.select((sentence[:, None] * self.size + going_on.parents).flatten())
-        return (going_on.tokens.flatten(), going_on.logps, pool, length + 1, state), (going_on, ended, done)
+        carry = going_on.tokens.flatten(), going_on.logps, pool, length + 1, done, state
+        return carry, (going_on, first, scores, done.all())
 
 
 def check_size(size: int) -> None:
@@ -147,10 +205,9 @@ def check_size(size: int) -> None:
         raise UserError(f"beam={size}: give 1 (greedy) to {MAX_SIZE:,}; more than some dozens rarely find better.")
 
 
-def check_penalty(penalty: float) -> None:
-    """Raise a UserError unless the length penalty is between 0 and MAX_PENALTY."""
-    if not 0 <= penalty <= MAX_PENALTY:  # also catches NaN
-        raise UserError(f"the length penalty is {penalty}: give a number from 0 (none) to {MAX_PENALTY:g}.")
+def _clone(candidates: Candidates) -> Candidates:
+    """A copy: the next step of a captured search overwrites these tensors."""
+    return Candidates(candidates.logps.clone(), candidates.parents.clone(), candidates.tokens.clone())
 
 
 def _expand(live: Tensor, best: Tensor, tokens: Tensor) -> Candidates:
@@ -164,33 +221,38 @@ def _expand(live: Tensor, best: Tensor, tokens: Tensor) -> Candidates:
     return Candidates(totals, at // best.shape[1], tokens.reshape(batch, -1).gather(1, at))
 
 
-def _backtrack(kept: list[Candidates], finished: list[Candidates], penalty: float, nbest: int) -> Hypotheses:
+def _backtrack(kept: list[Candidates], finished: list[tuple[Candidates, Tensor]], nbest: int) -> Hypotheses:
     """The best of all finished sentences, read from their last token to their first along the back-pointers."""
-    size = finished[0].logps.shape[1]
-    scores = torch.cat([ended.logps / length**penalty for length, ended in enumerate(finished, start=1)], dim=1)
+    size = kept[0].logps.shape[1]
+    scores = torch.cat([scores for _, scores in finished], dim=1)  # (B, steps * size)
     # Of equal scores the shorter sentence comes first.
     scores, at = (best[:, :nbest] for best in scores.sort(dim=1, descending=True, stable=True))
     ends = Candidates(
-        torch.cat([ended.logps for ended in finished], dim=1),  # (B, steps * size)
-        torch.cat([ended.parents for ended in finished], dim=1),
-        torch.cat([ended.tokens for ended in finished], dim=1),
+        torch.cat([ended.logps for ended, _ in finished], dim=1),
+        torch.cat([ended.parents for ended, _ in finished], dim=1),
+        torch.cat([ended.tokens for ended, _ in finished], dim=1),
     ).take(at)  # (B, nbest)
-    lengths = (at // size + 1).masked_fill(scores == NEG_INF, 0)
+    found = scores > NEG_INF
+    lengths = (at // size + 1).masked_fill(~found, 0)
 
-    tokens, beam_index = [], ends.parents  # beam_index: which prefix of that step's beam belongs to the sentence
+    tokens, totals = [], []  # the totals are the log-probabilities of the sentence up to each token
+    beam_index = ends.parents  # which prefix of a step's beam belongs to the sentence
     for step in reversed(range(max(1, int(lengths.max())))):
         before_end = step < lengths - 1
         token = kept[step].tokens.gather(1, beam_index).where(before_end, ends.tokens)
         tokens.append(token.where(step < lengths, PAD))
+        totals.append(kept[step].logps.gather(1, beam_index).where(before_end, ends.logps))
         beam_index = kept[step].parents.gather(1, beam_index).where(before_end, beam_index)
-    return Hypotheses(torch.stack(tokens[::-1], dim=2), lengths, scores, ends.logps)
+    total = torch.stack(totals[::-1], dim=2).masked_fill(~found[..., None], 0.0)
+    token_logps = total.diff(dim=2, prepend=torch.zeros_like(total[..., :1]))
+    logps = ends.logps.masked_fill(~found, NEG_INF)
+    return Hypotheses(torch.stack(tokens[::-1], dim=2), lengths, scores, logps, token_logps)
 
 
-def _check(size: int, limit: int, stop: int, penalty: float, nbest: int, forbid: tuple[int, ...]) -> None:
+def _check(size: int, limit: int, stop: int, nbest: int, forbid: Sequence[int]) -> None:
     check_size(size)
     if not 1 <= nbest <= size:
         raise UserError(f"nbest is {nbest} with a beam of size {size}: give 1 to {size}, or a larger beam.")
     if limit < 1:
         raise UserError(f"limit is {limit}: allow at least 1 token.")
-    check_penalty(penalty)
     assert stop not in forbid, "stop is forbidden, so that no sentence can end"

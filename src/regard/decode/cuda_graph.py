@@ -15,18 +15,15 @@ from weakref import ref
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.decode.fused_step import with_fused_steps
 from regard.device import capture
-from regard.layers.product import Product
 from regard.tensor_tree import signature, tensors, with_tensors
 
 T = TypeVar("T")  # a state: tensors in dataclasses, tuples and lists
 C = TypeVar("C", bound=tuple[Any, ...])  # what is carried from one step to the next: tensors, and a state
 O = TypeVar("O")  # the output of a step  # noqa: E741
 
-TILE = 64  # the rows of a readout matrix are padded to a multiple of this
 KEPT_GRAPHS = 4  # graphs of a step; each holds a KV cache of its own
 WARMUPS = 2  # runs before the capture, in which kernels are chosen and compiled
 
@@ -126,13 +123,21 @@ class CapturedDecoder:
 
     Many searches may use it, at the same time or one after the other; consecutive searches of one shape share a graph.
     A search whose choice of the next token can be captured too calls ``capture`` with its whole step.
-    The weights must not change, because ``PaddedReadout`` copies some of them. Attention weights of the blocks that
-    ``with_fused_steps`` has replaced are not recorded.
+    The weights must not change, because the layers of ``with_fused_steps`` copy some of them.
     """
 
     def __init__(self, decoder: Any) -> None:
-        self.eager = PaddedReadout(with_fused_steps(decoder))
+        self.eager: Any = with_fused_steps(decoder)
         self._steps: dict[object, CapturedStep[Any, Any]] = {}
+
+    def start(self, *given: Any) -> Any:
+        """The state before the first token."""
+        return self.eager.start(*given)
+
+    def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
+        """Read any number of tokens at once. This is not captured."""
+        found: tuple[Tensor, Any] = self.eager.advance(tokens, state, *given)
+        return found
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         def eager_step(carry: tuple[Tensor, Any]) -> tuple[tuple[Tensor, Any], Tensor]:
@@ -142,15 +147,9 @@ class CapturedDecoder:
         (_, state), logits = self.capture("step", eager_step)((tokens, state))
         return logits, state
 
-    def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
-        """Read any number of tokens at once. This is not captured."""
-        found: tuple[Tensor, Any] = self.eager.decoder.advance(tokens, state, *given)
-        return found
-
     def preallocate(self, state: T, steps: int) -> T:
         """The state with buffers for this many more steps, so that its shapes stay the same."""
-        decoder = self.eager.decoder
-        preallocated: T = decoder.preallocate(state, steps) if hasattr(decoder, "preallocate") else state
+        preallocated: T = self.eager.preallocate(state, steps) if hasattr(self.eager, "preallocate") else state
         return preallocated
 
     def capture(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
@@ -160,33 +159,6 @@ class CapturedDecoder:
         if len(self._steps) > KEPT_GRAPHS:
             del self._steps[next(iter(self._steps))]
         return found
-
-
-class PaddedReadout:
-    """A decoder whose readout matrix is padded to a multiple of TILE rows.
-
-    With a vocabulary such as 50257 a GPU cannot use its fast kernels. So a second copy of the readout's weights is
-    kept, with rows of zeros at the end. The logits of these rows are cut off.
-    """
-
-    def __init__(self, decoder: Any) -> None:
-        self.decoder = decoder
-        self._weights: tuple[Tensor, Tensor | None] | None = None
-
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        weight = next(self.decoder.parameters())
-        if not weight.is_cuda or weight.dtype == torch.float32 or not hasattr(self.decoder, "product"):
-            stepped: tuple[Tensor, Any] = self.decoder.step(tokens, state)
-            return stepped
-        features, state = self.decoder.advance(tokens[:, None], state)
-        product = self.decoder.product(features[:, 0])
-        if not isinstance(product, Product) or len(product.weight) % TILE == 0:
-            return self.decoder.readout(features[:, 0]), state
-        if self._weights is None:
-            padding = -len(product.weight) % TILE
-            bias = None if product.bias is None else F.pad(product.bias, (0, padding))
-            self._weights = F.pad(product.weight, (0, 0, 0, padding)), bias
-        return F.linear(product.x, *self._weights)[:, : len(product.weight)], state
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ from typing import TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.attention import Memory, MultiHead
-from regard.decode.shared_copy import shared_copy
+from regard.decode.shared_copy import with_layers
 from regard.kernels.step import MAX_HEAD_WIDTH, MAX_QUERIES, Norm, attend_step, linear_step, norm_step, usable
 from regard.layers.kv_cache import AttentionPlan
+from regard.layers.product import Logits, Product, Readout
 from regard.layers.transformer import ACTIVATIONS, Block
 from regard.mask import EVERYTHING, Mask
 from regard.scores import Dot, ScaledDot
@@ -22,18 +24,42 @@ from regard.scores import Dot, ScaledDot
 M = TypeVar("M", bound=nn.Module)
 
 MAX_ROWS = 512  # with more rows, torch's own matrix products are faster
+TILE = 64  # the rows of a readout matrix are padded to a multiple of this
 
 
 def with_fused_steps(decoder: M) -> M:
-    """A shared copy of the decoder with fused steps, or the decoder itself if no block or device supports them."""
+    """A shared copy of the decoder with the layers of this file where the weights and the device support them."""
     weight = next(decoder.parameters())
-    if not usable(weight.dtype, weight.device) or not any(map(_fusable, decoder.modules())):
-        return decoder
-    decoder = shared_copy(decoder)
-    for block in decoder.modules():
-        if _fusable(block):
-            block.__dict__["forward"] = FusedStep(block)
-    return decoder
+    fused = usable(weight.dtype, weight.device)
+    padded = weight.is_cuda and weight.dtype != torch.float32
+
+    def faster(layer: nn.Module) -> nn.Module | None:
+        if fused and _fusable(layer):
+            return FusedBlock(layer)
+        return PaddedReadout() if padded and isinstance(layer, Readout) else None
+
+    return with_layers(decoder, faster)
+
+
+class PaddedReadout(Readout):
+    """Computes logits with a readout matrix that is padded to a multiple of TILE rows.
+
+    With a vocabulary such as 50257 a GPU cannot use its fast kernels. So a second copy of the readout's weights is
+    kept, with rows of zeros at the end. The logits of these rows are cut off.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._weights: tuple[Tensor, Tensor | None] | None = None
+
+    def forward(self, product: Logits) -> Tensor:
+        if not isinstance(product, Product) or len(product.weight) % TILE == 0:
+            return product.logits()
+        if self._weights is None:
+            padding = -len(product.weight) % TILE
+            bias = None if product.bias is None else F.pad(product.bias, (0, padding))
+            self._weights = F.pad(product.weight, (0, 0, 0, padding)), bias
+        return F.linear(product.x, *self._weights)[..., : len(product.weight)]
 
 
 def _fusable(block: nn.Module) -> TypeGuard[Block]:
@@ -48,14 +74,18 @@ def _fusable(block: nn.Module) -> TypeGuard[Block]:
     ) and all(Norm.of(norm) is not None for norm in norms)
 
 
-class FusedStep:
-    """``Block.forward`` for a step, one token of each hypothesis. Other calls use ``Block.forward`` itself."""
+class FusedBlock(Block):
+    """A block whose step, one token of each hypothesis, is fused. Other calls are those of ``Block``."""
 
     def __init__(self, block: Block) -> None:
-        self._block = block
+        nn.Module.__init__(self)
+        self.attention, self.attention_norm = block.attention, block.attention_norm
+        self.cross, self.cross_norm = block.cross, block.cross_norm
+        self.feed, self.feed_norm = block.feed, block.feed_norm
+        self.pre, self.residual, self.dropout = block.pre, block.residual, block.dropout
         self._activation = next(name for name, known in ACTIVATIONS.items() if known is block.feed.activation)
 
-    def __call__(
+    def forward(
         self,
         x: Tensor,
         plan: AttentionPlan,
@@ -63,24 +93,24 @@ class FusedStep:
         source: Memory | None = None,
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
-        block, (sentences, queries, width) = self._block, x.shape
+        sentences, queries, width = x.shape
         few = queries <= MAX_QUERIES and sentences * queries <= MAX_ROWS and not torch.is_grad_enabled()
         if cache is None or plan.slots is None or plan.q_at is None or plan.k_at is None or not (few and plan.single):
-            return Block.forward(block, x, plan, cache, source, source_mask)
+            return super().forward(x, plan, cache, source, source_mask)
         rows = x.reshape(-1, width)  # (B·K, W)
-        qkv, inner = block.attention.qkv, block.attention.inner
-        projected = self._linear(rows, qkv.weight, qkv.bias, block.attention_norm)
+        qkv, inner = self.attention.qkv, self.attention.inner
+        projected = self._linear(rows, qkv.weight, qkv.bias, self.attention_norm)
         table = plan.mask.table(plan.q_at, plan.k_at, 4)
-        slots, scale = cache.first(plan.k_at.shape[-1]), _scale(block.attention)
+        slots, scale = cache.first(plan.k_at.shape[-1]), _scale(self.attention)
         q, new = projected[:, :inner], projected[:, inner:]
         read = attend_step(q, slots.keys, slots.values, queries, scale, table, new, plan.slots)
-        rows = self._add_residual(rows, block.attention.out, read, block.attention_norm)
-        if block.cross is not None:
+        rows = self._add_residual(rows, self.attention.out, read, self.attention_norm)
+        if self.cross is not None:
             assert source is not None
-            assert block.cross_norm is not None
-            read = self._cross(block.cross, block.cross_norm, rows, queries, source, source.mask_padding(source_mask))
-            rows = self._add_residual(rows, block.cross.out, read, block.cross_norm)
-        rows = self._add_residual(rows, block.feed.down, self._feed(rows), block.feed_norm)
+            assert self.cross_norm is not None
+            read = self._cross(self.cross, self.cross_norm, rows, queries, source, source.mask_padding(source_mask))
+            rows = self._add_residual(rows, self.cross.out, read, self.cross_norm)
+        rows = self._add_residual(rows, self.feed.down, self._feed(rows), self.feed_norm)
         return rows.view_as(x), cache
 
     def _cross(
@@ -94,7 +124,7 @@ class FusedStep:
 
     def _feed(self, rows: Tensor) -> Tensor:
         """The hidden values of the feed-forward layer."""
-        feed, norm = self._block.feed, self._block.feed_norm
+        feed, norm = self.feed, self.feed_norm
         if feed.gate is None:
             return self._linear(rows, feed.up.weight, feed.up.bias, norm, self._activation)
         up = self._linear(rows, feed.up.weight, feed.up.bias, norm)
@@ -110,12 +140,12 @@ class FusedStep:
         times: Tensor | None = None,
     ) -> Tensor:
         """A linear layer, with the block's norm before it if the block is pre-norm."""
-        return linear_step(rows, weight, bias, Norm.of(norm) if self._block.pre else None, activation, times=times)
+        return linear_step(rows, weight, bias, Norm.of(norm) if self.pre else None, activation, times=times)
 
     def _add_residual(self, rows: Tensor, last: nn.Linear, y: Tensor, norm: nn.Module) -> Tensor:
         """The residual sum of rows and the linear layer of y, then the norm if the block is post-norm."""
         rows = linear_step(y, last.weight, last.bias, add=rows)
-        post_norm = None if self._block.pre else Norm.of(norm)
+        post_norm = None if self.pre else Norm.of(norm)
         return rows if post_norm is None else norm_step(rows, post_norm)
 
 

@@ -1,4 +1,4 @@
-"""Linear layers on a CPU with weights reordered once for oneDNN.
+"""Layers for decoding on a CPU, with weights reordered once for oneDNN.
 
 A search multiplies a few rows by the same weights at every step. oneDNN's kernels are up to four times faster when the
 weights are stored in oneDNN's own layout. Reordering them costs about as much as one product.
@@ -6,17 +6,21 @@ weights are stored in oneDNN's own layout. Reordering them costs about as much a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from regard.attention import MultiHead
-from regard.decode.shared_copy import shared_copy
-from regard.layers.product import Product
+from regard.attention import StackedLinear
+from regard.decode.shared_copy import with_layers
+from regard.layers.product import Logits, Product, Readout
 from regard.layers.transformer import ACTIVATIONS, FeedForward
 
+M = TypeVar("M", bound=nn.Module)
+
 MIN_ROWS = 4  # with fewer rows, reading the weights takes most of the time, in any layout
+MAX_ROWS = 1024  # with more rows (a whole text), torch's own products are as fast
 MAX_WEIGHTS = 2**28  # the largest model that is stored a second time: 1 GiB
 
 # The activations that oneDNN can apply after a product (its post-ops): name, scalars and algorithm of each.
@@ -30,90 +34,85 @@ POST_OPS: dict[str, tuple[str, list[float], str]] = {
 }
 
 
-class OneDnnLinear:
-    """x ↦ f(W x + b), with W reordered into oneDNN's layout at the first call."""
+class OneDnnLinear(StackedLinear):
+    """x ↦ f(W x + b). Each slice of rows of W that is used is reordered into oneDNN's layout at its first call."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
-        self._weight, self._bias = weight, bias
-        self._post_op = POST_OPS[activation]
-        self._reordered: Tensor | None = None
+        nn.Module.__init__(self)  # the weights are given
+        self.out_features, self.in_features = weight.shape
+        self.weight, self.bias, self.activation = weight, bias, activation  # type: ignore[assignment]
+        self._reordered: dict[tuple[int | None, int | None], Tensor] = {}
 
-    def __call__(self, x: Tensor) -> Tensor:
-        if self._reordered is None:
-            self._reordered = torch.ops.mkldnn._reorder_linear_weight(self._weight.detach(), x[..., 0].numel())
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._reordered, self._bias, *self._post_op)
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rows(x, slice(None))
+
+    def rows(self, x: Tensor, rows: slice) -> Tensor:
+        """The product with these rows of the matrix alone."""
+        count, part = x.numel() // x.shape[-1], (rows.start, rows.stop)
+        bias = None if self.bias is None else self.bias[rows]
+        if not MIN_ROWS <= count <= MAX_ROWS or torch.is_grad_enabled():
+            y = F.linear(x, self.weight[rows], bias)
+            return y if self.activation == "none" else ACTIVATIONS[self.activation](y)
+        if part not in self._reordered:
+            self._reordered[part] = torch.ops.mkldnn._reorder_linear_weight(self.weight[rows].detach(), count)
+        post_op = POST_OPS[self.activation]
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._reordered[part], bias, *post_op)
         return product
 
-
-class OneDnnRows:
-    """``MultiHead.projected`` with reordered weights. Each slice of rows, such as the queries, has its own copy."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        self._linear = linear
-        self._parts: dict[tuple[int | None, int | None], OneDnnLinear] = {}
-
-    def __call__(self, x: Tensor, rows: slice) -> Tensor:
-        weight, bias, part = self._linear.weight, self._linear.bias, (rows.start, rows.stop)
-        if part not in self._parts:
-            self._parts[part] = OneDnnLinear(weight[rows], None if bias is None else bias[rows])
-        return self._parts[part](x)
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, activation={self.activation}"
 
 
-class OneDnnDecoder:
-    """A decoder on a CPU whose steps use reordered weights. Searches use it like the decoder itself.
+class OneDnnFeedForward(nn.Module):
+    """The feed-forward layer of a Transformer, whose activation is a part of the first product."""
 
-    The weights must not change. Steps of very few rows, and whole texts, use the decoder's own weights.
-    """
+    def __init__(self, feed: FeedForward, activation: str) -> None:
+        super().__init__()
+        self.up = OneDnnLinear(feed.up.weight, feed.up.bias, activation)
+        self.down = OneDnnLinear(feed.down.weight, feed.down.bias)
 
-    def __init__(self, decoder: Any) -> None:
-        self._decoder, self._onednn = decoder, shared_copy(decoder)
-        for part in self._onednn.modules():
-            if isinstance(part, nn.Linear):
-                part.__dict__.setdefault("forward", OneDnnLinear(part.weight, part.bias))
-            elif isinstance(part, MultiHead):
-                part.__dict__["projected"] = OneDnnRows(part.qkv)
-            elif (
-                isinstance(part, FeedForward) and part.gate is None
-            ):  # `modules` yields it before its own linear layers
-                name = next(name for name, known in ACTIVATIONS.items() if known is part.activation)
-                if name in POST_OPS:
-                    part.up.__dict__["forward"] = OneDnnLinear(part.up.weight, part.up.bias, name)
-                    part.activation = _identity
-        self._readout: OneDnnLinear | None = None
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x))
 
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        if len(tokens) < MIN_ROWS or torch.is_grad_enabled():
-            found: tuple[Tensor, Any] = self._decoder.step(tokens, state)
-            return found
-        features, state = self._onednn.advance(tokens[:, None], state)
-        return self._read_out(features[:, 0]), state
 
-    def advance(self, tokens: Tensor, state: Any, *given: Any) -> tuple[Tensor, Any]:
-        found: tuple[Tensor, Any] = self._decoder.advance(tokens, state, *given)
-        return found
+class OneDnnReadout(Readout):
+    """Computes logits with a reordered readout matrix."""
 
-    def _read_out(self, features: Tensor) -> Tensor:
-        product = self._decoder.product(features)
+    def __init__(self) -> None:
+        super().__init__()
+        self._linear: OneDnnLinear | None = None
+
+    def forward(self, product: Logits) -> Tensor:
         if not isinstance(product, Product):
-            logits: Tensor = self._decoder.readout(features)
-            return logits
-        if self._readout is None:
-            self._readout = OneDnnLinear(product.weight, product.bias)
-        return self._readout(product.x)
+            return product.logits()
+        if self._linear is None:
+            self._linear = OneDnnLinear(product.weight, product.bias)
+        return self._linear(product.x)
 
 
-def _identity(x: Tensor) -> Tensor:
-    return x
+def with_onednn(decoder: M) -> M:
+    """A shared copy of the decoder with the layers of this file, or the decoder itself if it cannot use them.
 
-
-def onednn_usable(decoder: nn.Module) -> bool:
-    """Whether a decoder can use oneDNN on this machine, and is small enough for a second copy of its weights."""
+    It cannot if it is not one of our models, if this build of torch lacks oneDNN, if its weights are not float32 on a
+    CPU, or if they are too large to be stored a second time. The weights must not change afterwards.
+    """
     weights = list(decoder.parameters())
-    return (
-        hasattr(decoder, "product")
+    if not (
+        any(isinstance(layer, Readout) for layer in decoder.modules())
         and torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
         and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
         and sum(weight.numel() for weight in weights) <= MAX_WEIGHTS
-    )
+    ):
+        return decoder
+    return with_layers(decoder, _faster)
+
+
+def _faster(layer: nn.Module) -> nn.Module | None:
+    if isinstance(layer, FeedForward) and layer.gate is None:
+        activation = next(name for name, known in ACTIVATIONS.items() if known is layer.activation)
+        return OneDnnFeedForward(layer, activation) if activation in POST_OPS else None
+    if isinstance(layer, nn.Linear):
+        return OneDnnLinear(layer.weight, layer.bias)
+    return OneDnnReadout() if isinstance(layer, Readout) else None

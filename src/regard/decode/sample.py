@@ -1,7 +1,7 @@
 """Greedy decoding and sampling, one token at a time."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -72,29 +72,15 @@ class Sampler:
         return (probs / waits.clamp_min(1e-30)).argmax(dim=-1)  # clamped, so that a probability of 0 never gives 0 / 0
 
 
-@dataclass(frozen=True, eq=False)
-class WithLogps:
-    """Picks tokens that are not `forbidden`, and stores their log-probabilities.
-
-    The log-probabilities are those of the model's own distribution, in which forbidden tokens count too.
-    """
-
-    pick: Pick
-    forbidden: Tensor  # (F,) ids
-    logps: list[Tensor] = field(default_factory=list)  # by step, (R,)
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        logits = logits.float()
-        tokens = self.pick(logits.index_fill(1, self.forbidden, NEG_INF))
-        self.logps.append(logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(dim=1))
-        return tokens
-
-
 @torch.no_grad()
-def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int, stop: int) -> Iterator[Tensor]:
-    """Yield one token per row, (R,), at a time, until every row has produced `stop` or `limit` steps are done.
+def stream(
+    decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int, stop: int, forbid: Sequence[int] = ()
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield one token per row and its log-probability, (R,) each, until all rows have produced `stop` or at the limit.
 
-    The prompt is one token per row, (R,), or many, (R, P). A row that has produced `stop` yields `PAD` from then on.
+    The prompt is one token per row, (R,), or many, (R, P). Tokens in `forbid` are never produced. The log-probabilities
+    are those of the model's own distribution, in which forbidden tokens count too. A row that has produced `stop`
+    yields `PAD` and 0 from then on.
     """
     if limit < 1:
         raise UserError(f"limit is {limit}: allow at least 1 token.")
@@ -104,31 +90,46 @@ def stream(decoder: Decoder[S], state: S, prompt: Tensor, pick: Pick, limit: int
     else:
         for column in context:
             _, state = decoder.step(column, state)
+    forbidden = torch.tensor(tuple(forbid), dtype=torch.long, device=prompt.device)
+
+    def choose(logits: Tensor) -> tuple[Tensor, Tensor]:
+        if pick is greedy and logits.is_cuda:  # one kernel finds the best tokens and their log-probabilities
+            logps, best = likeliest(logits, min(1 + len(forbid), logits.shape[1]))
+            for token in forbid:
+                logps = logps.masked_fill(best == token, NEG_INF)
+            allowed = logps.argmax(dim=1, keepdim=True)
+            return best.gather(1, allowed)[:, 0], logps.gather(1, allowed)[:, 0]
+        logits = logits.float()
+        chosen = pick(logits.index_fill(1, forbidden, NEG_INF))
+        return chosen, logits.gather(1, chosen[:, None])[:, 0] - logits.logsumexp(dim=1)
 
     # A sampler draws from a generator, which a CUDA graph cannot capture: then only the model's step is captured.
     runner, capture_pick = step_runner(decoder), pick is greedy
     inner = runner.eager if capture_pick else decoder
 
-    def step_and_pick(carry: tuple[Tensor, Tensor, S]) -> tuple[tuple[Tensor, Tensor, S], Tensor]:
+    def step_and_choose(carry: tuple[Tensor, Tensor, S]) -> tuple[tuple[Tensor, Tensor, S], tuple[Tensor, Tensor]]:
         tokens, done, state = carry
         logits, state = inner.step(tokens, state)
-        tokens = pick(logits).masked_fill(done, PAD)
+        tokens, logps = choose(logits)
+        tokens, logps = tokens.masked_fill(done, PAD), logps.masked_fill(done, 0.0)
         done = done | (tokens == stop)
-        return (tokens, done, state), done.all()
+        return (tokens, done, state), (logps, done.all())
 
-    run_step = runner.capture(("stream", stop), step_and_pick) if capture_pick else step_and_pick
+    key = ("stream", stop, tuple(forbid))
+    run_step = runner.capture(key, step_and_choose) if capture_pick else step_and_choose
     carry = tokens, torch.zeros_like(tokens, dtype=torch.bool), runner.preallocate(state, limit)
     all_done = DelayedFlag(tokens.device)
     for _ in range(limit):
-        carry, flag = run_step(carry)
+        carry, (logps, flag) = run_step(carry)
         done = all_done(flag)
         if done and all_done.behind:  # all rows ended at the step before: these tokens are all PAD
             return
-        yield carry[0].clone()  # the next step may overwrite these tokens
+        yield carry[0].clone(), logps.clone()  # the next step may overwrite them
         if done:
             return
 
 
-def collect(tokens: Iterable[Tensor]) -> Tensor:
-    """All tokens of a stream as one tensor, (R, T), with `PAD` after each row's end."""
-    return torch.stack(list(tokens), dim=1)
+def collect(steps: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """All tokens of a stream and their log-probabilities, (R, T) each, with `PAD` and 0 after each row's end."""
+    tokens, logps = zip(*steps)
+    return torch.stack(tokens, dim=1), torch.stack(logps, dim=1)

@@ -29,6 +29,19 @@ class State(Protocol):
 
 
 @runtime_checkable
+class SumsWeights(Protocol):
+    """A state that can sum the attention weights of all steps. Optional: a coverage penalty needs it."""
+
+    def with_coverage(self) -> Self:
+        """The state before the first token, whose later states sum the weights."""
+        ...
+
+    def log_coverage(self) -> Tensor:
+        """(R,) Σⱼ ln min(Σₜ wₜⱼ, 1), with wₜⱼ the weight of source position j at step t (Wu et al. 2016, eq. 14)."""
+        ...
+
+
+@runtime_checkable
 class HiddenState(Protocol):
     """A state with the hidden vectors of a recurrent decoder. Optional: pictures then show them as its state."""
 

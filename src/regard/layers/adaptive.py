@@ -86,7 +86,7 @@ class Clustered(NamedTuple):
     others: Product | None  # one logit for each rare cluster
     rare: tuple[Product, ...]  # the tokens of each rare cluster
 
-    def log_probs(self) -> Tensor:
+    def logits(self) -> Tensor:
         """The log-probabilities of the whole vocabulary, (…, V)."""
         first = F.linear(*self.frequent)
         if self.others is None:

@@ -2,8 +2,7 @@
 
 ``KVCache`` is preallocated. In training the whole text is read at once, so nothing is stored. The slots of a cache
 belong to a *sentence*: the K hypotheses of a beam write to the same slots, and a table (``visible``) has the slots that
-each hypothesis descends from. Reordering the beams changes only this table; no key is copied. ``SegmentMemory``
-(regard.layers.segment_memory), the memory of Transformer-XL, has the same methods.
+each hypothesis descends from. Reordering the beams changes only this table; no key is copied.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from regard.attention import Memory
 from regard.errors import UserError
 from regard.mask import CAUSAL, EVERYTHING, Mask
 
+pad = torch.nn.functional.pad
 EMPTY = 2**30  # the position of an unused slot: after every query, so that a causal mask hides it
 
 
@@ -66,11 +66,18 @@ class AttentionPlan:
 
 @dataclass(frozen=True, eq=False)
 class KVCache:
-    """The KV cache of a stack. A token's slot is its place in the buffers; its position is its place in the text."""
+    """The KV cache of a stack. A token's slot is its place in the buffers; its position is its place in the text.
+
+    With a ``memory`` it is that of Transformer-XL (Dai et al. 2019, §3.2): the tokens of one pass are a segment, and
+    each sees the last ``memory`` tokens before the segment and the segment up to itself. The result depends on where
+    segments end, unless the layers have a window as long as the memory (``windows=(memory - 1,)``). Slots that no later
+    segment sees are dropped when the cache is full, so a text may be longer than the capacity.
+    """
 
     sentences: int  # B
     capacity: int  # the most tokens of each hypothesis
     beams: int = 1  # K hypotheses of each sentence
+    memory: int = 0  # the most tokens that a segment sees of those before it; 0: all of them
     layers: tuple[Memory, ...] = ()  # (B, H, S, D) for each layer; empty: not allocated
     read: Tensor | None = None  # 0-d: tokens of each hypothesis so far
     used: Tensor | None = None  # 0-d: slots in use
@@ -109,23 +116,27 @@ class KVCache:
         Raises ``UserError`` if the capacity is too small, which a captured step could not detect.
         """
         cache = self._allocated(slots()) if self.fresh and not self.layers else self
-        used = 0 if self.fresh or cache.used is None else int(cache.used)  # waits for the GPU, once
-        if cache.at is None or used + steps * cache.beams > cache.at.shape[-1]:
+        if cache.at is None or cache.used is None:
             raise UserError(_full_message(self.capacity))
-        return replace(cache, fresh=False)
+        used = 0 if self.read is None else int(cache.used)  # waits for the GPU, once
+        return replace(cache._with_room(steps * cache.beams, used), fresh=False)
 
     def reserve(self, x: Tensor, real: Tensor | None, slots: SlotTemplates) -> tuple[KVCache, AttentionPlan]:
         """Reserves slots for new tokens x (B, K·T, W): the cache that counts them, and the plan for this pass."""
         cache = self
-        if self.fresh and not self.layers and (self.beams > 1 or x.shape[1] < self.capacity):
+        more = x.shape[1] < self.capacity or (self.memory and not torch.is_grad_enabled())  # whether tokens may follow
+        if self.fresh and not self.layers and (self.beams > 1 or more):
             cache = self._allocated(slots())
-        if not self.fresh or self.beams > 1:
+        if not self.fresh or self.beams > 1 or self.read is not None:  # a memory of zeros is read by the first tokens
+            capturing = x.is_cuda and torch.cuda.is_current_stream_capturing()
+            if cache.used is not None and (x.device.type == "cpu" or (self.memory and not capturing)):
+                cache = cache._with_room(x.shape[1], int(cache.used))
             return cache._extend(x, real)
         # The first tokens see only each other, so no slots are read. If no token can follow, none are allocated either.
         plan = AttentionPlan(CAUSAL if real is None else CAUSAL & Mask(keys=real))
         if not cache.layers:
             return replace(cache, fresh=False), plan
-        cache, extended = cache._extend(x, real)
+        cache, extended = cache._with_room(x.shape[1], 0)._extend(x, real)
         return cache, replace(plan, slots=extended.slots)
 
     def _allocated(self, slots: Sequence[Memory]) -> KVCache:
@@ -141,19 +152,39 @@ class KVCache:
             visible=visible if self.beams > 1 else None,
         )
 
+    def prefilled(self, slots: Sequence[Memory]) -> KVCache:
+        """The cache whose memory is full before the first token: ``memory`` copies of one slot of each layer."""
+        at = torch.arange(-self.memory, 0, device=slots[0].keys.device)
+        layers = (
+            Memory(*(x.expand(self.sentences, -1, self.memory, -1) for x in (one.keys, one.values))) for one in slots
+        )
+        return replace(
+            self,
+            layers=tuple(_padded(one, self.capacity) for one in layers),
+            read=torch.zeros_like(at[0]),
+            used=torch.full_like(at[0], self.memory),
+            at=pad(at, (0, self.capacity), value=EMPTY),
+        )
+
     def _extend(self, x: Tensor, real: Tensor | None) -> tuple[KVCache, AttentionPlan]:
         """The cache and the plan for new tokens that may see earlier ones."""
         if self.read is None or self.used is None or self.at is None:
             # The first pass used the whole capacity, and no slots were allocated.
             raise UserError(_full_message(self.capacity))
         count, device = x.shape[1], x.device
-        reach, length = self._slots_to_read(count), count // self.beams
+        # A CPU reads only the slots in use. A GPU reads all slots: their shape is then the same in every step, which
+        # can be captured, and nothing waits for the number of slots in use.
+        reach = int(self.used) + count if device.type == "cpu" else self.at.shape[-1]
+        length = count // self.beams
         new = torch.arange(count, device=device)  # beam by beam
         slots, q_at = self.used + new, self.read + new % length
         # A single token needs no causal mask if it reads only slots in use (CPU), or only those in ``visible``.
         unmasked = length == 1 and (device.type == "cpu" or self.visible is not None)
         mask = EVERYTHING if unmasked else replace(CAUSAL, sees_self=True)
         visible, slots_real = self.visible, self.real
+        if self.memory:
+            recent = (self.at >= self.read - self.memory)[None, :reach]  # unused slots are hidden by the causal mask
+            mask = mask & Mask(keys=recent, sees_self=True)
         if visible is not None:
             # (S,) the hypothesis that each new slot belongs to; other slots get a number outside 0 … K - 1
             owner = (torch.arange(visible.shape[2], device=device) - self.used).div(length, rounding_mode="floor")
@@ -199,19 +230,28 @@ class KVCache:
         assert before is not None
         return at, at + before[:, None, None]
 
-    def _slots_to_read(self, count: int) -> int:
-        """How many slots the next pass reads if it adds ``count`` tokens.
+    def _with_room(self, count: int, used: int) -> KVCache:
+        """The cache, of which ``used`` slots are in use, with room for ``count`` tokens.
 
-        A GPU reads all slots: their shape is then the same in every step, which can be captured, and nothing waits for
-        the number of slots in use. A CPU reads only the slots in use.
+        If there is no room, Transformer-XL drops the slots that no later segment sees.
         """
         assert self.used is not None
         assert self.at is not None
-        if self.used.device.type != "cpu":
-            return self.at.shape[-1]
-        if (reach := int(self.used) + count) > self.at.shape[-1]:
+        size = self.at.shape[-1]
+        if used + count <= size:
+            return self
+        if not self.memory:
             raise UserError(_full_message(self.capacity))
-        return reach
+        kept = min(used, self.memory * self.beams)
+        last, size = slice(used - kept, used), max(size, kept + count)
+        layers = (Memory(one.keys[..., last, :], one.values[..., last, :]) for one in self.layers)
+        return replace(
+            self,
+            layers=tuple(_padded(one, size - kept) for one in layers),
+            used=torch.full_like(self.used, kept),
+            at=pad(self.at[last], (0, size - kept), value=EMPTY),
+            visible=None if self.visible is None else pad(self.visible[..., last], (0, size - kept)),
+        )
 
     def with_layers(self, layers: Sequence[Memory | None]) -> KVCache:
         """The cache with the new memories of the layers."""
@@ -233,23 +273,24 @@ class KVCache:
             visible = used.view(-1, 1, self.at.shape[-1]).expand(self.sentences, -1, -1)
         visible = visible.flatten(0, 1)[rows].unflatten(0, (self.sentences, beams))  # (B, K', S)
         assert wide.at is not None
-        return replace(wide, visible=torch.nn.functional.pad(visible, (0, wide.at.shape[-1] - visible.shape[2])))
+        return replace(wide, visible=pad(visible, (0, wide.at.shape[-1] - visible.shape[2])))
 
     def _with_beams(self, beams: int) -> KVCache:
         """The cache with slots for more hypotheses. Needed once, when a beam search starts after a prompt."""
         assert self.at is not None
-        slots = self.capacity * beams
-        more = max(slots - self.at.shape[-1], 0)
-        pad = torch.nn.functional.pad
+        more = self.at.shape[-1] * (beams - 1) if self.beams == 1 else max(self.capacity * beams - self.at.shape[-1], 0)
         return replace(
             self,
             beams=beams,
-            layers=tuple(
-                Memory(pad(one.keys, (0, 0, 0, more)), pad(one.values, (0, 0, 0, more))) for one in self.layers
-            ),
+            layers=tuple(_padded(one, more) for one in self.layers),
             at=pad(self.at, (0, more), value=EMPTY),
             real=None if self.real is None else pad(self.real, (0, more), value=True),
         )
+
+
+def _padded(memory: Memory, slots: int) -> Memory:
+    """The memory with this many more slots."""
+    return Memory(pad(memory.keys, (0, 0, 0, slots)), pad(memory.values, (0, 0, 0, slots)))
 
 
 def check_rows(tokens: Tensor, rows: int) -> None:

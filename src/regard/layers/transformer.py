@@ -19,7 +19,7 @@ from regard.attention import Attention, Memory, MultiHead
 from regard.errors import UserError, nearest
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
-from regard.layers.segment_memory import SegmentMemory, SegmentStates, check_no_padding, segment_plan
+from regard.layers.segment_memory import SegmentStates, segment_plan
 from regard.mask import EVERYTHING, Mask
 from regard.scores import NOT_FOR_SELF_ATTENTION, Relative, Score, build_score, check_score
 
@@ -264,11 +264,11 @@ class Stack(nn.Module):
     def advance(
         self,
         x: Tensor,
-        cache: KVCache | SegmentMemory,
+        cache: KVCache,
         real: Tensor | None = None,
         sources: Sequence[Memory | None] = (),
         source_mask: Mask = EVERYTHING,
-    ) -> tuple[Tensor, KVCache | SegmentMemory]:
+    ) -> tuple[Tensor, KVCache]:
         """Reads new tokens after those in the cache: x (B, K·T, width) → features and the cache with the new tokens."""
         layers = self.layers
         nothing = [None] * len(layers)
@@ -279,27 +279,23 @@ class Stack(nn.Module):
             kept.append(memory)
         return x if self.norm is None else self.norm(x), cache.with_layers(kept)
 
-    def advance_segment(
-        self, x: Tensor, memory: SegmentStates, real: Tensor | None = None
-    ) -> tuple[Tensor, SegmentStates]:
+    def advance_segment(self, x: Tensor, memory: SegmentStates) -> tuple[Tensor, SegmentStates]:
         """Reads a segment x (B, T, width) after the hidden states of earlier ones: features and the new memory."""
-        check_no_padding(real)
         filled, kept = memory.layers[0].shape[1], []
-        plans = self._plans(segment_plan(x, filled, memory.length), x)
+        plans = self._plans(segment_plan(x, filled), x)
         for number, (block, states) in enumerate(zip(self.layers, memory.layers)):
             kept.append(memory.after(number, x))
             earlier = block.attention.memory(block._before(states, block.attention_norm)) if filled else None
             x, _ = block(x, plans[number % len(plans)], earlier)
         return x if self.norm is None else self.norm(x), SegmentStates(memory.length, tuple(kept))
 
-    def zero_memory(self, rows: int, length: int) -> SegmentMemory:
-        """Transformer-XL's memory of a text whose states are all zeros. Its keys and values need not be zero."""
+    def with_zero_memory(self, cache: KVCache) -> KVCache:
+        """Transformer-XL's cache whose memory is a text of zeros. Its keys and values need not be zero."""
         x = self._zeros()
         slots = [block.attention.memory(block._before(x, block.attention_norm)) for block in self.layers]
-        memories = (Memory(*(x.expand(rows, -1, length, -1) for x in (one.keys, one.values))) for one in slots)
-        return SegmentMemory(length, tuple(memories), filled=length)
+        return cache.prefilled(slots)
 
-    def preallocate(self, cache: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
+    def preallocate(self, cache: KVCache, steps: int = 1) -> KVCache:
         """The cache with all its slots allocated, so that its shape does not change in the next ``steps`` steps."""
         return cache.preallocate(self._slots, steps)
 

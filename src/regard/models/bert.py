@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
@@ -142,7 +141,7 @@ class Bert(nn.Module):
         """Logits of tokens (B, T, V); for a model that detects replaced tokens, one logit for each position (B, T)."""
         if self.replaced is not None and self.masked is None:
             return self.replaced(features)
-        return F.linear(*self.product(features))
+        return self.product(features).logits()
 
     def pool(self, features: Tensor) -> Tensor:
         """One vector for each text: tanh(W · state of the first token)."""

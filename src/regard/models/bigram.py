@@ -8,8 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import IGNORED, Batch
+from regard.data.batches import IGNORED
 from regard.errors import UserError, nearest
+from regard.models.causal import Causal
 from regard.models.facts import Facts
 
 SMOOTHINGS = ("add-k", "interpolated")
@@ -70,7 +71,7 @@ class NoState:
         return self
 
 
-class Bigram(nn.Module):
+class Bigram(Causal):
     """The counts of pairs of tokens, sparse: the number of a pair (u, v) is u · V + v, and `numbers` is sorted."""
 
     def __init__(self, config: BigramConfig) -> None:
@@ -143,13 +144,6 @@ class Bigram(nn.Module):
     def target_logps(self, features: Tensor, targets: Tensor) -> Tensor:
         """The log-probabilities of targets (…) or (…, n) alone, given features (…, 1)."""
         return self.probability(features.long(), targets).log()
-
-    def step(self, tokens: Tensor, state: NoState) -> tuple[Tensor, NoState]:
-        return self.readout(tokens[:, None]), state
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Log-probabilities (B, T, V) of every position."""
-        return self.readout(batch["tokens"][..., None])
 
 
 def _counts(size: int) -> nn.Parameter:

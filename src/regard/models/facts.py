@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import set_sizes
 from regard.errors import UserError
-from regard.layers.recurrent import real_first
-from regard.models.checks import refuse
 
 
 class Facts(Protocol):
@@ -198,40 +196,3 @@ class ReadsSource(Protocol):
 def reads_whole(config: Facts) -> bool:
     """Whether the text that a model is given (its source, if it has one) is read in both directions."""
     return config.reads_source or not config.causal
-
-
-def causal_features(
-    model: Any,
-    tokens: Tensor,
-    real: Tensor | None = None,
-    source: Tensor | None = None,
-    source_real: Tensor | None = None,
-    segments: Tensor | None = None,
-    positions: Tensor | None = None,
-) -> Tensor:
-    """The states (B, T, width) of a causal model at tokens (B, T) that it reads at once; padding may be on any side."""
-    config: Facts = model.config
-    refuse("segments", segments)
-    state = model.start(source, source_real, rows=tokens.shape[0], capacity=tokens.shape[1])
-    if config.takes_positions:
-        return model.advance(tokens, state, real, positions)[0]
-    refuse("positions", positions)
-    if real is None:
-        return model.advance(tokens, state)[0]
-    order = real_first(real)  # the real tokens are read first, so that no token follows padding
-    states = model.advance(tokens.gather(1, order), state)[0]
-    return states.take_along_dim(order.argsort(1)[..., None], dim=1)
-
-
-class CausalBody(nn.Module):
-    """A causal model without a source, which can be the body under a head."""
-
-    def features(
-        self,
-        tokens: Tensor,
-        real: Tensor | None = None,
-        segments: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> Tensor:
-        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
-        return causal_features(self, tokens, real, segments=segments, positions=positions)

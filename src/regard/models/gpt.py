@@ -20,22 +20,21 @@ from math import sqrt
 from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
 from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
-from regard.layers.segment_memory import SegmentMemory, SegmentStates
+from regard.layers.segment_memory import SegmentStates
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
 from regard.layers.transformer import Shape, Stack
-from regard.models.facts import CausalBody, Facts
+from regard.models.causal import Causal
+from regard.models.facts import Facts
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
-State = KVCache | SegmentMemory | SegmentStates
+State = KVCache | SegmentStates
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class GptConfig(Shape, Facts):
         return Gpt(self, readout=False)
 
 
-class Gpt(CausalBody):
+class Gpt(Causal):
     """Embedding, causal stack, output layer. ``advance`` reads any number of tokens: a whole prompt, or one step.
 
     Without ``readout`` it is a body: it has no weights of an output layer.
@@ -177,13 +176,11 @@ class Gpt(CausalBody):
         source_real: Tensor | None = None,
         rows: int | None = None,
         capacity: int | None = None,
-    ) -> KVCache | SegmentMemory:
+    ) -> KVCache:
         """The state before the first token, with a capacity in tokens. All decoders have these four arguments."""
-        if not self.config.memory:
-            return KVCache(rows or 1, check_capacity(capacity, self.config.context, self.config.longest))
-        if not self.config.memory_zeros:
-            return SegmentMemory(self.config.memory)
-        return self.stack.zero_memory(rows or 1, self.config.memory)
+        capacity = check_capacity(capacity, self.config.context, self.config.longest)
+        cache = KVCache(rows or 1, capacity, memory=self.config.memory)
+        return self.stack.with_zero_memory(cache) if self.config.memory_zeros else cache
 
     def start_segments(self, rows: int) -> SegmentStates:
         """Transformer-XL's memory of hidden states before the first segment of training: empty, or full of zeros."""
@@ -196,12 +193,15 @@ class Gpt(CausalBody):
     ) -> tuple[Tensor, State]:
         """Reads tokens (R, T): features (R, T, width) and the state after them. Padding may be on either side."""
         check_length(tokens, self.config.longest)
+        if real is not None and self.config.memory:
+            cure = "read texts of equal length together"
+            raise UserError(f"real: Transformer-XL's memory does not support padding; {cure}")
         tokens = state.merge_beams(tokens)
         if positions is None:
             positions = state.positions(tokens, real)
         x = self.embedding(tokens, positions)
         if isinstance(state, SegmentStates):
-            return self.stack.advance_segment(x, state, real)
+            return self.stack.advance_segment(x, state)
         features, state = self.stack.advance(x, state, real)
         return state.split_beams(features), state
 
@@ -211,20 +211,6 @@ class Gpt(CausalBody):
             return self.readout_(features, self.embedding.tokens)
         return Product(features, self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight)
 
-    def readout(self, features: Tensor) -> Tensor:
-        product = self.product(features)
-        return F.linear(*product) if isinstance(product, Product) else product.log_probs()
-
-    def preallocate(self, state: KVCache | SegmentMemory, steps: int = 1) -> KVCache | SegmentMemory:
+    def preallocate(self, state: KVCache, steps: int = 1) -> KVCache:
         """The state with a shape that does not change in the next ``steps`` steps, so that they can be captured."""
         return self.stack.preallocate(state, steps)
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        features, state = self.advance(tokens[:, None], state)
-        return self.readout(features[:, 0]), state
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, V) of every position, given the tokens before it."""
-        rows, length = batch["tokens"].shape
-        features, _ = self.advance(batch["tokens"], self.start(rows=rows, capacity=length))
-        return self.readout(features)

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
-from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.unrolled import write_in_place
 from regard.mask import CAUSAL
+from regard.models.causal import Causal
 from regard.models.checks import check_config, resized_embed
-from regard.models.facts import CausalBody, Facts
+from regard.models.facts import Facts
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 
 
@@ -93,7 +93,7 @@ class LstmnState:
         return spare
 
 
-class Lstmn(CausalBody):
+class Lstmn(Causal):
     """An LSTM in which attention to all earlier states replaces the last state (Cheng et al. 2016, eq. 5-10).
 
     Without ``readout`` it is a body: it has no output layer.
@@ -153,19 +153,6 @@ class Lstmn(CausalBody):
         """The logits as an uncomputed matrix product."""
         assert self.readout_ is not None, "a body under another head"
         return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def readout(self, features: Tensor) -> Tensor:
-        return F.linear(*self.product(features))
-
-    def step(self, tokens: Tensor, state: LstmnState) -> tuple[Tensor, LstmnState]:
-        features, state = self.advance(tokens[:, None], state)
-        return self.readout(features[:, 0]), state
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, V) of every position, given the tokens before it."""
-        rows, length = batch["tokens"].shape
-        features, _ = self.advance(batch["tokens"], self.start(rows=rows, capacity=length))
-        return self.readout(features)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)

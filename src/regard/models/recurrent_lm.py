@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent
+from regard.models.causal import Causal
 from regard.models.checks import check_config, resized_embed
-from regard.models.facts import CausalBody, Facts
+from regard.models.facts import Facts
 
 INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
 
@@ -73,7 +73,7 @@ class RecurrentLmState:
         return RecurrentLmState(self.hidden[rows])
 
 
-class RecurrentLm(CausalBody):
+class RecurrentLm(Causal):
     """Embedding, recurrent stack, output layer. Without ``readout`` it is a body: it has no output layer."""
 
     def __init__(self, config: RecurrentLmConfig, readout: bool = True) -> None:
@@ -122,18 +122,6 @@ class RecurrentLm(CausalBody):
         if self.readout_ is None:
             return Product(x, self.embedding.weight)
         return Product(x, self.readout_.weight, self.readout_.bias)
-
-    def readout(self, features: Tensor) -> Tensor:
-        return F.linear(*self.product(features))
-
-    def step(self, tokens: Tensor, state: RecurrentLmState) -> tuple[Tensor, RecurrentLmState]:
-        features, state = self.advance(tokens[:, None], state)
-        return self.readout(features[:, 0]), state
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, V) of every position, given the tokens before it."""
-        features, _ = self.advance(batch["tokens"], self.start(rows=len(batch["tokens"])))
-        return self.readout(features)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
-from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, real_first
 from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
+from regard.models.causal import Causal
 from regard.models.checks import check_config, check_shared_width, resized_embed
 from regard.models.encoder import Encoded, RecurrentEncoder
 from regard.models.facts import Facts
@@ -114,6 +114,24 @@ class RecurrentState:
         """Reorders beams within their sentences (``decode.State.select``), so the shared memory does not change."""
         context, coverage = (None if each is None else each[rows] for each in (self.context, self.coverage))
         return replace(self, hidden=self.hidden[rows], context=context, coverage=coverage)
+
+    def with_coverage(self) -> RecurrentState:
+        """The state before the first token, whose later states sum the attention weights."""
+        if self.memory is None:
+            cure = "leave the coverage penalty out, or train one with model.decoder=bahdanau"
+            raise UserError(f"coverage: this model has no attention to a source; {cure}")
+        keys = self.memory.keys
+        return replace(self, coverage=keys.new_zeros(len(self.hidden), keys.shape[-2]))
+
+    def log_coverage(self) -> Tensor:
+        """(R,) Σⱼ ln min(Σₜ wₜⱼ, 1) over the real positions j of the source (Wu et al. 2016, eq. 14)."""
+        assert self.coverage is not None
+        assert self.memory is not None
+        logs = self.coverage.clamp(1e-10, 1.0).log()
+        real = self.memory.real
+        if real is not None:
+            logs = logs.masked_fill(~real.repeat_interleave(len(logs) // len(real), 0), 0.0)
+        return logs.sum(1)
 
     def read(self, attention: Attention, q: Tensor, at: Tensor) -> tuple[Tensor, RecurrentState]:
         """Attention of queries (B·K, T, width): the context, and the state with the weights added to its coverage.
@@ -243,7 +261,7 @@ DECODERS: dict[str, Callable[[Seq2SeqConfig], Decoder]] = {
 }
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Causal):
     """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
@@ -290,18 +308,6 @@ class Seq2Seq(nn.Module):
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
         return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def readout(self, features: Tensor) -> Tensor:
-        return F.linear(*self.product(features))
-
-    def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        features, state = self.advance(tokens[:, None], state)
-        return self.readout(features[:, 0]), state
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, V) of every target position, given the targets before it."""
-        features, _ = self.advance(batch["tokens"], self.start(batch["source"], batch.real["source"]))
-        return self.readout(features)
 
     def _encode(self, source: Tensor, real: Tensor | None) -> Encoded:
         encoded: Encoded = self.encoder(source, real)

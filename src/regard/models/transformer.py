@@ -9,10 +9,8 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.attention import Memory
-from regard.data.batches import Batch
 from regard.errors import UserError, nearest
 from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
@@ -20,6 +18,7 @@ from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape, Stack, resized_widths, scaled_inner
 from regard.mask import EVERYTHING, Mask
+from regard.models.causal import Causal
 from regard.models.facts import Facts
 
 SHARED = ("all", "sides", "target", "none")
@@ -121,7 +120,7 @@ class DecoderState:
         return replace(self, cache=self.cache.select(rows))
 
 
-class Transformer(nn.Module):
+class Transformer(Causal):
     """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -179,21 +178,8 @@ class Transformer(nn.Module):
         weight = self.embedding.tokens.weight if self.readout_ is None else self.readout_.weight
         return Product(features, weight, self.readout_bias)
 
-    def readout(self, features: Tensor) -> Tensor:
-        return F.linear(*self.product(features))
-
     def preallocate(self, state: DecoderState, steps: int = 1) -> DecoderState:
         """The state with a shape that does not change in the next ``steps`` steps, so that they can be captured."""
         cache = self.decoder.preallocate(state.cache, steps)
         assert isinstance(cache, KVCache)
         return replace(state, cache=cache)
-
-    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        features, state = self.advance(tokens[:, None], state)
-        return self.readout(features[:, 0]), state
-
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, T, V) of every target position, given the targets before it."""
-        state = self.start(batch["source"], batch.real["source"], capacity=batch["tokens"].shape[1])
-        features, _ = self.advance(batch["tokens"], state)
-        return self.readout(features)

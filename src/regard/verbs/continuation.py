@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from regard.decode import PAD, greedy, stream
-from regard.decode.sample import WithLogps
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.recording import pause_recording
@@ -97,12 +96,12 @@ def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tens
     tokens = torch.tensor(rows, device=model.device)  # (R, P)
     lengths = torch.tensor([len(text) for text in texts], device=model.device)
     real = torch.arange(width, device=model.device) >= width - lengths[:, None]
-    module: Any = model.module
-    with pause_recording(module), model.autocast():
-        state = module.start(rows=len(texts), capacity=width + limit - 1)
+    decoder = model.decoder
+    with pause_recording(model.module), model.autocast():
+        state = decoder.start(None, None, len(texts), width + limit - 1)
         if width > 1:
             padding = (real[:, :-1],) if min(map(len, texts)) < width else ()
-            _, state = module.advance(tokens[:, :-1], state, *padding)
+            _, state = decoder.advance(tokens[:, :-1], state, *padding)
     return tokens[:, -1], state
 
 
@@ -116,12 +115,11 @@ def steps(
     end = model.target_tokenizer.special_tokens.eos
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     choose = options.sampler([one.index for one in batch], turn, model.device) if options.temperature else greedy
-    pick = WithLogps(choose, torch.tensor(model.forbidden, dtype=torch.long, device=model.device))
     stop = -1 if end is None else end  # no token is -1
-    generated = stream(model.decoder, state, prompt, pick, limit, stop)
+    generated = stream(model.decoder, state, prompt, choose, limit, stop, model.forbidden)
     while True:
         with pause_recording(model.module), model.autocast():
-            tokens = next(generated, None)
-        if tokens is None:
+            step = next(generated, None)
+        if step is None:
             return
-        yield tokens, pick.logps[-1]
+        yield step

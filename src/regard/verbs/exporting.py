@@ -70,6 +70,8 @@ def export(
         raise UserError(f"--average {average}: give 1 or more.")
     if not isinstance(model, Loaded):
         model = load(model, device="cpu")
+    elif model.precision == "bf16":  # its weights are rounded: those of the file are written
+        model = load(model.path, device="cpu", precision="float32", kinds=model.kinds)
     if average:
         model = _average(model, average)
     with _placed(Path(path), overwrite) as folder:

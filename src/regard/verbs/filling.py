@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
@@ -90,7 +89,7 @@ def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
     """The candidates at positions with these states (N, width); logits are computed for these positions only."""
     module: Any = model.module
     with model.autocast():
-        logits = F.linear(*module.product(states)).float()  # (N, V)
+        logits = module.product(states).logits().float()  # (N, V)
     spelt = min(model.tokenizer.size, logits.shape[-1])  # a vocabulary may be padded to a round number
     best, tokens = logits.softmax(dim=-1)[:, :spelt].topk(min(top, spelt), dim=-1)
     return [

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from regard.data.detokenize import UNKNOWN
+from regard.decode import Penalty
 from regard.decode import beam as beam_search
 from regard.errors import UserError
 from regard.recording import active_tape, pause_recording
@@ -16,8 +16,6 @@ from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list
 from regard.verbs.generation_options import LIMIT, GenerationOptions
 from regard.verbs.loaded import Loaded
 from regard.verbs.record_forced import record_forced
-
-PENALTY = 1.0  # beam search compares continuations by the mean log-probability of their tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +49,20 @@ def generate(
     seed: int = 0,
     limit: int = LIMIT,
     beam: int = 1,
+    penalty: Penalty | float = 1.0,
 ) -> list[Generated]:
     """The continuation of each prompt by a language model, of at most `limit` tokens.
 
     Temperature 0 is greedy decoding, a higher one is sampling (top-k: Fan et al. 2018, section 5.1; nucleus: Holtzman
-    et al. 2020, section 3.1); a beam above 1 is beam search. A continuation does not depend on the other prompts. It
-    stops at the end of the context, unless the model was loaded with `long="window"`: then it continues from the last
-    half of the context.
+    et al. 2020, section 3.1); a beam above 1 is beam search, with the `penalty` of `translate`. A continuation does not
+    depend on the other prompts. It stops at the end of the context, unless the model was loaded with `long="window"`:
+    then it continues from the last half of the context.
 
     While the caller records the model, the tape records one pass of teacher forcing over all results, and nothing of
     the search.
     """
-    options = GenerationOptions(temperature, top_k, top_p, seed, limit, beam)
+    ranking = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
+    options = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking)
     _check_tape(model, prompts, limit)
     found = dict(generate_unordered(model, prompts, options))
     answers = [found[index] for index in range(len(prompts))]
@@ -145,21 +145,17 @@ def _decode(model: Loaded, batch: Sequence[Continuation], options: GenerationOpt
 
 @torch.no_grad()
 def _search(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
-    """One turn of a batch by beam search; a second pass computes the log-probabilities of the best tokens."""
+    """One turn of a batch by beam search."""
     end = model.target_tokenizer.special_tokens.eos
     stop = -1 if end is None else end  # no token is -1: all rows run to the limit
-    texts = [one.text(turn, model.longest) for one in batch]
-    prompt, state = prefill(model, texts, limit)
+    prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     with pause_recording(model.module), model.autocast():
         best = beam_search(
-            model.decoder, state, prompt, options.beam, limit, stop, PENALTY, nbest=1, forbid=model.forbidden
+            model.decoder, state, prompt, options.beam, limit, stop, options.penalty, nbest=1, forbid=model.forbidden
         )
-    for one, text, row, length in zip(batch, texts, best.tokens[:, 0].tolist(), best.lengths[:, 0].tolist()):
-        whole = torch.tensor([text + row[:length]], device=model.device)
-        with pause_recording(model.module):
-            logits = model.logits(whole[:, :-1])[0, len(text) - 1 :].float()
-        logps = F.log_softmax(logits, dim=-1).gather(1, whole[0, len(text) :, None])[:, 0]
-        one.append(row[:length], logps.tolist(), end, options.limit)
+    rows = zip(best.tokens[:, 0].tolist(), best.token_logps[:, 0].tolist(), best.lengths[:, 0].tolist())
+    for one, (tokens, logps, length) in zip(batch, rows):
+        one.append(tokens[:length], logps[:length], end, options.limit)
 
 
 def _end_turn(model: Loaded, one: Continuation) -> None:

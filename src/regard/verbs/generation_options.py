@@ -7,7 +7,7 @@ from math import isfinite
 import numpy as np
 import torch
 
-from regard.decode import Sampler, check_size
+from regard.decode import Penalty, Sampler, check_size
 from regard.device import check_seed
 from regard.errors import UserError
 
@@ -24,6 +24,7 @@ class GenerationOptions:
     seed: int = 0
     limit: int = LIMIT  # the most tokens of a continuation
     beam: int = 1
+    penalty: Penalty = Penalty(1.0)  # noqa: RUF009  beam search ranks by the mean log-probability of the tokens
 
     def __post_init__(self) -> None:
         if not (isfinite(self.temperature) and self.temperature >= 0):

@@ -20,8 +20,8 @@ from regard.data.flat import Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
-from regard.decode import CapturedDecoder, OneDnnDecoder, onednn_usable
-from regard.device import autocast, choose_device
+from regard.decode import CapturedDecoder, with_onednn
+from regard.device import autocast, choose_device, choose_precision
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
 from regard.metrics import Metric
@@ -44,7 +44,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
 }
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
 LONG = ("error", "truncate", "window")
-PRECISIONS = ("float32", "bf16")
+PRECISIONS = ("auto", "float32", "bf16")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
 
 
@@ -234,10 +234,7 @@ class Loaded:
         if self._decoder_cache.get("version") != version:
             decoder: Any = self.module
             if not self._autocasts_weights:
-                if self.device.type == "cuda":
-                    decoder = CapturedDecoder(self.module)
-                elif onednn_usable(self.module):
-                    decoder = OneDnnDecoder(self.module)
+                decoder = CapturedDecoder(self.module) if self.device.type == "cuda" else with_onednn(self.module)
             self._decoder_cache.update(version=version, decoder=decoder)
         return self._decoder_cache["decoder"]
 
@@ -253,18 +250,22 @@ class Loaded:
 def load(
     path: str | Path,
     device: str = "auto",
-    precision: str = "float32",
+    precision: str = "auto",
     long: str = "error",
     allow_pickle: bool = False,
     download: bool = False,
     kinds: Kinds | None = None,
 ) -> Loaded:
     """Load a model: the best step of a run (else its latest), the step whose directory is given, a directory of a
-    public checkpoint (config.json, safetensors, tokenizer files), or `hf:OWNER/NAME`, fetched only with `download`."""
+    public checkpoint (config.json, safetensors, tokenizer files), or `hf:OWNER/NAME`, fetched only with `download`.
+
+    The precision `auto` is bf16 on a GPU that supports it, else float32. In bf16 the weights take half the memory, and
+    a few answers differ from those in float32 (docs/decoding.md)."""
     for name, value, choices in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in choices:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, choices)}")
     chosen_device, path = choose_device(device), transformer_folder(resolve_hub_path(path, download, allow_pickle))
+    precision = choose_precision(precision, chosen_device)
     loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
     module = loaded.module.to(chosen_device, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     return replace(loaded, module=module, device=chosen_device, precision=precision, long=long)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.models import Facts
-from regard.models.facts import causal_features
+from regard.models.causal import causal_features
 
 
 def features(

@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from regard.data.flat import pad_ids
+from regard.decode import Penalty, check_size, collect, greedy, stream
 from regard.decode import beam as beam_search
-from regard.decode import check_penalty, check_size, collect, greedy, stream
-from regard.decode.sample import WithLogps
 from regard.errors import UserError
-from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, Floats, Forced, check_is_list, forced, grouped, rounded, target_limit
+from regard.recording import pause_recording, record
+from regard.tensor_tree import tensors, with_tensors
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, grouped, rounded, target_limit
 from regard.verbs.loaded import Loaded
+from regard.verbs.parts import aligning, aligning_heads, path_of
 from regard.verbs.record_forced import record_forced
 
 
@@ -25,14 +26,14 @@ class Translation:
 
     line: int  # the number of the line, from 0
     text: str
-    score: float  # logp / length ** penalty; the end of the sentence, if generated, counts in both
+    score: float  # see `Penalty`; the end of the sentence, if generated, counts in the length and in logp
     logp: float
     ended: str  # why the search stopped: "end" or "limit"
     source_tokens: list[int]
     tokens: list[int]  # of the target, without the end
     source_pieces: list[str]
     target_pieces: list[str]
-    logps: Floats | None = None  # (T,), or (T + 1,) with the end; None without `align`
+    logps: Floats  # (T,), or (T + 1,) with the end
     alignment: Floats | None = None  # (target pieces, source pieces); None without `align` or attention
 
 
@@ -40,30 +41,22 @@ class Translation:
 class Search:
     """Options of the search: greedy if the beam is 1, else beam search."""
 
-    beam: int = 1
-    nbest: int = 1
-    penalty: float = 1.0
-    limit: int | None = None  # the most tokens of a target, its end included; None: 2 × source + some
+    beam: int
+    nbest: int
+    penalty: Penalty
+    limit: int | None  # the most tokens of a target, its end included; None: 2 × source + some
 
     def __post_init__(self) -> None:
         check_size(self.beam)
         if not 1 <= self.nbest <= self.beam:
             cure = f"raise the beam to {self.nbest}" if self.nbest > self.beam else "give 1 or more"
             raise UserError(f"nbest={self.nbest} with beam={self.beam}: a beam gives at most as many targets; {cure}.")
-        check_penalty(self.penalty)
         if self.limit is not None and self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
-
-
-@dataclass(frozen=True)
-class Found:
-    """A target that the search found."""
-
-    line: int
-    tokens: list[int]  # without the end
-    score: float = 0.0
-    logp: float = 0.0
-    ended: str = "end"
+        if self.penalty.coverage and self.beam == 1:
+            raise UserError(
+                f"coverage={self.penalty.coverage} with beam=1: greedy decoding ranks nothing; give a beam."
+            )
 
 
 def translate(
@@ -71,7 +64,7 @@ def translate(
     lines: Sequence[str],
     beam: int = 1,
     nbest: int = 1,
-    penalty: float = 1.0,
+    penalty: Penalty | float = 1.0,
     limit: int | None = None,
     align: bool = True,
     batch_tokens: int = BATCH_TOKENS,
@@ -79,100 +72,96 @@ def translate(
     """The `nbest` best targets of every line, best first; the lines in their order.
 
     A target has at most `limit` tokens, its end included, and at most as many as the model has positions; a longer one
-    is truncated, and ranked by its remaining tokens.
+    is truncated, and ranked by its remaining tokens. `penalty` ranks targets of different lengths and stops the search;
+    a number is `Penalty(length=number)`.
 
-    With `align` each target has an alignment, from one pass of teacher forcing. While the caller records the model, the
-    tape records one pass of teacher forcing over all targets that are not blank, and nothing of the search.
+    With `align` each target has an alignment, from one pass of teacher forcing after the same encoding of the source.
+    While the caller records the model, the tape records one pass of teacher forcing over all targets that are not
+    blank, and nothing of the search.
     """
     check_is_list(lines)
     model.expect("translate", model.module.config.reads_source)
-    search = Search(beam, nbest, penalty, limit)
+    search = Search(beam, nbest, penalty if isinstance(penalty, Penalty) else Penalty(penalty), limit)
     sources = model.read(lines)
     nonempty = [line for line, source in enumerate(sources) if source]
-    found = [Found(line, []) for line, source in enumerate(sources) if not source]
+    blank = np.empty(0, np.float32)
+    found = [
+        Translation(line, "", 0.0, 0.0, "end", [], [], [], [], blank)
+        for line, source in enumerate(sources)
+        if not source
+    ]
     with pause_recording(model.module), torch.no_grad(), model.autocast():
         for rows in grouped([len(sources[line]) for line in nonempty], batch_tokens // beam):
-            found += _search(model, {nonempty[row]: sources[nonempty[row]] for row in rows}, search)
+            found += _translations(model, {nonempty[row]: sources[nonempty[row]] for row in rows}, search, align)
     found.sort(key=lambda one: one.line)  # stable: the best of a line stays first
-
-    pairs = [(sources[one.line], one.tokens) for one in found if sources[one.line]]
-    record_forced(model, pairs, batch_tokens)
-    looks = iter(forced(model, pairs, batch_tokens) if align else [])
-    return [
-        _translation(model, one, sources[one.line], next(looks, None) if sources[one.line] else None) for one in found
-    ]
+    record_forced(model, [(one.source_tokens, one.tokens) for one in found if one.source_tokens], batch_tokens)
+    return found
 
 
-def _translation(model: Loaded, one: Found, source: list[int], look: Forced | None) -> Translation:
-    """A target with its text, its pieces and its alignment; the row of the end is left out."""
-    alignment = None if look is None or look.weights is None else look.weights[:-1]
-    columns, rows = model.captions(source, one.tokens)
-    return Translation(
-        line=one.line,
-        text=model.target_tokenizer.decode(one.tokens),
-        score=one.score,
-        logp=one.logp,
-        ended=one.ended,
-        source_tokens=source,
-        tokens=one.tokens,
-        source_pieces=columns,
-        target_pieces=rows[:-1],
-        logps=None if look is None else look.logps[: None if one.ended == "end" else -1],
-        alignment=alignment,
-    )
-
-
-def _search(model: Loaded, sources: dict[int, list[int]], search: Search) -> Iterator[Found]:
+def _translations(model: Loaded, sources: dict[int, list[int]], search: Search, align: bool) -> Iterator[Translation]:
     """The best targets of one batch of lines."""
     assert model.source_tokenizer is not None
-    special_tokens = model.target_tokenizer.special_tokens
+    special_tokens, columns = model.target_tokenizer.special_tokens, model.source_tokenizer.pieces
     wrapped = [model.source_tokenizer.wrap_input(ids) for ids in sources.values()]
-    assert special_tokens.bos is not None, "a translator generates sentences"
-    assert special_tokens.eos is not None
+    bos, eos = special_tokens.bos, special_tokens.eos
+    assert bos is not None, "a translator generates sentences"
+    assert eos is not None
     source, real = (torch.from_numpy(array).to(model.device) for array in pad_ids(wrapped))
-    prompt = torch.full((len(wrapped),), special_tokens.bos, device=model.device)
     limit = search.limit or 2 * rounded(max(map(len, sources.values()))) + 20
     most = target_limit(model)
     limit = limit if most is None else min(limit, max(1, most - 1))  # one more for the end of a target that was cut
-    module: Any = model.module
     uneven = min(map(len, wrapped)) < source.shape[1]  # else there is no padding to mask
-    state = module.start(source, real if uneven else None, len(wrapped), limit)
+    decoder, prompt = model.decoder, torch.full((len(wrapped),), bos, device=model.device)
+    state = decoder.start(source, real if uneven else None, len(wrapped), limit)
+    # The steps of a captured search overwrite the tensors of the state.
+    start = with_tensors(state, (one.clone() for one in tensors(state))) if model.device.type == "cuda" else state
     if search.beam == 1:
-        tokens, logps = _greedy(model, state, prompt, limit)
-        tokens, logps = tokens[:, None], logps[:, None]  # (B, 1, T), (B, 1)
-        found = torch.ones_like(logps, dtype=torch.bool)
+        steps = stream(decoder, state, prompt, greedy, limit, eos, model.forbidden)
+        tokens, logps = (one[:, None] for one in collect(steps))  # (B, 1, T)
+        # PAD may be a token of its own before the end, but not after it.
+        lengths = ((tokens == eos).cumsum(2) == 0).sum(2).add(1).clamp(max=tokens.shape[2])
+        totals = logps.sum(2)
+        scores = search.penalty.scores(totals, lengths)
     else:
         best = beam_search(
-            model.decoder,
-            state,
-            prompt,
-            search.beam,
-            limit,
-            special_tokens.eos,
-            search.penalty,
-            search.nbest,
-            forbid=model.forbidden,
+            decoder, state, prompt, search.beam, limit, eos, search.penalty, search.nbest, model.forbidden
         )
-        tokens, logps, found = (
-            best.tokens,
-            best.logps,
-            best.lengths > 0,
-        )  # a small vocabulary may have fewer sentences than the beam
-    for line, rows, totals, there in zip(sources, tokens.tolist(), logps.tolist(), found.tolist()):
-        for row, logp in compress(zip(rows, totals), there):
-            ended = special_tokens.eos in row
-            ids = row[: row.index(special_tokens.eos)] if ended else row
-            score = logp / (len(ids) + ended) ** search.penalty
-            yield Found(line, ids, score, logp, "end" if ended else "limit")
+        tokens, logps, lengths, totals, scores = best.tokens, best.token_logps, best.lengths, best.logps, best.scores
+    weights = [_alignments(model, start, prompt, tokens[:, rank]) if align else None for rank in range(tokens.shape[1])]
+    answers = zip(tokens.tolist(), logps.cpu().numpy(), lengths.tolist(), totals.tolist(), scores.tolist())
+    first = int(model.source_tokenizer.special_tokens.prefix is not None)  # the column of the source's first token
+    for row, (line, (ids, row_logps, row_lengths, row_totals, row_scores)) in enumerate(zip(sources, answers)):
+        read = sources[line]
+        for rank, length in enumerate(row_lengths):
+            if not length:  # a small vocabulary may have fewer sentences than the beam
+                continue
+            ended = ids[rank][length - 1] == eos
+            target = ids[rank][: length - 1] if ended else ids[rank][:length]
+            table = weights[rank]
+            yield Translation(
+                line=line,
+                text=model.target_tokenizer.decode(target),
+                score=row_scores[rank],
+                logp=row_totals[rank],
+                ended="end" if ended else "limit",
+                source_tokens=read,
+                tokens=target,
+                source_pieces=columns(read),
+                target_pieces=model.target_tokenizer.pieces(target),
+                logps=row_logps[rank, :length],
+                alignment=None if table is None else table[row, : len(target), first : first + len(read)],
+            )
 
 
-def _greedy(model: Loaded, state: Any, prompt: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-    """The likeliest token at every step: tokens (B, T), their log-probability (B,)."""
-    end = model.target_tokenizer.special_tokens.eos
-    assert end is not None
-    pick = WithLogps(greedy, torch.tensor(model.forbidden, dtype=torch.long, device=prompt.device))
-    tokens = collect(stream(model.decoder, state, prompt, pick, limit, end))
-    logps = torch.stack(pick.logps[: tokens.shape[1]], dim=1)
-    ends = tokens == end
-    finished = ends.cumsum(dim=1) - ends.long() > 0  # after the first end: the tokens of a finished row have no meaning
-    return tokens, logps.masked_fill(finished, 0.0).sum(dim=1)
+def _alignments(model: Loaded, start: Any, prompt: Tensor, tokens: Tensor) -> Floats | None:
+    """The attention weights (B, T, Ts) to the source at each of the tokens (B, T), by teacher forcing from a state.
+
+    They are the mean over the heads of the aligning layer (`parts.aligning`). None for a model without attention.
+    """
+    if (name := aligning(model)) is None:
+        return None
+    module: Any = model.module
+    with record(module, (path_of(name),), aligning_heads(model)) as tape:
+        module.advance(torch.cat([prompt[:, None], tokens[:, :-1]], dim=1), start)
+    weights = tape[name]
+    return (weights.mean(dim=1) if weights.dim() == 4 else weights).numpy()

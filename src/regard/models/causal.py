@@ -1,0 +1,83 @@
+"""What causal models share: the step of decoding, teacher forcing, and the states of a whole text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from regard.data.batches import Batch
+from regard.layers.product import Logits, Readout
+from regard.layers.recurrent import real_first
+from regard.models.checks import refuse
+from regard.models.facts import Facts
+
+
+class Causal(nn.Module):
+    """A model that predicts the next token. A subclass has three methods.
+
+    ``start(source=None, source_real=None, rows=None, capacity=None)`` gives the state before the first token: of a
+    source (B, Ts), or of ``rows`` rows if the model reads no source; ``capacity`` is the most tokens of a KV cache.
+    ``advance(tokens, state)`` reads tokens (R, T) from a state on: features (R, T, width) and the state after them. So
+    teacher forcing reads all tokens at once and decoding one at a time, with the same method. ``product(features)``
+    gives the logits, not computed yet.
+    """
+
+    config: Any
+    start: Callable[..., Any]
+    advance: Callable[..., tuple[Tensor, Any]]
+    product: Callable[[Tensor], Logits]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.output = Readout()
+
+    def readout(self, features: Tensor) -> Tensor:
+        """The logits (…, V) of features (…, width)."""
+        logits: Tensor = self.output(self.product(features))
+        return logits
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Reads one token per row, (R,): the logits of the next one, (R, V), and the state after it."""
+        features, state = self.advance(tokens[:, None], state)
+        return self.readout(features[:, 0]), state
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Teacher forcing: the logits (B, T, V) of every position, given the tokens before it."""
+        rows, length = batch["tokens"].shape
+        state = self.start(batch.fields.get("source"), batch.real.get("source"), rows, length)
+        return self.readout(self.advance(batch["tokens"], state)[0])
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
+        return causal_features(self, tokens, real, segments=segments, positions=positions)
+
+
+def causal_features(
+    model: Any,
+    tokens: Tensor,
+    real: Tensor | None = None,
+    source: Tensor | None = None,
+    source_real: Tensor | None = None,
+    segments: Tensor | None = None,
+    positions: Tensor | None = None,
+) -> Tensor:
+    """The states (B, T, width) of a causal model at tokens (B, T) that it reads at once; padding may be on any side."""
+    config: Facts = model.config
+    refuse("segments", segments)
+    state = model.start(source, source_real, rows=tokens.shape[0], capacity=tokens.shape[1])
+    if config.takes_positions:
+        return model.advance(tokens, state, real, positions)[0]
+    refuse("positions", positions)
+    if real is None:
+        return model.advance(tokens, state)[0]
+    order = real_first(real)  # the real tokens are read first, so that no token follows padding
+    states = model.advance(tokens.gather(1, order), state)[0]
+    return states.take_along_dim(order.argsort(1)[..., None], dim=1)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import IGNORED
-from regard.decode.sample import Sampler, WithLogps, collect, stream
+from regard.decode.sample import Sampler, collect, stream
 from regard.explain.experiment import Prefix, Report, TinyTransformer, no_report, train
 from regard.layers.transformer import Shape
 from regard.mask import Mask
@@ -146,8 +146,8 @@ def generate_sentences(network: TinyTransformer, count: int, seed: int, longest:
 
     The tokens <begin> and <pad> are never generated.
     """
-    pick = WithLogps(Sampler(generator=torch.Generator().manual_seed(seed)), torch.tensor([IDS[BOS], IDS[PAD]]))
-    prompt = torch.full((count,), IDS[BOS])
-    tokens = collect(stream(network, Prefix(prompt[:, None][:, :0]), prompt, pick, longest, IDS[EOS]))
+    sampler, prompt = Sampler(generator=torch.Generator().manual_seed(seed)), torch.full((count,), IDS[BOS])
+    nothing = Prefix(prompt[:, None][:, :0])
+    tokens, _ = collect(stream(network, nothing, prompt, sampler, longest, IDS[EOS], forbid=(IDS[BOS], IDS[PAD])))
     sentences = [[VOCABULARY[token] for token in row] for row in tokens.tolist()]
     return [words[: words.index(EOS)] if EOS in words else words for words in sentences]

@@ -98,18 +98,11 @@ def score_heads(preferences: Tensor, names: Sequence[Head]) -> HeadScores:
 
 def _score(preferences: Tensor, names: Sequence[Head]) -> list[HeadScore]:
     """Scores all heads. The sum over both versions of a pair cancels a head's preference for a fixed position."""
-    correct, shifted = _count_positive(preferences.flatten(0, 1)), _count_positive(preferences.sum(dim=1))
-    pairs = len(preferences)
-    return [
-        HeadScore(layer, head, Proportion(one, 2 * pairs), Proportion(two, pairs))
-        for (layer, head), one, two in zip(names, correct, shifted)
-    ]
-
-
-def _count_positive(preferences: Tensor) -> list[float]:
-    """(N, heads) → for each head, the number of positive preferences; 0 counts as a half."""
-    counts: list[float] = ((preferences > 0).double() + (preferences == 0).double() / 2).sum(dim=0).tolist()
-    return counts
+    correct, shifted = (
+        [Proportion(successes, len(rows)) for successes in ((rows.sign().double() + 1) / 2).sum(dim=0).tolist()]
+        for rows in (preferences.flatten(0, 1), preferences.sum(dim=1))
+    )
+    return [HeadScore(layer, head, one, two) for (layer, head), one, two in zip(names, correct, shifted)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,11 +61,14 @@ class Prefix:
 
 
 class TinyTransformer(nn.Module):
-    """A small Transformer with logits at every position: a language model with a causal mask, else an encoder."""
+    """A small Transformer with logits at every position: a language model with a causal mask, else an encoder.
 
-    def __init__(self, shape: Shape, vocab: int, mask: Mask = EVERYTHING) -> None:
+    ``tokens`` embeds its inputs if they are not tokens.
+    """
+
+    def __init__(self, shape: Shape, vocab: int, mask: Mask = EVERYTHING, tokens: nn.Module | None = None) -> None:
         super().__init__()
-        self.embedding = TokenEmbedding(shape, vocab)
+        self.embedding = TokenEmbedding(shape, vocab, tokens=tokens)
         self.stack = Stack(shape, mask.causal)
         self.readout = nn.Linear(shape.width, vocab)
         self.mask = mask

@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention
-from regard.explain.experiment import Report, no_report, train
+from regard.explain.experiment import Report, TinyTransformer, no_report, train
 from regard.explain.topic import INFINITE, Limits, Options, Result, Topic, prose
 from regard.layers.recurrent import Recurrent
-from regard.layers.tokens import TokenEmbedding
-from regard.layers.transformer import Shape, Stack
+from regard.layers.transformer import Shape
 from regard.mask import CAUSAL
 from regard.report.sections import Curve, Line, Section, Table
 from regard.scores import Additive
@@ -63,21 +62,16 @@ class RecurrentRecall(nn.Module):
         return logits
 
 
-class TransformerRecall(nn.Module):
+class TransformerRecall(TinyTransformer):
     """A small causal Transformer for the same task."""
 
     def __init__(self, length: int) -> None:
-        super().__init__()
         shape = Shape(WIDTH, heads=4, layers=2, inner=2 * WIDTH, context=length, positions="sinusoidal", dropout=0.0)
-        self.embedding = TokenEmbedding(shape, 0, tokens=nn.Linear(SYMBOLS + 1, WIDTH))
-        self.stack = Stack(shape, causal=True)
-        self.readout = nn.Linear(WIDTH, SYMBOLS)
+        super().__init__(shape, SYMBOLS, CAUSAL, nn.Linear(SYMBOLS + 1, WIDTH))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(B, T, symbols + 1) → logits of the recalled symbol (B, 1, symbols)"""
-        positions = torch.arange(inputs.shape[1])[None]
-        logits: Tensor = self.readout(self.stack(self.embedding(inputs, positions), mask=CAUSAL)[:, -1:])
-        return logits
+        return super().forward(inputs)[:, -1:]
 
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # functions of the sequence length

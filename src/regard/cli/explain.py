@@ -26,14 +26,9 @@ OUTPUTS = "-o FILE.html writes a page with all pictures; --json prints the numbe
 
 
 def explain(
-    topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="What to explain; none: list them all.")
-    ] = None,
+    topic: Annotated[str | None, typer.Argument(help="What to explain; without it, all topics are listed.")] = None,
     words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[DIR] [TEXT] [OPTION=VALUE]...", help="A model of yours, a text that it reads; options."
-        ),
+        list[str] | None, typer.Argument(help="A model, a text for it, options name=value.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page, one .html file.")] = None,
     json: options.Json = False,
@@ -77,7 +72,7 @@ def _settings(topic: str, defaults: "Options", words: list[str]) -> list[str]:
     """The words as settings: a word without name= is DIR, the next one TEXT."""
     named = [word for word in words if SETTING.match(word)]
     others = [word for word in words if not SETTING.match(word)]
-    places = [name for name in ("model", "text") if hasattr(defaults, name)]
+    places = defaults.places
     if len(others) > len(places):
         cure = "an option has the form name=value" if places else f"{topic} takes options only, as name=value"
         raise UserError(f'"{others[len(places)]}": {cure}; see: regard explain {topic} --help')
@@ -100,7 +95,7 @@ def _teach(console: Console, name: str, topic: "Topic") -> None:
     """Print what a topic explains, its options and examples."""
     from regard.config import format_value, tree
 
-    places = " [DIR] [TEXT]" if hasattr(topic.options, "model") else ""
+    places = " [DIR] [TEXT]" if topic.options.places else ""
     usage = f"Usage: regard explain {name}{places} [OPTION=VALUE]... [-o FILE.html] [--json]"
     console.print(usage, "", f"[bold]{escape(topic.summary)}[/]", "", sep="\n", highlight=False)
     for text in topic.prose:

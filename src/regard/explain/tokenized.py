@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ class ModelOptions(Options):
 
     model: str = ""  # DIR: a Transformer, as a run or a public checkpoint; empty: a small one is trained now
     text: str = ""  # TEXT: what the model in DIR reads
+    places: ClassVar[tuple[str, ...]] = ("model", "text")
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ class Options:
 
     seed: int = 1  # of initial weights and examples
     limits: ClassVar[Limits] = {}
+    places: ClassVar[tuple[str, ...]] = ()  # options that a command takes without their names, in this order
 
     def __post_init__(self) -> None:
         for name, (least, most) in {"seed": (0, 2**31), "steps": (0, INFINITE), **self.limits}.items():

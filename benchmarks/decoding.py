@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from regard.decode import CapturedDecoder, OneDnnDecoder, beam, collect, greedy, stream
+from regard.decode import CapturedDecoder, Penalty, beam, collect, greedy, stream, with_onednn
 from regard.models import SIZES
 from regard.pretrained import write_model
 from regard.training.compiled import compile_blocks
@@ -85,13 +85,13 @@ def language(rows: int, length: int, compile: bool) -> Callable[[], int]:
     model = SIZES["gpt2"].build().to(DEVICE, DTYPE).eval()
     if compile:
         compile_blocks(model)
-    decoder: Any = CapturedDecoder(model) if CUDA else model if compile else OneDnnDecoder(model)
+    decoder: Any = CapturedDecoder(model) if CUDA else model if compile else with_onednn(model)
     prompt = torch.randint(0, 50000, (rows, 8), device=DEVICE)
 
     def run() -> int:
         with torch.no_grad():
             state = model.start(rows=rows, capacity=8 + length)
-            said = collect(stream(decoder, state, prompt, greedy, length, NEVER))
+            said, _ = collect(stream(decoder, state, prompt, greedy, length, NEVER))
         return said.numel()
 
     return run
@@ -123,7 +123,7 @@ def translation(vocab: int, rows: int, source: int, length: int, size: int, comp
     model = translator(vocab)
     if compile:
         compile_blocks(model)
-    decoder: Any = CapturedDecoder(model) if CUDA else model if compile else OneDnnDecoder(model)
+    decoder: Any = CapturedDecoder(model) if CUDA else model if compile else with_onednn(model)
     read = torch.randint(5, 7000, (rows, source), device=DEVICE)
     first = torch.ones(rows, dtype=torch.long, device=DEVICE)
 
@@ -131,8 +131,8 @@ def translation(vocab: int, rows: int, source: int, length: int, size: int, comp
         with torch.no_grad():
             state = model.start(read, None, rows, length)
             if size == 1:
-                return collect(stream(decoder, state, first, greedy, length, NEVER)).numel()
-            found = beam(decoder, state, first, size, length, 2, penalty=1.0, nbest=1)
+                return collect(stream(decoder, state, first, greedy, length, NEVER))[0].numel()
+            found = beam(decoder, state, first, size, length, 2, Penalty(1.0, stop="exact"), nbest=1)
             return rows * length if found.tokens.numel() else 0
 
     return run

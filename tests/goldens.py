@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from regard import Run, align, classify, embed, fill, generate, load, look, record, score, translate
+from regard import Penalty, Run, align, classify, embed, fill, generate, load, look, record, score, translate
 from regard.config import override
 from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.training.warm_start import warm_start_from, warm_started
@@ -59,6 +59,7 @@ def continuing(name: str, settings: Sequence[str], run: Path) -> tuple[Any, Any]
 
 # -- what is run ------------------------------------------------------------------------------------------------------
 
+EXACT = Penalty(1.0, stop="exact")
 HERE = Path(__file__).parent / "goldens"
 
 PLAN = (
@@ -182,7 +183,7 @@ def measured(name: str, folder: Path, device: str = "cpu") -> dict[str, Any]:
             second, init = continuing(case.recipe, f"{plan} {case.after}".split(), out)
             out = folder / "after"
             found = {"before": found, **_learnt(train(second, out, init=init))}
-        model = load(out, device=device)
+        model = load(out, device=device, precision="float32")
         return found | VERBS[TEXTS[case.texts].task](model, TEXTS[case.texts])
 
 
@@ -223,7 +224,7 @@ def _of_translator(model: Any, texts: Texts) -> dict[str, Any]:
         score(model, pairs[:1])
     return {
         "greedy": [_translation(one) for one in translate(model, texts.given, limit=12)],
-        "beam": [_translation(one) for one in translate(model, texts.given, beam=3, limit=12)],
+        "beam": [_translation(one) for one in translate(model, texts.given, beam=3, penalty=EXACT, limit=12)],
         "score": _scores(model, pairs),
         "align": [one.links for one in align(model, pairs[:3])] if len(tape) else [],
         "embed": _vectors(model, texts),
@@ -238,7 +239,7 @@ def _of_writer(model: Any, texts: Texts) -> dict[str, Any]:
     drawn = generate(model, texts.given, temperature=0.8, top_k=20, top_p=0.95, seed=3, limit=10)
     return {
         "greedy": [_written(one) for one in generate(model, texts.given, limit=10)],
-        "beam": [_written(one) for one in generate(model, texts.given, beam=3, limit=8)],
+        "beam": [_written(one) for one in generate(model, texts.given, beam=3, penalty=EXACT, limit=8)],
         "sample": [_written(one) for one in drawn],
         "score": _scores(model, texts.given),
         "embed": _vectors(model, texts),

@@ -376,7 +376,7 @@ def test_wrong_penalties_are_named(wrong: dict[str, Any], named: str) -> None:
 
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong-feeding"])
 def test_coverage_is_that_of_the_definition_and_ranks_all_sentences(decoder: str) -> None:
-    """Wu et al. 2016, eq. 14, from the recorded weights of teacher forcing, over every sentence; one source is padded."""
+    """Wu et al. 2016, eq. 14, with the recorded weights of teacher forcing, for all sentences; one source is padded."""
     torch.manual_seed(2)
     model = Seq2SeqConfig(source_vocab=9, target_vocab=5, width=8, embed=6, decoder=decoder).build().eval()
     for weight in model.parameters():

@@ -14,6 +14,7 @@ import torch
 from references import CASES, Case, build
 
 import regard
+from regard import Penalty
 from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer, write_json
 from regard.config import to_json
 from regard.data.public_tokenizers import read_tokenizers
@@ -484,7 +485,7 @@ def ctranslate2_gives_the_same_tokens(model: regard.Loaded, folder: Path, pieces
         search = {"beam_size": beam, "length_penalty": penalty, "patience": 100.0 if beam > 1 else 1.0}
         limits = {"max_decoding_length": most, "min_decoding_length": 0}
         found = translator.translate_batch(given, **search, **limits, return_scores=True)
-        for one, ours in zip(found, regard.translate(model, LINES, beam=beam, penalty=penalty, limit=most)):
+        for one, ours in zip(found, regard.translate(model, LINES, beam, 1, Penalty(penalty, stop="exact"), most)):
             assert [id_of(name) for name in one.hypotheses[0]] == ours.tokens
             assert np.isclose(one.scores[0], ours.score, atol=1e-4)
 

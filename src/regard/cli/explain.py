@@ -27,9 +27,7 @@ OUTPUTS = "-o FILE.html writes a page with all pictures; --json prints the numbe
 
 def explain(
     topic: Annotated[str | None, typer.Argument(help="What to explain; without it, all topics are listed.")] = None,
-    words: Annotated[
-        list[str] | None, typer.Argument(help="A model, a text for it, options name=value.")
-    ] = None,
+    words: Annotated[list[str] | None, typer.Argument(help="A model, a text for it, options name=value.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page, one .html file.")] = None,
     json: options.Json = False,
     help: Annotated[bool, typer.Option("--help", help="Show what a topic explains, and its options.")] = False,

@@ -7,7 +7,7 @@ other half. (Clark et al. 2019, §4, look for heads that follow syntax and coref
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,24 +31,15 @@ class Proportion:
 
     successes: float
     count: int
+    rate: float = field(init=False)
+    interval: tuple[float, float] = field(init=False)  # 95 % confidence (Wilson 1927), also valid near 0 and 1
 
-    @property
-    def rate(self) -> float:
-        return self.successes / self.count if self.count else math.nan
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of the rate (Wilson 1927), which is also valid near 0 and 1."""
-        if not self.count:
-            return 0.0, 1.0
-        z, n = 1.96, self.count
-        middle = (self.rate + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * math.sqrt(self.rate * (1 - self.rate) / n + z * z / (4 * n * n))
-        return max(0.0, middle - half), min(1.0, middle + half)
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        return {"rate": self.rate, "count": self.count, "interval": self.interval}
+    def __post_init__(self) -> None:
+        z, n, rate = 1.96, self.count, self.successes / self.count if self.count else math.nan
+        middle = (rate + z * z / (2 * n)) / (1 + z * z / n) if n else 0.5
+        half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) if n else 0.5
+        object.__setattr__(self, "rate", rate)
+        object.__setattr__(self, "interval", (max(0.0, middle - half), min(1.0, middle + half)))
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -63,11 +54,6 @@ class HeadScore:
     head: int
     correct: Proportion  # of the sentences: attends more to the correct noun
     shifted: Proportion  # of the pairs: when the ending changes, attention shifts towards the noun that is now correct
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        correct, shifted = self.correct.numbers, self.shifted.numbers
-        return {"layer": self.layer, "head": self.head, "correct": correct, "shifted": shifted}
 
 
 @dataclass(frozen=True)
@@ -135,15 +121,9 @@ class Coreference:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        scores = self.scores
-        return {
-            "query": self.query,
-            "pairs": self.pairs,
-            "skipped": self.skipped,
-            "heads": [one.numbers for one in scores.heads] if scores else [],
-            "best_on_selection": scores.best_on_selection.numbers if scores else None,
-            "best_on_test": scores.best_on_test.numbers if scores else None,
-        }
+        nothing: dict[str, Any] = {"heads": [], "best_on_selection": None, "best_on_test": None}
+        scores = vars(self.scores) if self.scores else nothing
+        return {"query": self.query, "pairs": self.pairs, "skipped": self.skipped, **scores}
 
     def sections(self) -> list[Section]:
         """What "it" means, the result, and all heads."""

@@ -16,7 +16,7 @@ from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
 from regard.objectives.loss import cross_entropy
 from regard.objectives.objective import LossModule, Objective, Sums
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 from regard.training.loop import GradientTrainer
 
 SampleBatch = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # returns new tokens (B, T) and their targets (B, T)

@@ -23,7 +23,7 @@ from regard.data.batches import Batch
 from regard.models import Seq2SeqConfig
 from regard.objectives import TeacherForcing
 from regard.objectives.objective import LossModule
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 from regard.training.loop import train
 
 SIZES = {  # rows, source and target length, width, vocabulary

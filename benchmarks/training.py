@@ -25,13 +25,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from regard.data.batches import Batch, Row, Rows, collate
+from regard.data.batches import Batch, collate
 from regard.data.corruption import MaskTokens
+from regard.data.flat import Row, Rows
 from regard.device import autocast
 from regard.models import SIZES, ModelConfig
 from regard.objectives import MaskedTokens, TeacherForcing
 from regard.objectives.objective import LossModule, Objective
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training.loop import train
 

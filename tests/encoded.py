@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.data.batches import Batch, Columns, Row, collate, one_row
+from regard.data.batches import Batch, collate, one_row
 from regard.data.fields import Field
-from regard.data.flat import Flat, FlatBuilder
-from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer
+from regard.data.flat import Columns, Flat, FlatBuilder, Row
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SpecialTokens, Tokenizer
 from regard.tasks import TASKS, Task
 
 Ids = Sequence[int]

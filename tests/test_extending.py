@@ -20,9 +20,9 @@ import regard
 from regard import Attention, Corpus, Memory, Plan, Recipe, Run
 from regard.checkpoint import read_json, write_json
 from regard.cli import main
-from regard.data.batches import Batch, Rows
+from regard.data.batches import Batch
 from regard.data.fields import Field, InputText
-from regard.data.flat import Lengths, pad, real_places
+from regard.data.flat import Lengths, Rows
 from regard.heads import HeadConfig
 from regard.metrics import Metric
 from regard.models import Facts, HeadedConfig
@@ -94,12 +94,11 @@ class Words:
 
 
 def collate(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
-    texts = [row["text"] for row in rows]
-    lengths = np.array([len(text) for text in texts])
+    lengths = rows.lengths("text")
     targets = np.stack([row["vowels"] if len(row["vowels"]) else np.full(5, np.nan, np.float32) for row in rows])
     return Batch(
-        fields={"tokens": torch.from_numpy(pad(texts, widths["text"])), "targets": torch.from_numpy(targets)},
-        real={"tokens": torch.from_numpy(real_places(lengths, widths["text"]))},
+        fields={"tokens": rows.padded("text", widths["text"]), "targets": torch.from_numpy(targets)},
+        real={"tokens": rows.real("text", widths["text"])},
         counts={"tokens": int(lengths.sum()), "targets": int((lengths > 0).sum())},
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from regard.data.fields import TargetText
-from regard.data.special_tokens import SpecialTokens
+from regard.data.tokenizers import SpecialTokens
 from regard.verbs import load, score, translate
 
 LINES = ["ab ba", "c", "abc cab bca", ""]

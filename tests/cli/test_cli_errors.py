@@ -187,11 +187,12 @@ def test_help_comes_at_once_and_has_examples(regard: Regard) -> None:
     from regard.cli.app import COMMANDS
 
     listed = regard("--help").out
-    for commands in COMMANDS.values():
-        for name in commands:
-            assert name in listed
-            said = regard(name, "--help")
-            assert (said.code, "Examples:" in said.out) == (0, True)
+    for name in [*(name for commands in COMMANDS.values() for name in commands), "explain"]:
+        assert name in listed
+        said = regard(name, "--help")
+        assert (said.code, "Examples:" in said.out) == (0, True)
+        assert f"  regard {name} " in said.out
+        assert "[[" not in said.out
     fresh = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "regard", "--help"], capture_output=True, text=True, check=True
     )

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from regard import generate, load
-from regard.cli.app import COMMANDS
 from tiny_public import gpt2
 
 Regard = Callable[..., "Said"]  # noqa: F821
@@ -78,13 +77,3 @@ def test_mistakes_are_one_line(regard: Regard, public: Path, arguments: list[obj
 def test_the_wrong_kind_of_model(regard: Regard, translator: Make, classifier: Path) -> None:
     assert "use: regard translate" in regard("generate", translator(), "abc").err
     assert "use: regard classify" in regard("generate", classifier, "abc").err
-
-
-def test_help_teaches(regard: Regard) -> None:
-    commands = [name for panel in COMMANDS.values() for name in panel]
-    for command in [*commands, "explain"]:
-        said = regard(command, "--help")
-        assert said.code == 0
-        assert "Examples:" in said.out
-        assert f"  regard {command} " in said.out
-        assert "[[" not in said.out

@@ -311,7 +311,7 @@ def test_a_public_checkpoint_is_gone_on_with_and_judged(regard: Regard, tmp_path
 
 def test_download_brings_what_is_public_and_nothing_else(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr("regard.cli.fetch.download", lambda data, show: asked.append(data))
+    monkeypatch.setattr("regard.cli.progress.download", lambda data, show: asked.append(data))
     monkeypatch.setenv("REGARD_DATA", "nowhere")
     monkeypatch.setenv("REGARD_CACHE", "nowhere")
     said = regard("train", "shakespeare-cpu", "--download")

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encoded import flat, labelled_columns, pair_batch, pair_columns, rows_of, text_columns, whole_columns
-from regard.data.batches import IGNORED, Batch, Batches, Columns, Row, collate
+from regard.data.batches import IGNORED, LENGTHS, Batch, Batches, collate
 from regard.data.example import Pair
 from regard.data.fields import InputText, TargetText, encode
-from regard.data.shapes import LENGTHS
-from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import BOS, EOS, PAD, train_tokenizer
+from regard.data.flat import Columns, Row
+from regard.data.tokenizers import BOS, EOS, PAD, SpecialTokens, train_tokenizer
 from regard.errors import UserError
 from regard.tasks import TASKS
 

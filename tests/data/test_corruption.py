@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from encoded import flat
-from regard.data.batches import IGNORED, Batches, Row, Rows
+from regard.data.batches import IGNORED, Batches
 from regard.data.corruption import MaskTokens, masked_count
+from regard.data.flat import Row, Rows
 from regard.tasks import TASKS
 
 PAD, BEGIN, END, MASK, VOCAB = 0, 1, 2, 3, 40

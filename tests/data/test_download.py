@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from regard.cli.fetch import fetch_data
+from regard.cli.progress import fetch_data
 from regard.data.download import REMOTE_FILES, DownloadProgress, RemoteFile, download, fetch
 from regard.data.files import find_data
 from regard.data.sources import Multi30k, Pairs, Wmt14

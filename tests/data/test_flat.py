@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.flat import FlatBuilder, digest, id_type, pad, pad_ids, real_places
+from regard.data.flat import FlatBuilder, Rows, digest, id_type, pad_ids
 
 lists = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=9), max_size=20)
 
@@ -42,19 +43,19 @@ def test_items_may_be_vectors() -> None:
     assert flat.values.shape == (3, 3)
     assert flat.lengths.tolist() == [2, 0, 1]
     assert flat[2].tolist() == [[2.0] * 3]
-    rows = pad([flat[0], flat[1]], 3)
+    rows = Rows.of([{"x": flat[0]}, {"x": flat[1]}]).padded("x", 3)
     assert rows.shape == (2, 3, 3)
-    assert rows.dtype == np.float32
-    assert rows.sum(axis=(1, 2)).tolist() == [6.0, 0.0]
+    assert rows.dtype == torch.float32
+    assert rows.sum(dim=(1, 2)).tolist() == [6.0, 0.0]
 
 
 @given(st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=9), st.integers(0, 3))
 def test_rows_are_padded_after_their_end(items: list[list[int]], more: int) -> None:
     width = max(map(len, items)) + more
-    rows = pad([np.array(item, np.uint16) for item in items], width, fill=-100)
-    assert rows.dtype == np.int64
-    assert rows.tolist() == [item + [-100] * (width - len(item)) for item in items]
-    real = real_places(np.array([len(item) for item in items]), width)
+    rows = Rows.of([{"x": np.array(item, np.uint16)} for item in items])
+    assert rows.padded("x", width).dtype == torch.int64
+    assert rows.padded("x", width, fill=-100).tolist() == [item + [-100] * (width - len(item)) for item in items]
+    real = rows.real("x", width)
     assert real.tolist() == [[at < len(item) for at in range(width)] for item in items]
 
 

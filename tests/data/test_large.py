@@ -7,8 +7,7 @@ import pytest
 from regard.data import fields
 from regard.data.example import Pair
 from regard.data.fields import InputText, TargetText, encode
-from regard.data.files import read_parallel
-from regard.data.large import LinesOnDisk, ParallelOnDisk, open_parallel
+from regard.data.files import LinesOnDisk, ParallelOnDisk, open_parallel, read_parallel
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 

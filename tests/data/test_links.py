@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.batches import Batches, Rows, collate
+from regard.data.batches import Batches, collate
+from regard.data.corruption import token_links
 from regard.data.example import Pair
-from regard.data.fields import Field, InputText, TargetText, encode
-from regard.data.links import LinkField, token_links
+from regard.data.fields import Field, InputText, LinkField, TargetText, encode
+from regard.data.flat import Rows
 from regard.data.sources import Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from regard.data.fields import read_tokenizer
+from regard.data.public_builders import read_sentencepiece
 from regard.data.public_tokenizers import read_tokenizers
-from regard.data.sentencepiece_model import read_sentencepiece
-from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import check_vocab, train_tokenizer
+from regard.data.tokenizers import SpecialTokens, check_vocab, train_tokenizer
 from regard.errors import UserError
 
 transformers = pytest.importorskip("transformers")

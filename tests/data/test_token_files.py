@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
-from regard.data import text_files, token_files
+from regard.data import files, token_files
 from regard.data.public_tokenizers import read_tokenizers
 from regard.data.text_files import TextFile
 from regard.data.token_files import encode_pieces, encode_text, token_file, token_key, token_path
@@ -174,7 +174,7 @@ def test_a_full_disk_is_refused_before_anything_is_written(
     text: TextFile, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(text_files.shutil, "disk_usage", lambda path: usage(100, 90, 10))
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage(100, 90, 10))
     with pytest.raises(UserError, match=r"needs about [\d,]+ bytes, but 10 are free there; .*REGARD_CACHE=FOLDER"):
         token_file(text, TOKENIZERS["char"])
     assert not [path for path in (cache / "tokens").iterdir() if path.suffix in (".bin", ".part")]

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import BOS, EOS, KINDS, PAD, SPECIALS, UNK, Tokenizer, check_vocab, train_tokenizer
+from regard.data.tokenizers import (
+    BOS,
+    EOS,
+    KINDS,
+    PAD,
+    SPECIALS,
+    UNK,
+    SpecialTokens,
+    Tokenizer,
+    check_vocab,
+    train_tokenizer,
+)
 from regard.errors import UserError
 
 LINES = [

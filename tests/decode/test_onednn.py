@@ -75,6 +75,7 @@ def test_a_step_leaves_the_model_unchanged() -> None:
     assert not any(isinstance(part, OneDnnLinear) for part in model.modules())
     assert "OneDnnLinear(in_features=16, out_features=32, bias=True, activation=gelu" in repr(onednn)
     assert "OneDnnReadout" in repr(onednn)
+    assert not any(part.training for part in with_onednn(model).modules())
     assert all(a is b for a, b in zip(model.parameters(), with_onednn(model).parameters()))
 
 

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.data.batches import IGNORED, Batch, Row, Rows, collate
+from regard.data.batches import IGNORED, Batch, collate
 from regard.data.corruption import MaskTokens
 from regard.data.fields import InputText, MaskedText
+from regard.data.flat import Row, Rows
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.layers.product import Product

@@ -8,9 +8,10 @@ import torch
 from torch.nn import functional as F
 
 from encoded import labelled_batch, pair_batch, pair_columns, rows_of, text_batch, whole_columns
-from regard.data.batches import Batch, Batches, Rows, collate
+from regard.data.batches import Batch, Batches, collate
 from regard.data.corruption import MaskTokens
-from regard.data.special_tokens import SpecialTokens
+from regard.data.flat import Rows
+from regard.data.tokenizers import SpecialTokens
 from regard.models import BertConfig, Seq2SeqConfig, TransformerConfig
 from regard.objectives import MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.objectives.objective import LossModule

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.models import SIZES, Bert, BertConfig
 from regard.pretrained import CHECKPOINT_TYPES, read_model, read_settings, write_model
-from regard.pretrained.types import find_type
+from regard.pretrained.folder import find_type
 from regard.recording import record
 
 KINDS = ("bert", "distilbert", "roberta", "xlm-roberta", "albert", "electra")

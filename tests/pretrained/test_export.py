@@ -19,9 +19,8 @@ from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer
 from regard.config import to_json
 from regard.data.public_tokenizers import read_tokenizers
 from regard.data.sources import Lines, Pairs
-from regard.data.special_tokens import SpecialTokens
 from regard.data.streams import Book
-from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, train_tokenizer
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SpecialTokens, Tokenizer, train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, TeacherForcing

@@ -15,7 +15,7 @@ from regard.errors import UserError
 from regard.models import SIZES, GptConfig
 from regard.pretrained import CHECKPOINT_TYPES, read_model, read_settings, write_model
 from regard.pretrained.checkpoint_type import ConfigReader
-from regard.pretrained.types import find_type
+from regard.pretrained.folder import find_type
 
 TOKENS = torch.tensor([[5, 9, 4, 11], [3, 3, 8, 20]])
 

@@ -17,7 +17,7 @@ from regard.errors import UserError
 from regard.models import SIZES, Gpt, GptConfig
 from regard.pretrained import CHECKPOINT_TYPES, read_model
 from regard.pretrained.checkpoint_type import ConfigReader
-from regard.pretrained.types import find_type
+from regard.pretrained.folder import find_type
 
 FIXTURES = Path(__file__).parent / "fixtures" / "transfo_xl"
 NAMES = sorted(folder.name for folder in FIXTURES.iterdir())

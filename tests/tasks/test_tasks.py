@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from encoded import flat, labelled_columns, pair_columns, rows_of, text_columns, whole_columns
-from regard.data.batches import IGNORED, Batches, Columns, Row, Rows, collate
+from regard.data.batches import IGNORED, Batches, collate
 from regard.data.corruption import MaskTokens
-from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import BOS, EOS
+from regard.data.flat import Columns, Row, Rows
+from regard.data.tokenizers import BOS, EOS, SpecialTokens
 from regard.models import MODELS
 from regard.tasks import TASKS, Task, task_of
 

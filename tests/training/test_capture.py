@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from encoded import flat, pair_batch, pair_columns, rows_of, whole_columns
-from regard.data.batches import Batch, Batches, Rows, collate
+from regard.data.batches import Batch, Batches, collate
 from regard.data.corruption import MaskTokens
-from regard.data.special_tokens import SpecialTokens
+from regard.data.flat import Rows
 from regard.data.streams import Streams
+from regard.data.tokenizers import SpecialTokens
 from regard.models import BertConfig, GptConfig, RecurrentLmConfig, Seq2SeqConfig
 from regard.objectives import GuidedAlignment, LossModule, MaskedTokens, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan

@@ -121,7 +121,8 @@ def pretrained(recipe: str, settings: list[str], out: Path) -> Path:
 
 
 def under_a_head(texts: dict[str, str], given: Path, out: Path, *settings: str) -> Run:
-    wanted = [texts["class"], "plan.steps=60", "plan.evaluate=30", "plan.rate=1e-2", "plan.warmup=5", "plan.threads=1"]
+    wanted = [texts["class"], "plan.steps=60", "plan.evaluate=30", "plan.rate=1e-2", "plan.warmup=5"]
+    wanted += ["plan.threads=1", "plan.device=cpu"]
     recipe, init = warm_started(find_recipe("classify"), [*wanted, *settings], warm_start_from(given), given)
     return Run(recipe, out, init=init)
 

@@ -8,8 +8,6 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-INTERRUPTED = 130
-
 
 def main(arguments: Sequence[str] | None = None, kinds: Mapping[str, Mapping[str, Any]] | None = None) -> int:
     """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C, which may come at once.
@@ -18,7 +16,8 @@ def main(arguments: Sequence[str] | None = None, kinds: Mapping[str, Mapping[str
     """
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the work is done, and torch takes a while to exit
     try:
-        from regard.cli.app import main as run
+        from regard.cli.app import run_command
+
+        return run_command(arguments, kinds)
     except KeyboardInterrupt:
-        return INTERRUPTED
-    return run(arguments, kinds)
+        return 130

@@ -6,9 +6,7 @@ from typing import Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.lines import chunks, pair, print_line
-from regard.cli.opening import opened
-from regard.cli.unknown import Unknown
+from regard.cli.lines import text_chunks
 
 
 def align(
@@ -50,24 +48,12 @@ def align(
     from regard.alignment import pharaoh
     from regard.verbs.parts import aligning, source_reads
 
-    model = opened(run, device, precision, long, download, allow_pickle)
+    model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("align", model.module.config.reads_source)
-    unknown = Unknown(model)
     layers, read = source_reads(model.module), aligning(model, layer)
     if len(layers) > 1 and read is not None:
         place = f"layer {layers.index(read)} of 0 to {len(layers) - 1}"
         print(f"aligned by {place}, the mean of its heads", file=sys.stderr)
-    for first, lines in chunks(file):
-        there = {number: pair(line, number) for number, line in enumerate(lines, first) if line.strip()}
-        sources = [line.partition("\t")[0] for line in lines]
-        unknown.count(model.read(sources, first), first)  # refuses a line by its number in the file
-        unknown.count_targets(lines, first)
-        found = dict(zip(there, verbs.align(model, list(there.values()), unit, method, batch_tokens, layer)))
-        for number in range(first, first + len(lines)):
-            one = found.get(number)
-            if json:
-                print_line({"line": number} | ({} if one is None else vars(one)))
-            else:
-                print_line("" if one is None else pharaoh(one.links))
-        sys.stdout.flush()
-    unknown.report()
+    for chunk in text_chunks(model, file, paired=True):
+        found = verbs.align(model, chunk.texts, unit, method, batch_tokens, layer)
+        chunk.print_answers(found, json, lambda one: pharaoh(one.links))

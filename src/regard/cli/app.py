@@ -11,8 +11,7 @@ import typer
 
 from regard.cli.align import align
 from regard.cli.classify import classify
-from regard.cli.console import discard
-from regard.cli.docstrings import help_of
+from regard.cli.console import INTERRUPTED, MISTAKE, discard
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
 from regard.cli.explain import explain
@@ -21,7 +20,7 @@ from regard.cli.fill import fill
 from regard.cli.generate import generate
 from regard.cli.ladder import ladder
 from regard.cli.look import look
-from regard.cli.opening import added
+from regard.cli.options import added, help_of
 from regard.cli.score import score
 from regard.cli.show import show
 from regard.cli.train import train
@@ -31,7 +30,6 @@ from regard.errors import UserError
 if TYPE_CHECKING:
     from regard.config import Kinds
 
-MISTAKE, INTERRUPTED = 2, 130
 ClickError = typer.BadParameter.__mro__[2]  # typer carries a click of its own or uses the installed one
 
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
@@ -81,11 +79,8 @@ def regard(
     """
 
 
-def main(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -> int:
-    """Run one command; the exit code: 0, 2 after a mistake of the user's, 130 after Ctrl-C.
-
-    `kinds` has tables of a user's own: recipes, data, models, objectives, tasks and metrics that commands then know.
-    """
+def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -> int:
+    """Run one command; the exit code, as `regard.cli.main` returns it."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))
     try:
@@ -94,7 +89,7 @@ def main(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -
         if sys.stdout is not None:  # None: closed from the start (>&-)
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         return INTERRUPTED
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):

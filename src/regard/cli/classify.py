@@ -1,11 +1,7 @@
 """`regard classify`: texts in, labels out."""
 
-import sys
-
 from regard.cli import options
-from regard.cli.lines import chunks, print_line
-from regard.cli.opening import opened
-from regard.cli.unknown import Unknown
+from regard.cli.lines import text_chunks
 
 
 def classify(
@@ -33,19 +29,8 @@ def classify(
     from regard import verbs
     from regard.render.formatting import format_number
 
-    model = opened(run, device, precision, long, download, allow_pickle)
+    model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("classify", "class" in model.module.config.predicts)
-    unknown = Unknown(model)
-    for first, lines in chunks(file):
-        unknown.count(model.read(lines, first), first)  # refuses a line by its number in the file
-        there = [number for number, line in enumerate(lines, first) if line.strip()]
-        texts = [lines[number - first] for number in there]
-        found = dict(zip(there, verbs.classify(model, texts, batch_tokens)))
-        for number in range(first, first + len(lines)):
-            one = found.get(number)
-            if json:
-                print_line({"line": number} | ({} if one is None else vars(one)))
-            else:
-                print_line("" if one is None else f"{one.label}\t{format_number(one.probability)}")
-        sys.stdout.flush()
-    unknown.report()
+    for chunk in text_chunks(model, file):
+        found = verbs.classify(model, chunk.texts, batch_tokens)
+        chunk.print_answers(found, json, lambda one: f"{one.label}\t{format_number(one.probability)}")

@@ -1,8 +1,9 @@
-"""The output of long commands: a first message, a message on Ctrl-C, and nothing after a broken pipe."""
+"""The output of long commands: messages, progress bars, and nothing after a broken pipe."""
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -10,7 +11,8 @@ from typing import IO
 import typer
 from rich.console import Console
 
-INTERRUPTED = 130
+MISTAKE, INTERRUPTED = 2, 130  # exit codes
+APART = 10.0  # seconds between two lines where there is no terminal
 
 
 class LastingConsole(Console):
@@ -46,5 +48,51 @@ def before_first_step(console: Console, place: Path | None = None) -> Iterator[N
         with suppress(OSError, ValueError):
             if place:
                 line = f"stopped before another step; {place} stands at step {int((place / 'latest').read_text())}"
-        console.print(f"\n{line}", highlight=False, markup=False, soft_wrap=True)
+        console.out(f"\n{line}", highlight=False)
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def counted(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Inside, show how many items are done, of a total where that is known, on standard error.
+
+    There is no bar if standard error is not a terminal, or if the output appears on the same terminal.
+    """
+    if sys.stdout.isatty() or not sys.stderr.isatty():
+        yield lambda more: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=total)
+        yield lambda more: bar.update(task, advance=more)
+
+
+@contextmanager
+def reported(name: str, console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Inside, show how far the work on a large file is: a bar on a terminal, else a line every ten seconds."""
+    from rich.markup import escape
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    if not console.is_terminal:
+        shown = time.monotonic()
+
+        def line(what: str, done: int, total: int) -> None:
+            nonlocal shown
+            if time.monotonic() - shown >= APART:
+                shown = time.monotonic()
+                console.out(f"{name}: {what}, {done / 1e6:,.0f} of {total / 1e6:,.0f} MB", highlight=False)
+
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(compact=True))
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks = {}
+
+        def move(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(f"{escape(name)}: {what}", total=total)
+            bars.update(tasks[what], completed=done, total=total, visible=done < total)
+
+        yield move

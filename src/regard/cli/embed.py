@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.counting import counted
-from regard.cli.lines import chunks, print_line
-from regard.cli.opening import opened
-from regard.cli.unknown import Unknown
+from regard.cli.console import counted
+from regard.cli.lines import Lines, chunks, count_unknown, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,24 +57,26 @@ def embed(
 
     if out is None and not json and sys.stdout.isatty():
         raise UserError("embed: vectors are binary, and this is a terminal; say > out.npz, --out out.npz or --json.")
-    model = opened(run, device, precision, long, download, allow_pickle)
+    model = options.opened(run, device, precision, long, download, allow_pickle)
     pooling = chosen(model, pool, normalise)
-    parts, unknown = [], Unknown(model)
+    parts = []
     with counted("lines") as count:
-        for first, lines in chunks(file) if json else _together(file):
+        for first, lines in count_unknown(model, chunks(file) if json else _together(file)):
             part = gathered(model, lines, pooling, batch_tokens, first)
             if json:
-                _print_vectors(part, first, pooling.pool)
+                ends = part.lengths.cumsum()
+                for number, (length, end) in enumerate(zip(part.lengths, ends), first):
+                    vectors = part.vectors[end - length : end]
+                    found = {"vectors": vectors} if pooling.pool == "tokens" else {"vector": vectors[0]}
+                    print_line({"line": number, **found})
             else:
                 parts.append(part)
-            unknown.count(model.tokenizer.encode_batch(lines), first)
             count(len(lines))
-    unknown.report()
     if not json:
         _write(parts, pooling.pool, out)
 
 
-def _together(file: str) -> Iterator[tuple[int, list[str]]]:
+def _together(file: str) -> Iterator[Lines]:
     """Lines in larger chunks: sorting more lines together gives less padding."""
     start, held = 1, list[str]()
     for _, lines in chunks(file):
@@ -85,14 +85,6 @@ def _together(file: str) -> Iterator[tuple[int, list[str]]]:
             yield start, held
             start, held = start + len(held), []
     yield start, held
-
-
-def _print_vectors(part: "Embedded", first: int, pool: str) -> None:
-    ends = part.lengths.cumsum()
-    for number, (length, end) in enumerate(zip(part.lengths, ends), first):
-        vectors = part.vectors[end - length : end]
-        print_line({"line": number, **({"vectors": vectors} if pool == "tokens" else {"vector": vectors[0]})})
-    sys.stdout.flush()
 
 
 def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:

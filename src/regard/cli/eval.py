@@ -8,19 +8,15 @@ import typer
 from rich.console import Console, Group
 
 from regard.cli import options
-from regard.cli.figures import figure, formatted, title
+from regard.cli.figures import figure, title
 from regard.cli.lines import print_line
-from regard.cli.opening import opened
 from regard.cli.tables import grid
 from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from regard.data.sources import Labelled, Lines, Pairs
-    from regard.data.streams import Book
     from regard.objectives import Exposure
-    from regard.training.evaluate import Scores
     from regard.verbs import Loaded
 
 GROUPS = 8  # of sources by their length
@@ -30,27 +26,31 @@ PUBLIC = {
     "classify": ("accuracy",),
 }  # the measures of a public checkpoint beside the loss, by its verb
 
+Columns = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="data.COLUMN=NAME", help="Of --data: its columns, such as data.text=sentence."),
+]
+Data = Annotated[
+    str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
+]
+Split = Annotated[str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")]
+FreeRunning = Annotated[
+    bool, typer.Option("--free-running", help="Also: loss and error by position, with and without teacher forcing.")
+]
+ByLength = Annotated[
+    bool, typer.Option("--by-length", help="Also: the measures of short, middling and long sources apart.")
+]
+
 
 def evaluate(
     run: options.Run,
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="data.COLUMN=NAME", help="Of --data: its columns, such as data.text=sentence."),
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")
-    ] = None,
+    settings: Columns = None,
+    data: Data = None,
+    split: Split = None,
     beam: options.Beam = 1,
     penalty: options.Penalty = 1.0,
-    free_running: Annotated[
-        bool, typer.Option("--free-running", help="Also: loss and error by position, with and without teacher forcing.")
-    ] = False,
-    by_length: Annotated[
-        bool, typer.Option("--by-length", help="Also: the measures of short, middling and long sources apart.")
-    ] = False,
+    free_running: FreeRunning = False,
+    by_length: ByLength = False,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -76,36 +76,28 @@ def evaluate(
     from regard.training.evaluate import evaluate as measure
     from regard.training.evaluate import truncated
 
-    model = opened(run, device, precision, "truncate", download, allow_pickle)
+    model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     name, examples = _examples(model, data, split, settings or [])
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *([] if model.module.config.one_per_text else ["perplexity"]), *own)
     scores = measure(model, examples, metrics, beam, penalty, batch_tokens)
-    lengths = {
-        span: measure(model, some, metrics, beam, penalty, batch_tokens).values
-        for span, some in (_by_length(model, examples) if by_length else {}).items()
-    }
+    groups = _by_length(model, examples) if by_length else {}
+    lengths = {span: measure(model, some, metrics, beam, penalty, batch_tokens).values for span, some in groups.items()}
     exposure = _exposure(model, examples, batch_tokens) if free_running else None
     cut = truncated(model, examples)
     if json:
-        about = {
-            "run": run,
-            "step": model.step,
-            "data": name,
-            "examples": len(examples),
-            "truncated": cut,
-            "beam": beam,
-        }
+        about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": cut}
         more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
-        print_line({**about, "scores": scores.values, "notes": scores.notes, **more})
+        print_line({**about, "beam": beam, "scores": scores.values, "notes": scores.notes, **more})
         return
     console = Console()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
-    console.print(_table(f"{what} on {len(examples):,} examples of {name}", scores))
+    rows = [[title(each), figure(each, value), scores.notes.get(each, "")] for each, value in scores.values.items()]
+    console.print(grid(f"{what} on {len(examples):,} examples of {name}", ["", "", ""], rows, justify="left"))
     if cut:
         console.print(f"{cut:,} of them are past the model's {model.longest} tokens and were cut", style="yellow")
     if lengths:
-        rows = [[span, *(figure(name, value) for name, value in values.items())] for span, values in lengths.items()]
+        rows = [[span, *(figure(each, value) for each, value in values.items())] for span, values in lengths.items()]
         console.print("", grid("By length of the source, in tokens", ["tokens", *map(title, scores.values)], rows))
     if exposure:
         console.print("", _by_position(exposure))
@@ -118,8 +110,7 @@ def _examples(
     if data is not None and split is not None:
         raise UserError(f"--data {data} and --split {split}: a file of your own has no parts; give one of them.")
     if data is not None:
-        own: Any = _own(model)
-        return data, replace(own, train=data, valid=data, test="", **_columns(own, model, settings)).load().train
+        return data, _own_examples(model, data, settings)
     if settings:
         raise UserError(f"{settings[0]}: names a column of a file of your own; give it with --data FILE.")
     if split is not None and split not in SPLITS:
@@ -134,26 +125,25 @@ def _examples(
     return name, examples
 
 
-def _columns(own: Any, model: "Loaded", settings: "Sequence[str]") -> dict[str, str]:
-    """The columns that settings such as data.text=sentence name."""
-    named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
-    for setting, name in zip(settings, named):
-        columns = [each.name for each in fields(own) if each.name in model.fields]
-        if not setting.startswith("data.") or not named[name] or name not in columns:
-            known = " or ".join(f"data.{each}=COLUMN" for each in columns) or "none: this file has no columns"
-            raise UserError(f"{setting}: not a column of the examples; give {known}.")
-    return named
+def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Sequence[Any]":
+    """The examples of the user's file, in the columns that settings such as data.text=sentence name.
 
-
-def _own(model: "Loaded") -> "Pairs | Lines | Book | Labelled":
-    """The settings by which the user's file is read: those of the run if it read such files, else those of its task."""
+    The file is read like the files of the run if it had such files, else as its task reads them.
+    """
     from regard.data.sources import Labelled, Lines, Pairs
     from regard.data.streams import Book
 
-    if model.recipe and isinstance(model.recipe.data, Pairs | Lines | Book | Labelled):
-        return model.recipe.data
     kinds: dict[str, type[Pairs | Lines | Labelled]] = {"translate": Pairs, "classify": Labelled}
-    return kinds.get(model.task.verb, Lines)()
+    own: Any = model.recipe and model.recipe.data
+    if not isinstance(own, Pairs | Lines | Book | Labelled):
+        own = kinds.get(model.task.verb, Lines)()
+    columns = [each.name for each in fields(own) if each.name in model.fields]
+    named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
+    for setting, name in zip(settings, named):
+        if not setting.startswith("data.") or not named[name] or name not in columns:
+            known = " or ".join(f"data.{each}=COLUMN" for each in columns) or "none: this file has no columns"
+            raise UserError(f"{setting}: not a column of the examples; give {known}.")
+    return replace(own, train=data, valid=data, test="", **named).load().train
 
 
 def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[Any]]":
@@ -183,12 +173,6 @@ def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> 
     batches = (collate([rows[at] for at in group], model.task).to(model.device) for group in groups)
     with model.autocast():
         return exposure(cast(CausalModel, model.module), batches)
-
-
-def _table(heading: str, scores: "Scores") -> Group:
-    notes = {title(name): note for name, note in scores.notes.items()}
-    rows = [[name, value, notes.get(name, "")] for name, value in formatted(scores.values).items()]
-    return grid(heading, ["", "", ""], rows, justify="left")
 
 
 def _by_position(found: "Exposure") -> Group:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from regard.cli import options
 from regard.cli.lines import print_line
@@ -33,17 +32,8 @@ def export(
       regard export runs/shakespeare/steps/005000 shakespeare-hf
       regard export runs/multi30k multi30k-ct2 --to ctranslate2 --average 5
     """
-    from regard.cli.opening import opened
     from regard.verbs import export as write
 
-    done = write(opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
-    if json:
-        print_line(vars(done))
-    else:
-        note = f", {done.averaged} steps averaged" if done.averaged else ""
-        Console().print(
-            f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+    done = write(options.opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
+    note = f", {done.averaged} steps averaged" if done.averaged else ""
+    print_line(vars(done) if json else f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from regard.cli.opening import all_kinds
+from regard.cli.options import all_kinds
 
 if TYPE_CHECKING:
     from regard.metrics import Metric

@@ -1,19 +1,13 @@
 """`regard fill`: the likeliest tokens at each [MASK] of a text."""
 
-import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from regard.cli import options
-from regard.cli.counting import counted
-from regard.cli.lines import chunks, print_line
-from regard.cli.opening import opened
-from regard.cli.unknown import Unknown
-
-if TYPE_CHECKING:
-    from regard.verbs.filling import Guess
+from regard.cli.console import counted
+from regard.cli.lines import chunks, count_unknown, print_line
 
 
 def fill(
@@ -44,25 +38,16 @@ def fill(
       regard fill hf:google-bert/bert-base-uncased "The [MASK] barked." --download
     """
     from regard import verbs
-
-    model = opened(run, device, precision, long, download, allow_pickle)
-    model.expect("fill", "masked" in model.module.config.predicts)
-    unknown = Unknown(model)
-    with counted("lines") as count:
-        for first, lines in iter([(1, texts)]) if texts else chunks("-"):
-            for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
-                if json:
-                    print_line({"line": number} | asdict(one))
-                else:
-                    print_line("\t".join([one.text, *map(_guesses, one.masks)]))
-            unknown.count(model.tokenizer.encode_batch(lines), first)
-            count(len(lines))
-            sys.stdout.flush()
-    unknown.report()
-
-
-def _guesses(mask: "list[Guess]") -> str:
-    """The guesses at one mask, and how likely each is."""
     from regard.render.formatting import format_number
 
-    return " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask)
+    model = options.opened(run, device, precision, long, download, allow_pickle)
+    model.expect("fill", "masked" in model.module.config.predicts)
+    with counted("lines") as count:
+        for first, lines in count_unknown(model, [(1, texts)] if texts else chunks("-")):
+            for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
+                guesses = [
+                    " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask)
+                    for mask in one.masks
+                ]
+                print_line({"line": number} | asdict(one) if json else "\t".join([one.text, *guesses]))
+            count(len(lines))

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.counting import counted
-from regard.cli.lines import chunks, print_line
-from regard.cli.opening import opened
-from regard.cli.unknown import Unknown
+from regard.cli.console import counted
+from regard.cli.lines import chunks, count_unknown, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.verbs import Generated, Loaded
-    from regard.verbs.generation_options import GenerationOptions
+    from regard.verbs.generating import GenerationOptions
 
 
 def generate(
@@ -62,18 +60,17 @@ def generate(
       regard generate hf:openai-community/gpt2 "Once" --download
     """
     from regard.models import reads_whole
-    from regard.verbs.generation_options import GenerationOptions
+    from regard.verbs.generating import GenerationOptions
 
     if stream and (json or beam > 1):
         raise UserError(
             f"--stream and {'--json' if json else '--beam'}: one speaks as it goes, one at the end; give one."
         )
     chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam)
-    model = opened(run, device, precision, long, download, allow_pickle)
+    model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("generate", not reads_whole(model.module.config))
-    cut, unknown = 0, Unknown(model)
-    for first, lines in iter([(1, prompts)]) if prompts else chunks("-"):
-        unknown.count(model.target_tokenizer.encode_batch(lines), first)
+    cut = 0
+    for first, lines in count_unknown(model, [(1, prompts)] if prompts else chunks("-")):
         if stream:
             cut += sum(_stream(model, line, chosen, number) for number, line in enumerate(lines, first - 1))
             continue
@@ -81,8 +78,6 @@ def generate(
             found = {"text": one.text, "tokens": one.tokens, "logps": one.logps, "ended": one.ended}
             print_line({"line": number + 1, "prompt": one.prompt, **found} if json else one.prompt + one.text)
             cut += one.ended == "context"
-        sys.stdout.flush()
-    unknown.report()
     if cut:
         line = f"stopped at the model's context of {model.longest} tokens; --long window continues past it"
         print(f"{cut} {'answer' if cut == 1 else 'answers'} {line}", file=sys.stderr)
@@ -107,8 +102,7 @@ def _answered(
 
 def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int) -> bool:
     """Print a prompt and its answer a piece at a time; whether the context cut it short."""
-    from regard.verbs.continuation import continuations
-    from regard.verbs.generating import stream_pieces
+    from regard.verbs.generating import continuations, stream_pieces
 
     (one,) = continuations(model, [prompt], number)
     print(one.prompt, end="", flush=True)

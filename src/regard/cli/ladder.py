@@ -1,14 +1,11 @@
 """`regard ladder`: several models under one budget."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
@@ -17,8 +14,6 @@ from regard.cli.lines import print_line
 
 if TYPE_CHECKING:
     from regard.recipes import Recipe
-    from regard.report.ladder import Results
-    from regard.training.ladder.cells import Cell
 
 
 def ladder(
@@ -56,18 +51,31 @@ def ladder(
     ready(console, what)
     with before_first_step(console):
         from regard.checkpoint import write_json
+        from regard.cli.progress import follow
+        from regard.config import override
+        from regard.recipes import KINDS, RECIPES, find_recipe
         from regard.render.files import write
         from regard.render.html import report_html
         from regard.render.terminal import sections_text
-        from regard.report.ladder import Standing
-        from regard.training.ladder.cells import cells
+        from regard.report.ladder import Results, Standing
+        from regard.training.ladder.cells import cells, measure
         from regard.training.ladder.published import published
 
-        recipe = _chosen(what, given)
+        pairs = [f"data.train={what}"] if what not in RECIPES and (Path(what).exists() or Path(what).suffix) else []
+        recipe = override(find_recipe("translate" if pairs else what), [*pairs, *given], KINDS)
         place = out or Path("runs") / f"ladder-{recipe.name}"
-        with _kept(place, console):
+        results: Results = defaultdict(list)
+        try:
             wanted = cells(recipe, _rungs(recipe, given, rungs), seeds, place, beam)
-            results = _measured(wanted, console)
+            for number, cell in enumerate(wanted, 1):
+                name = f"{cell.name}, seed {cell.seed} ({number}/{len(wanted)})"
+                results[cell.name].append(measure(cell, partial(follow, console=console, name=name)))
+        except KeyboardInterrupt:
+            if not place.exists():
+                raise
+            line = f"\nstopped; {place} keeps what was done, and the same command continues from there."
+            console.out(line, highlight=False)
+            raise typer.Exit(INTERRUPTED) from None
     trained = {cell.name: cell.recipe for cell in wanted}
     standing = Standing(recipe, trained, results, published(recipe), quality)
     every = [one for seeds_of_rung in results.values() for one in seeds_of_rung]
@@ -78,41 +86,6 @@ def ladder(
         return
     console.print("", sections_text(standing.tables()))
     console.print(f"The page: [bold]{escape(str(page))}[/]", highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _kept(place: Path, console: Console) -> Iterator[None]:
-    """On Ctrl-C inside, print that the results in `place` are kept, if there are any."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not place.exists():
-            raise
-        line = f"\nstopped; {place} keeps what was done, and the same command continues from there."
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
-
-
-def _measured(wanted: "Sequence[Cell]", console: Console) -> "Results":
-    """The results of all cells, those that are not there yet trained in their order."""
-    from regard.cli.progress import follow
-    from regard.training.ladder.cells import measure
-
-    results: Results = defaultdict(list)
-    for number, cell in enumerate(wanted, 1):
-        name = f"{cell.name}, seed {cell.seed} ({number}/{len(wanted)})"
-        results[cell.name].append(measure(cell, partial(follow, console=console, name=name)))
-    return results
-
-
-def _chosen(what: str, settings: list[str]) -> "Recipe":
-    """The recipe of a name, or that of your own pairs for a file."""
-    from regard.config import override
-    from regard.recipes import KINDS, RECIPES, find_recipe
-
-    if what not in RECIPES and (Path(what).exists() or Path(what).suffix):
-        return override(find_recipe("translate"), [f"data.train={what}", *settings], KINDS)
-    return override(find_recipe(what), settings, KINDS)
 
 
 def _rungs(recipe: "Recipe", settings: list[str], names: str | None) -> dict[str, "Recipe"]:

@@ -4,42 +4,37 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Queue
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from regard.errors import UserError
 
+if TYPE_CHECKING:
+    from regard.data.tokenizers import Tokenizer
+    from regard.verbs import Loaded
+
 AHEAD = 512  # the most lines of a chunk
+T = TypeVar("T")
+Lines = tuple[int, list[str]]  # the number of the first line, and the lines
 
 
-def chunks(file: str) -> Iterator[tuple[int, list[str]]]:
+def chunks(file: str) -> Iterator[Lines]:
     """The lines of a file, or of standard input (-), in chunks, each with the number of its first line."""
+    if file == "-":
+        arrived = _arriving(_standard_input())
+    else:
+        from regard.data.files import read_lines
+
+        whole = [""] * _blank(file) or read_lines(file)
+        arrived = (whole[at : at + AHEAD] for at in range(0, len(whole), AHEAD))
     first = 1
-    for lines in arriving(_standard_input()) if file == "-" else _whole(file):
+    for lines in arrived:
         yield first, lines
         first += len(lines)
-
-
-def _standard_input() -> IO[bytes]:
-    """A separate reader of standard input for the thread that waits for lines.
-
-    At exit Python takes the lock of sys.stdin's reader; a thread that still waits with it would be fatal.
-    """
-    if sys.stdin is None:
-        raise UserError("standard input is closed; send it lines, or name a FILE.")
-    try:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
-    except (AttributeError, OSError):  # standard input is replaced by a buffer in memory
-        return sys.stdin.buffer
-
-
-def _whole(file: str) -> Iterator[list[str]]:
-    from regard.data.files import read_lines
-
-    lines = [""] * _blank(file) or read_lines(file)
-    yield from (lines[at : at + AHEAD] for at in range(0, len(lines), AHEAD))
 
 
 def _blank(file: str) -> int:
@@ -57,10 +52,32 @@ def _blank(file: str) -> int:
     return count
 
 
-def arriving(stream: IO[bytes]) -> Iterator[list[str]]:
+def _standard_input() -> IO[bytes]:
+    """A separate reader of standard input for the thread that waits for lines.
+
+    At exit Python takes the lock of sys.stdin's reader; a thread that still waits with it would be fatal.
+    """
+    if sys.stdin is None:
+        raise UserError("standard input is closed; send it lines, or name a FILE.")
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except (AttributeError, OSError):  # standard input is replaced by a buffer in memory
+        return sys.stdin.buffer
+
+
+def _arriving(stream: IO[bytes]) -> Iterator[list[str]]:
     """Chunks of lines, read by a thread. A chunk is all lines that have arrived: no line waits for a later one."""
     queue: Queue[str | Exception | None] = Queue(AHEAD)  # None is the end
-    threading.Thread(target=_read, args=(stream, queue), daemon=True).start()
+
+    def read() -> None:
+        try:
+            for number, line in enumerate(stream, 1):
+                queue.put(_decoded(line, number))
+            queue.put(None)
+        except Exception as error:  # raised again by the reader of the queue
+            queue.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
     while True:
         items = [queue.get()]
         while len(items) < AHEAD and not queue.empty():  # this is the only reader of the queue
@@ -73,33 +90,96 @@ def arriving(stream: IO[bytes]) -> Iterator[list[str]]:
             return
 
 
-def _read(stream: IO[bytes], queue: Queue[str | Exception | None]) -> None:
-    try:
-        for number, line in enumerate(stream, 1):
-            queue.put(_decoded(line, number))
-        queue.put(None)
-    except Exception as error:  # raised again by the reader of the queue
-        queue.put(error)
-
-
 def _decoded(line: bytes, number: int) -> str:
+    from regard.data.files import not_utf8
+
     if b"\0" in line:
         raise UserError(f"standard input, line {number}: a zero byte, so this is no UTF-8 text; give lines of text.")
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        cure = "convert it, for example with: iconv -f latin1 -t utf-8"
-        found = f"not UTF-8 (byte {line[error.start]:#04x})"
-        raise UserError(f"standard input, line {number}: {found}; {cure}") from error
+        raise not_utf8(Path("standard input"), number, line[error.start]) from error
 
 
-def pair(line: str, number: int) -> tuple[str, str]:
+@dataclass(frozen=True)
+class Chunk:
+    """Lines that a model reads together."""
+
+    first: int  # the number of the first line
+    lines: list[str]
+    texts: list[Any]  # the lines that are not blank, or their pairs (source, target)
+
+    def print_answers(self, answers: Sequence[T], json: bool, text: Callable[[T], str]) -> None:
+        """Print the answer to each text, as JSON or by `text`. A blank line is answered by a blank line."""
+        rest = iter(answers)
+        for number, line in enumerate(self.lines, self.first):
+            answer = next(rest) if line.strip() else None
+            if json:
+                print_line({"line": number} | ({} if answer is None else vars(answer)))
+            else:
+                print_line("" if answer is None else text(answer))
+
+
+def text_chunks(model: "Loaded", file: str, paired: bool = False) -> Iterator[Chunk]:
+    """The lines of a file for a model: texts, or pairs source<TAB>target. A line that is too long is refused.
+
+    The unknown tokens are reported at the end.
+    """
+    unknown = Unknown()
+    for first, lines in chunks(file):
+        there = [(number, line) for number, line in enumerate(lines, first) if line.strip()]
+        texts = [_pair(line, number) if paired else line for number, line in there]
+        sources = [line.partition("\t")[0] for line in lines] if paired else lines
+        unknown.count(model.tokenizer, model.read(sources, first), first)
+        if paired:
+            targets = [line.partition("\t")[2].strip() for line in lines]
+            unknown.count(model.target_tokenizer, model.target_tokenizer.encode_batch(targets), first)
+        yield Chunk(first, lines, texts)
+        sys.stdout.flush()
+    unknown.report()
+
+
+def _pair(line: str, number: int) -> tuple[str, str]:
     """The source and the target of a line source<TAB>target."""
     source, _, rest = line.partition("\t")
     source, target = source.strip(), rest.partition("\t")[0].strip()
     if not (source and target):
         raise UserError(f"line {number}: expected source<TAB>target, found {line[:40]!r}")
     return source, target
+
+
+def count_unknown(model: "Loaded", given: Iterable[Lines]) -> Iterator[Lines]:
+    """The given chunks of lines. The unknown tokens are reported at the end."""
+    unknown = Unknown()
+    for first, lines in given:
+        unknown.count(model.tokenizer, model.tokenizer.encode_batch(lines), first)
+        yield first, lines
+        sys.stdout.flush()
+    unknown.report()
+
+
+@dataclass(eq=False)
+class Unknown:
+    """The number of tokens in each text that are not in a model's vocabulary, by the number of the text."""
+
+    found: Counter[int] = field(default_factory=Counter)
+    name: str = ""  # the piece of the unknown token
+
+    def count(self, tokenizer: "Tokenizer", tokens: Sequence[Sequence[int]], first: int) -> None:
+        """Count the unknown tokens of more texts; `first` is the number of the first."""
+        if (mark := tokenizer.special_tokens.unk) is None:
+            return
+        if found := {number: many for number, text in enumerate(tokens, first) if (many := text.count(mark))}:
+            self.found.update(found)
+            self.name = tokenizer.pieces([mark])[0]
+
+    def report(self) -> None:
+        """Print one line on standard error if there were any."""
+        if many := self.found.total():
+            lines = f"line {min(self.found)}"
+            where = lines if len(self.found) == 1 else f"{len(self.found):,} lines, first in {lines}"
+            what = f"{many:,} {'token' if many == 1 else 'tokens'} in {where}"
+            print(f"{what}: not in this model's vocabulary, and read as {self.name}", file=sys.stderr)
 
 
 def print_line(line: str | Mapping[str, Any]) -> None:

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.lines import print_line
-from regard.cli.opening import opened
-from regard.cli.unknown import Unknown
+from regard.cli.lines import Unknown, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,10 +59,10 @@ def look(
 
     if lines and (out is None or out.suffix.lower() != ".svg"):
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
-    model = opened(run, device, precision, long, download, allow_pickle)
+    model = options.opened(run, device, precision, long, download, allow_pickle)
     view = verbs.look(model, text, target, beam, part, layer)
-    unknown = Unknown(model)
-    unknown.count(model.tokenizer.encode_batch([text]))
+    unknown = Unknown()
+    unknown.count(model.tokenizer, model.tokenizer.encode_batch([text]), first=1)
     unknown.report()
     if not view.layers and out is not None and out.suffix.lower() != ".html":
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
@@ -83,7 +81,7 @@ def look(
             write(out, view.lines())
         else:
             view.save(out)
-        Console(stderr=True).print(f"wrote {out}", highlight=False, markup=False, soft_wrap=True)
+        Console(stderr=True).out(f"wrote {out}", highlight=False)
 
 
 def _choices(view: "AttentionView") -> str:

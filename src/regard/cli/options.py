@@ -1,9 +1,17 @@
-"""The options that several commands share, each worded once."""
+"""What several commands share: options, each worded once, the model that they name, and the tables of kinds."""
 
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.config import Kinds
+    from regard.verbs import Loaded
 
 Run = Annotated[
     Path,
@@ -43,3 +51,42 @@ MaybeLimit = Annotated[
     typer.Option(min=1, help="The most tokens of an answer, its end included; else twice the source's, and some."),
 ]
 Beam = Annotated[int, typer.Option(help="Hypotheses kept at each step; 1 decodes greedily.")]
+
+_ADDED: "ContextVar[Kinds | None]" = ContextVar("kinds", default=None)
+
+
+@contextmanager
+def added(kinds: "Kinds | None") -> Iterator[None]:
+    """Inside, commands know the kinds of a user's own tables beside ours."""
+    token = _ADDED.set(kinds)
+    try:
+        yield
+    finally:
+        _ADDED.reset(token)
+
+
+def all_kinds() -> "Kinds":
+    """Our tables of kinds, with those that were added."""
+    from regard.recipes import with_kinds
+
+    return with_kinds(_ADDED.get())
+
+
+def opened(
+    run: Path,
+    device: str = "auto",
+    precision: str = "auto",
+    long: str = "error",
+    download: bool = False,
+    allow_pickle: bool = False,
+) -> "Loaded":
+    """A run, a public checkpoint or `hf:NAME`, loaded for use."""
+    from regard.verbs import load
+
+    return load(run, device, precision, long, allow_pickle, download, all_kinds())
+
+
+def help_of(command: Callable[..., None]) -> str:
+    """A docstring with each paragraph on one line, to be wrapped where the terminal ends; examples stay as they are."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(text if text.startswith("\b") else text.replace("\n", " ") for text in paragraphs)

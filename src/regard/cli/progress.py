@@ -1,14 +1,15 @@
-"""The progress of a run: a live bar on a terminal, plain lines in a log."""
+"""The progress of a run and of downloads: live bars on a terminal, plain lines in a log."""
 
 from collections.abc import Generator, Iterable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import cast
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from regard.cli.figures import figures
+from regard.data.download import REMOTE_FILES, DownloadProgress, download
 from regard.report.figures import size
 from regard.training.events import Evaluated, Event, Finished, Started
 from regard.training.events import Progress as Going
@@ -17,52 +18,41 @@ LINES = 20  # reports in the log of a whole run, beside the evaluations
 
 
 def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
-    """Show the events of a run to its end. On Ctrl-C or an error the run is closed, and so saves."""
-    finished = None
-    with closing(cast("Generator[Event]", iter(run))) as events:
-        for event in (_live if console.is_terminal else _plain)(events, console, name):
-            if isinstance(event, Finished):
-                finished = event
-    assert finished is not None
-    return finished
+    """Show the events of a run to its end: on a terminal a bar, else LINES lines of progress; and every evaluation.
 
-
-def _live(events: Iterable[Event], console: Console, name: str) -> Iterable[Event]:
-    """A progress bar; evaluations are printed above it."""
+    On Ctrl-C or an error the run is closed, and so saves.
+    """
     columns = (
         TextColumn("[bold]{task.description}[/] {task.completed:.0f}/{task.total:.0f}"),
         BarColumn(bar_width=16),
         TextColumn("{task.fields[going]}"),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(escape(name), total=1, going="")
+    live = console.is_terminal
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(escape(name), total=1, going="")
+    finished, printed = None, 0
+    with closing(cast("Generator[Event]", iter(run))) as events, bar if live else nullcontext():
         for event in events:
             match event:
                 case Started():
-                    bar.console.print(_started(event), highlight=False, markup=False)
+                    console.print(_started(event), highlight=False, markup=False, soft_wrap=not live)
                     bar.update(task, total=event.steps, completed=event.step)
                 case Going():
-                    bar.update(task, completed=event.step, going=_going(event))
+                    rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
+                    going = f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} tokens/s"
+                    bar.update(task, completed=event.step, going=going)
+                    if not live and event.step * LINES // event.steps > printed:
+                        printed = event.step * LINES // event.steps
+                        console.out(f"{name}: step {event.step}/{event.steps} · {going}", highlight=False)
                 case Evaluated():
-                    bar.console.print(_evaluated(event), highlight=False)
-            yield event
-
-
-def _plain(events: Iterable[Event], console: Console, name: str) -> Iterable[Event]:
-    """A line for every evaluation, and LINES lines of progress."""
-    printed = 0
-    for event in events:
-        match event:
-            case Started():
-                console.print(_started(event), highlight=False, markup=False, soft_wrap=True)
-            case Going() if event.step * LINES // event.steps > printed:
-                printed = event.step * LINES // event.steps
-                line = f"{name}: step {event.step}/{event.steps} · {_going(event)}"
-                console.print(line, highlight=False, markup=False, soft_wrap=True)
-            case Evaluated():
-                console.print(f"{name}: {_evaluated(event)}", highlight=False, markup=False, soft_wrap=True)
-        yield event
+                    line = f"step {event.step}, valid: {figures(event.values)}{', the best so far' * event.best}"
+                    line = line if live else f"{name}: {line}"
+                    console.print(line, highlight=False, markup=False, soft_wrap=not live)
+                case Finished():
+                    finished = event
+    assert finished is not None
+    return finished
 
 
 def _started(event: Started) -> str:
@@ -84,10 +74,21 @@ def many(count: int, one: str, more: str) -> str:
     return f"{count:,} {one if count == 1 else more}"
 
 
-def _going(event: Going) -> str:
-    rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
-    return f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} tokens/s"
+def fetch_data(data: object, console: Console) -> None:
+    """Download the missing files of the data, with a progress bar for each and a line when it is complete."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
 
+        def show(progress: DownloadProgress) -> None:
+            name, sha256 = progress.name, progress.sha256
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=progress.total)
+            bars.update(tasks[name], completed=progress.bytes)
+            if sha256 is not None:
+                remote = REMOTE_FILES.get(name)
+                checked = "as expected" if remote and remote.sha256 else "not checked, written to a file beside it"
+                line = f"{name}: {progress.bytes:,} bytes from {progress.url}, SHA-256 {sha256}, {checked}"
+                console.out(line, highlight=False)
 
-def _evaluated(event: Evaluated) -> str:
-    return f"step {event.step}, valid: {figures(event.values)}" + (", the best so far" if event.best else "")
+        download(data, show)

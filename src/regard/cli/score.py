@@ -10,9 +10,7 @@ import typer
 from rich.cells import cell_len
 
 from regard.cli import options
-from regard.cli.lines import chunks, pair, print_line
-from regard.cli.opening import opened
-from regard.cli.unknown import Unknown
+from regard.cli.lines import text_chunks
 
 if TYPE_CHECKING:
     from regard.verbs import Scored
@@ -52,34 +50,20 @@ def score(
     from regard.metrics import perplexity
     from regard.render.formatting import format_number
 
-    model = opened(run, device, precision, long, download, allow_pickle)
+    def text(one: "Scored") -> str:
+        if tokens:
+            return "\n".join(_chain(one))
+        pieces = " ".join(f"{piece} {format_number(logp)}" for piece, logp in zip(one.pieces, one.logps))
+        return f"{format_number(one.total)}\t{format_number(one.perplexity)}\t{pieces}"
+
+    model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("score", model.module.config.causal)
-    total, count, unknown = 0.0, 0, Unknown(model)
-    for first, lines in chunks(file):
-        there = {number: line for number, line in enumerate(lines, first) if line.strip()}
-        sources = [line.partition("\t")[0] for line in lines] if model.source_tokenizer else lines
-        unknown.count(model.read(sources, first), first)  # refuses a line by its number in the file
-        texts: list[str | tuple[str, str]] = [
-            pair(line, number) if model.source_tokenizer else line for number, line in there.items()
-        ]
-        if model.source_tokenizer:
-            unknown.count_targets(lines, first)
-        scored = dict(zip(there, verbs.score(model, texts, batch_tokens)))
-        for number in range(first, first + len(lines)):
-            one = scored.get(number)
-            if json:
-                print_line({"line": number} | ({} if one is None else vars(one)))
-            elif one is None:
-                print_line("")
-            elif tokens:
-                print_line("\n".join(_chain(one)))
-            else:
-                pieces = " ".join(f"{piece} {format_number(logp)}" for piece, logp in zip(one.pieces, one.logps))
-                print_line(f"{format_number(one.total)}\t{format_number(one.perplexity)}\t{pieces}")
-        sys.stdout.flush()
-        total += sum(one.total for one in scored.values())
-        count += sum(len(one.pieces) for one in scored.values())
-    unknown.report()
+    total, count = 0.0, 0
+    for chunk in text_chunks(model, file, paired=model.source_tokenizer is not None):
+        scored = verbs.score(model, chunk.texts, batch_tokens)
+        chunk.print_answers(scored, json, text)
+        total += sum(one.total for one in scored)
+        count += sum(len(one.pieces) for one in scored)
     if count:
         print(f"{count} tokens, perplexity {format_number(perplexity(total, count))}", file=sys.stderr)
 

@@ -8,11 +8,10 @@ from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.lines import print_line
-from regard.cli.opening import all_kinds
+from regard.cli.options import all_kinds
 from regard.cli.tables import grid
 
 if TYPE_CHECKING:
-    from regard.config import Setting
     from regard.recipes import Recipe
 
 HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
@@ -48,11 +47,18 @@ def show(
     console, kinds = Console(), all_kinds()
     if name is None:
         recipes = {name: make() for name, make in kinds["recipe"].items()}
+        tasks = {name: find_task(recipe, kinds) for name, recipe in recipes.items()}
         if json:
-            tasks = {name: find_task(recipe, kinds).name for name, recipe in recipes.items()}
-            print_line({name: {"task": tasks[name], "title": recipe.title} for name, recipe in recipes.items()})
-        else:
-            _list(console, recipes)
+            print_line({name: {"task": tasks[name].name, "title": recipe.title} for name, recipe in recipes.items()})
+            return
+        rows: dict[str, list[list[str]]] = {verb: [] for verb in HEADINGS}
+        for name, recipe in recipes.items():
+            row = [name, _kind(recipe.data), _kind(recipe.model), recipe.title]
+            rows.setdefault(tasks[name].verb, []).append(row)
+        for verb, some in rows.items():
+            heading = HEADINGS.get(verb, verb.capitalize())
+            console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some, justify="left"), "")
+        console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
         return
     recipe = change(find_recipe(name, kinds), settings or [], kinds)
     find_task(recipe, kinds)  # refuses parts that do not go together
@@ -67,27 +73,15 @@ def show(
         _settings(console, recipe)
 
 
-def _list(console: Console, recipes: "dict[str, Recipe]") -> None:
-    from regard.recipes import find_task
-
-    rows: dict[str, list[list[str]]] = {verb: [] for verb in HEADINGS}
-    for name, recipe in recipes.items():
-        row = [name, _kind(recipe.data), _kind(recipe.model), recipe.title]
-        rows.setdefault(find_task(recipe, all_kinds()).verb, []).append(row)
-    for verb, some in rows.items():
-        heading = HEADINGS.get(verb, verb.capitalize())
-        console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some, justify="left"), "")
-    console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
-
-
 def _settings(console: Console, recipe: "Recipe") -> None:
     from regard.config import format_value, tree
 
     parts: dict[str, list[list[str]]] = {}
     for setting in tree(recipe):
         head, dot, _ = setting.name.partition(".")
-        row = [setting.name, format_value(setting.value), _about(setting)]
-        parts.setdefault(head if dot else "", []).append(row)
+        choices = f" ({', '.join(setting.choices)})" if setting.choices else ""
+        about = setting.comment + choices if setting.comment else setting.type
+        parts.setdefault(head if dot else "", []).append([setting.name, format_value(setting.value), about])
     for head, rows in parts.items():
         part = getattr(recipe, head) if head else recipe
         kind = _kind(part) if head else recipe.name
@@ -124,21 +118,14 @@ def _examples(console: Console, recipe: "Recipe") -> None:
     corpus = recipe.data.load()
     sizes = ", ".join(f"{len(getattr(corpus, part)):,} {part}" for part in ("train", "valid", "test"))
     columns = list(find_task(recipe, all_kinds()).fields)
-    rows = [[_shown(example, column) for column in columns] for example in corpus.train[:EXAMPLES]]
+    rows = []
+    for example in corpus.train[:EXAMPLES]:
+        texts = {column: [getattr(example, column)] for column in columns}
+        if "target" in texts:
+            texts["target"] += getattr(example, "others", ())  # all targets that are accepted
+        rows.append([" / ".join(map(str, texts[column])) for column in columns])
     console.print(grid(f"{recipe.name}: {sizes}", columns, rows, justify="left"))
-
-
-def _shown(example: Any, column: str) -> str:
-    """A column of an example; of a target, all that are accepted."""
-    others = getattr(example, "others", ()) if column == "target" else ()
-    return " / ".join(map(str, (getattr(example, column), *others)))
 
 
 def _kind(part: Any) -> str:
     return next(name for table in all_kinds().values() for name, kind in table.items() if kind is type(part))
-
-
-def _about(setting: "Setting") -> str:
-    """What a setting does, and the words that are allowed if only some are."""
-    choices = f" ({', '.join(setting.choices)})" if setting.choices else ""
-    return setting.comment + choices if setting.comment else setting.type

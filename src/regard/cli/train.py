@@ -13,20 +13,18 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
-from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step, ready
+from regard.cli.console import INTERRUPTED, MISTAKE, LastingConsole, before_first_step, ready, reported
 from regard.cli.lines import print_line, program
-from regard.cli.opening import all_kinds
+from regard.cli.options import all_kinds
 from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.recipes import Recipe
     from regard.report.run import Outcome
-    from regard.training.estimate import Estimate
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
     from regard.training.warm_start import WarmStart
 
-MISTAKE = 2
 TALLEST = 48  # the most rows of an alignment that is printed after the first; the report has all of them
 
 
@@ -76,11 +74,10 @@ def train(
     console = LastingConsole(stderr=json, quiet=os.environ.get("RANK", "0") != "0")
     ready(console, recipe)
     with before_first_step(console, place):
-        from regard.cli.planning import planned
         from regard.training.parallel import join_ranks
     with join_ranks() as ranks, _one_message(ranks):
         with before_first_step(console, place):
-            chosen, init = planned(recipe, given, place if resume else None, download, ranks, console)
+            chosen, init = _planned(recipe, given, place if resume else None, download, ranks, console)
         if dry_run:
             _estimate(chosen, init, ranks, console, json)
             return
@@ -90,6 +87,49 @@ def train(
             jobs["no attention"] = _baseline(jobs[recipe])
         outcomes = [_carry_out(name, job, ranks, console) for name, job in jobs.items()]
         _conclude([outcome for outcome in outcomes if outcome], console, json)
+
+
+def _planned(
+    name: str, settings: list[str], resumed: Path | None, fetch: bool, ranks: "Ranks", console: Console
+) -> "tuple[Recipe, WarmStart | None]":
+    """The recipe with its changes, and the model that from=DIR names, after any download.
+
+    A run that is resumed has the recipe that it was started with. The name of that recipe may be the user's own; the
+    name of another known recipe is refused. The first rank downloads, the others wait.
+    """
+    from regard.cli.progress import fetch_data
+    from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
+    from regard.recipes import change, find_recipe
+    from regard.stored import stored_recipe
+    from regard.training.folder import is_run
+    from regard.training.warm_start import warm_start_from, warm_started
+
+    kinds = all_kinds()
+    changes = [setting for setting in settings if not setting.startswith("from=")]
+    start = next((setting.removeprefix("from=") for setting in reversed(settings) if setting not in changes), None)
+    if start is not None and resumed:
+        raise UserError(f"from={start}: a run that is resumed has weights already; leave out from= or --resume.")
+    init: WarmStart | None = None
+    if start is not None:
+        if fetch:
+            if ranks.first:
+                resolve_hub_path(start, fetch)
+            ranks.broadcast([0.0])
+        recipe, init = warm_started(find_recipe(name, kinds), changes, warm_start_from(start, kinds), start, kinds)
+    elif resumed and is_run(resumed):
+        recipe = stored_recipe(resumed, kinds)
+        if recipe.name != name and recipe.name in kinds["recipe"]:
+            command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
+            raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
+        recipe = change(recipe, changes, kinds)
+    else:
+        recipe = change(find_recipe(name, kinds), changes, kinds)
+    if fetch:
+        only_model = (start or "").startswith(HUB_PREFIX) and not getattr(recipe.data, "files", ())
+        if ranks.first and not only_model:
+            fetch_data(recipe.data, console)
+        ranks.broadcast([0.0])
+    return recipe, init
 
 
 @contextmanager
@@ -119,8 +159,8 @@ class Job:
 
 def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """Print the parameters, memory and time of the run on this machine, for one rank."""
-    from regard.cli.counting import reported
     from regard.cli.progress import many
+    from regard.data.files import cache_folder
     from regard.report.figures import duration, size
     from regard.training.estimate import estimate
 
@@ -131,6 +171,7 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
     if json:
         print_line(vars(found))
         return
+    tokens = f"{size(found.token_bytes)}B, in {cache_folder() / 'tokens'}"
     longest = max(found.shapes, key=lambda shape: shape[0] * max(shape[1:]))
     rows = {
         "parameters": f"{found.parameters:,}",
@@ -138,7 +179,7 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
         "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
         "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
         + " × ".join(map(str, longest)),
-        **_on_disk(found),
+        **({"text": f"{size(found.text_bytes)}B on disk", "token file": tokens} if found.text_bytes else {}),
         "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
         f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
         "host memory": f"{size(found.host_bytes)}B at most, program code and mapped files included",
@@ -149,17 +190,6 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
     console.print(f"[bold]{escape(recipe.name)}[/], not trained: {tried}")
     for name, row in rows.items():
         console.print(f"  {name:<12}{row}", highlight=False, soft_wrap=True)
-
-
-def _on_disk(found: "Estimate") -> dict[str, str]:
-    """The disk space of a running text that is too large for memory."""
-    from regard.data.files import cache_folder
-    from regard.report.figures import size
-
-    if not found.text_bytes:
-        return {}
-    place = cache_folder() / "tokens"
-    return {"text": f"{size(found.text_bytes)}B on disk", "token file": f"{size(found.token_bytes)}B, in {place}"}
 
 
 def _baseline(job: Job) -> Job:
@@ -179,7 +209,6 @@ def _baseline(job: Job) -> Job:
 
 def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcome | None":
     """Train to the end; the first rank evaluates the best step. Ctrl-C saves and prints the command to resume."""
-    from regard.cli.counting import reported
     from regard.cli.progress import follow
     from regard.report.run import conclude
     from regard.training.run import Run
@@ -190,16 +219,14 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
         if job.init is not None and (found := run.transfer) and (found.new or found.unused):
             parts = {"new": found.new, "not used": found.unused}
             more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
-            line = f"from={job.init.path}: {found.taken} weights taken{more}"
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.out(f"from={job.init.path}: {found.taken} weights taken{more}", highlight=False)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None
         except KeyboardInterrupt:
             if run.saved < 0:
                 raise
-            line = f"\nstopped and saved at step {run.state.step}; go on with: {job.again}"
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.out(f"\nstopped and saved at step {run.state.step}; go on with: {job.again}", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -1,17 +1,11 @@
 """`regard translate`: lines in, translations out."""
 
-import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from regard.cli import options
-from regard.cli.lines import chunks, print_line
-from regard.cli.opening import opened
-from regard.cli.unknown import Unknown
-
-if TYPE_CHECKING:
-    from regard.verbs import Aligned, Translation
+from regard.cli.lines import print_line, text_chunks
 
 
 def translate(
@@ -47,35 +41,26 @@ def translate(
       regard translate runs/dates --align --json < in.txt > out.jsonl
     """
     from regard import verbs
+    from regard.alignment import pharaoh
     from regard.decode import Penalty
+    from regard.render.formatting import format_number
     from regard.verbs.search import Search
 
     ranking = Penalty(penalty, formula, coverage, stop, patience)
     Search(beam, nbest, ranking, limit)  # refuses wrong options before the model is loaded
-    model = opened(run, device, precision, long, download, allow_pickle)
+    model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("translate", model.module.config.reads_source)
-    unknown = Unknown(model)
-    for first, lines in chunks(file):
-        unknown.count(model.read(lines, first), first)  # refuses a line by its number in the file
-        for one in verbs.translate(model, lines, beam, nbest, ranking, limit, align, batch_tokens):
+    for chunk in text_chunks(model, file):
+        for one in verbs.translate(model, chunk.lines, beam, nbest, ranking, limit, align, batch_tokens):
             pair = one.source_tokens, one.tokens
-            links = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
-            print_line(_object(one, first + one.line, links) if json else _line(one, nbest, links))
-        sys.stdout.flush()
-    unknown.report()
-
-
-def _line(one: "Translation", nbest: int, links: "Aligned | None") -> str:
-    from regard.alignment import pharaoh
-    from regard.render.formatting import format_number
-
-    score = [format_number(one.score)] if nbest > 1 and one.source_tokens else []
-    return "\t".join([one.text, *score, *([pharaoh(links.links)] if links else [])])
-
-
-def _object(one: "Translation", number: int, links: "Aligned | None") -> dict[str, Any]:
-    found = {"line": number, "text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
-    if links is None:
-        return found
-    pieces = {"source": one.source_pieces, "target": one.target_pieces}
-    return found | pieces | {"links": links.links, "weights": one.alignment, "logps": one.logps}
+            aligned = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
+            if json:
+                number = chunk.first + one.line
+                found = {"line": number, "text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
+                if aligned:
+                    found |= {"source": one.source_pieces, "target": one.target_pieces}
+                    found |= {"links": aligned.links, "weights": one.alignment, "logps": one.logps}
+                print_line(found)
+            else:
+                score = [format_number(one.score)] if nbest > 1 and one.source_tokens else []
+                print_line("\t".join([one.text, *score, *([pharaoh(aligned.links)] if aligned else [])]))

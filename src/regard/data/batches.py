@@ -4,94 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, overload
+from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.flat import Flat, Lengths, Values, digest, real_places
-from regard.data.shapes import FILLER, Numbers, Planned, Shapes
+from regard.data.flat import Columns, Lengths, Row, Rows, digest
 from regard.errors import UserError
 
+Numbers = NDArray[np.int64]  # of rows
+
 IGNORED = -100  # a target that counts for nothing
-
-Row = Mapping[str, Values]  # one row of a batch before it is padded: an array for each field
-Columns = Mapping[str, Flat]  # an encoded corpus: every example's values, by field
-
-
-class Rows(Sequence[Row]):
-    """The rows of a batch before they are padded.
-
-    Each field of all rows is in one flat array, so that it is padded in one step. `rows[i]` is one row, by field.
-    """
-
-    def __init__(self, fields: Mapping[str, tuple[Values, Lengths, Lengths]]) -> None:
-        self._fields = fields  # by name: the flat array, and where the part of each row starts and how long it is
-
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> Rows:
-        """Rows that are given one by one."""
-        if isinstance(rows, Rows):
-            return rows
-        return cls({name: _joined([row[name] for row in rows]) for name in rows[0]})
-
-    def __len__(self) -> int:
-        return len(next(iter(self._fields.values()))[1])
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        return {
-            name: values[starts[index] : starts[index] + lengths[index]]
-            for name, (values, starts, lengths) in self._fields.items()
-        }
-
-    def has(self, name: str) -> bool:
-        """Whether the rows have a field of this name."""
-        return name in self._fields
-
-    def lengths(self, name: str) -> Lengths:
-        """The length of a field in each row, (B,)."""
-        return self._fields[name][2]
-
-    def flat(self, name: str) -> Values:
-        """A field of all rows, end to end without padding."""
-        values, starts, lengths = self._fields[name]
-        ends = np.cumsum(lengths)
-        return values[np.arange(ends[-1]) + np.repeat(starts - ends + lengths, lengths)]
-
-    def replaced(self, **flat: Values) -> Rows:
-        """The same rows with fields that have the lengths of the first field, each given end to end."""
-        lengths = next(iter(self._fields.values()))[2]
-        starts = np.cumsum(lengths) - lengths
-        return Rows({**self._fields, **{name: (values, starts, lengths) for name, values in flat.items()}})
-
-    def with_field(self, name: str, arrays: Sequence[Values]) -> Rows:
-        """The same rows with one more field, given as an array for each row."""
-        return Rows({**self._fields, name: _joined(arrays)})
-
-    def padded(self, name: str, width: int, fill: float = 0, first: int = 0, last: int = 0) -> Tensor:
-        """A field as a tensor (B, width), without its `first` and `last` places; `fill` after the end of each row."""
-        values, starts, lengths = self._fields[name]
-        real = real_places(lengths - first - last, width)
-        kind = np.int64 if values.dtype.kind in "iu" else np.float32
-        rows = np.full((len(starts), width, *values.shape[1:]), fill, kind)
-        rows[real] = values[(starts[:, None] + np.arange(first, first + width))[real]]
-        return torch.from_numpy(rows)
-
-    def real(self, name: str, width: int, last: int = 0) -> Tensor:
-        """Which places of the padded field are not padding, (B, width)."""
-        return torch.from_numpy(real_places(self._fields[name][2] - last, width))
-
-
-def _joined(arrays: Sequence[Values]) -> tuple[Values, Lengths, Lengths]:
-    lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
-    return np.concatenate(arrays), np.cumsum(lengths) - lengths, lengths
+# 8, 12, 16, 20, 24, 32, 40, 48, 64, …: above 8, rounding makes a length at most half as long again.
+LENGTHS = (8, 12, *(2**k * quarters // 4 for k in range(4, 20) for quarters in (4, 5, 6)))
+FILLER = -1  # in place of the number of a row: an empty row
 
 
 @dataclass(frozen=True)
@@ -153,6 +81,80 @@ def one_row(columns: Columns, index: int) -> list[Row]:
     return [{name: column[index] for name, column in columns.items()}]
 
 
+@dataclass(frozen=True)
+class Planned:
+    """One batch of an epoch: the width of each of its axes and the numbers of its rows."""
+
+    widths: Mapping[str, int]
+    rows: Numbers
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.rows), *self.widths.values()
+
+
+class Shapes:
+    """The shapes that rows of these lengths need under a budget of tokens (rows × the largest width).
+
+    Lengths are rounded up to a short list, and every batch of a shape has the same number of rows, so that a compiler
+    or a CUDA graph meets few shapes. Rows that do not fill a batch of their shape move to the next larger shape; only
+    the last batch of the largest shape has filler rows.
+
+    `lengths` has an array for each axis of a batch, such as source and target. The number of batches of a shape follows
+    from the lengths alone, whatever the order of the rows, so that every epoch has the same number.
+    """
+
+    def __init__(self, lengths: Mapping[str, Lengths], budget: int) -> None:
+        count = len(next(iter(lengths.values())))
+        assert count > 0
+        assert max(axis.max() for axis in lengths.values()) <= budget
+        steps = np.array([0, *(length for length in LENGTHS if length < budget), budget])
+        rounded = [np.searchsorted(steps, axis).astype(np.int32) for axis in lengths.values()]
+        dims = (len(steps),) * len(rounded)
+        keys = np.ravel_multi_index(rounded, dims)  # one number for each combination of widths
+        # The largest width of every axis takes the rows that fit nowhere else, even if no row has all of them.
+        used = np.union1d(keys, np.ravel_multi_index([axis.max() for axis in rounded], dims))
+        widths: list[tuple[int, ...]] = [tuple(row) for row in steps[np.array(np.unravel_index(used, dims)).T].tolist()]
+        by_length = np.lexsort(list(lengths.values()))
+        members = [by_length[keys[by_length] == key] for key in used]
+        # A shape that fits into another has a smaller sum: in this order, rows move only to shapes that come later.
+        order = sorted(range(len(used)), key=lambda shape: sum(widths[shape]))
+        self._names = tuple(lengths)
+        self._widths = [widths[shape] for shape in order]
+        self._members = [members[shape] for shape in order]
+        self._rows = [_rows(max(each), budget, count) for each in self._widths]
+        self._above = [_smallest_above(each, self._widths) for each in self._widths]
+
+    def plan(self, arrange: Callable[[Numbers], Numbers]) -> list[Planned]:
+        """Every row once, from short to long; `arrange` orders the rows of a shape."""
+        pools = [[members] for members in self._members]
+        planned = []
+        for pool, widths, count, above in zip(pools, self._widths, self._rows, self._above):
+            rows = arrange(np.concatenate(pool))
+            left = len(rows) % count
+            if left and above is not None:
+                pools[above].append(rows[-left:])
+                rows = rows[:-left]
+            elif left:
+                rows = np.append(rows, np.full(count - left, FILLER))
+            named = dict(zip(self._names, widths))
+            planned += [Planned(named, chunk) for chunk in rows.reshape(-1, count)]
+        return planned
+
+
+def _rows(width: int, budget: int, count: int) -> int:
+    """The rows of a batch of this width: as many as the budget allows and the data can fill, in eights if possible."""
+    rows = budget // width
+    rows = rows // 8 * 8 if rows >= 8 else rows
+    return min(rows, -(-count // 8) * 8 if count >= 8 else count)
+
+
+def _smallest_above(widths: tuple[int, ...], known: list[tuple[int, ...]]) -> int | None:
+    """The smallest other shape that these widths fit into; None for the largest."""
+    larger = [i for i, other in enumerate(known) if other != widths and all(a <= b for a, b in zip(widths, other))]
+    return min(larger, key=lambda i: (max(known[i]), sum(known[i])), default=None)
+
+
 class Batches:
     """The batches of a corpus, epoch after epoch: `batch(step)` is a function of the seed and the step alone.
 
@@ -187,7 +189,8 @@ class Batches:
         else:
             self._examples, lengths, first = _measure(columns, task, count)
         self._filler = {name: values[:0] for name, values in first.items()}
-        widths = {name: np.maximum(axis, 1) for name, axis in self._widths(lengths).items()}
+        widths = task.widths(lengths if corruption is None else corruption.lengths(lengths))
+        widths = {name: np.maximum(axis, 1) for name, axis in widths.items()}
         most = budget if limit is None else min(limit, budget)
         kept = np.flatnonzero(np.all([axis <= most for axis in widths.values()], axis=0))
         self.dropped = len(self._examples) - len(kept)  # rows that are too long
@@ -251,10 +254,6 @@ class Batches:
         example = int(self._examples[number])
         first = int(np.searchsorted(self._examples, example))
         return self._task.rows(self._columns, example)[number - first]
-
-    def _widths(self, lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-        """The length of every row on each axis of a batch."""
-        return self._task.widths(lengths if self._corruption is None else self._corruption.lengths(lengths))
 
     def _plan(self, epoch: int) -> list[Planned]:
         """The batches of all ranks in an epoch, in order."""

@@ -1,4 +1,4 @@
-"""Dates as people write them in many languages, and their ISO date_format: a generated corpus whose alignment is known.
+"""Dates as people write them in many languages, and their ISO format: a generated corpus whose alignment is known.
 
 Every string is made from the locale data of Babel (the CLDR's short, medium, long and full formats), field by field. So
 we know which characters are the year, the month and the day: the gold alignment for the attention weights.
@@ -116,7 +116,7 @@ class DateFormat:
         )
 
     def example(self, day: date) -> Pair:
-        """The date with its tag, its ISO date_format, and the links between their characters."""
+        """The date with its tag, its ISO format, and the links between their characters."""
         source, spans = self.tag, {}
         for field, text in self.fields_of(day):
             spans[field] = (len(source), len(source) + len(text))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Protocol
 
 SPACE = "▁"
@@ -64,44 +63,16 @@ class SpacingDetokenizer:
         return pieces
 
 
-def decode_bytes(pieces: Iterable[bytes]) -> str:
-    """The text of UTF-8 bytes; bytes that are not valid, which a model may produce, become �."""
-    return b"".join(pieces).decode("utf-8", errors="replace")
-
-
-def word_indices(pieces: Iterable[bytes]) -> list[int]:
-    """For each token the index of the whitespace-delimited word it is part of.
-
-    -1 for tokens without a word: spaces, special tokens. A token over several words counts for its first.
-    """
-    pieces = list(pieces)
-    owners: list[int] = []  # of each byte
-    count, inside = 0, False
-    for character in b"".join(pieces).decode("utf-8", errors="surrogateescape"):  # an invalid byte is one character
-        count += not inside and not character.isspace()  # a word begins
-        inside = not character.isspace()
-        owners += [count - 1 if inside else -1] * len(character.encode("utf-8", errors="surrogateescape"))
-    ends = list(accumulate(map(len, pieces)))
-    spans = (owners[end - len(surface) : end] for surface, end in zip(pieces, ends))
-    return [next((owner for owner in span if owner >= 0), -1) for span in spans]
-
-
 def printable(name: str) -> str:
     """A token as one visible string: ␣ for a space, an escape for other invisible characters."""
     return "".join("␣" if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in name)
 
 
-def _byte_characters() -> dict[str, int]:
-    """Each character of a byte-level vocabulary and the byte that it stands for (Radford et al. 2019).
-
-    Bytes that are visible in Latin-1 are written as that character; the others as U+0100, U+0101, …, in order.
-    """
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    invisible = [byte for byte in range(0x100) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(0x100 + n): byte for n, byte in enumerate(invisible)}
-
-
-BYTE_OF_CHARACTER = _byte_characters()
+# Each character of a byte-level vocabulary and the byte that it stands for (Radford et al. 2019). Bytes that are
+# visible in Latin-1 are written as that character; the others as U+0100, U+0101, …, in order.
+VISIBLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+INVISIBLE = [byte for byte in range(0x100) if byte not in VISIBLE]
+BYTE_OF_CHARACTER = {chr(byte): byte for byte in VISIBLE} | {chr(0x100 + n): byte for n, byte in enumerate(INVISIBLE)}
 
 
 def bytes_of(name: str) -> bytes:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import os
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.files import cache_folder, find_data
+from regard.data.files import cache_folder, cached, find_data, write_atomically
 from regard.errors import UserError
 
 CURE = ", or add --download"  # advice at the end of the error for a missing file that can be downloaded
@@ -83,36 +81,23 @@ def download(
     names: tuple[str, ...] = getattr(data, "files", ())
     if not names:
         raise UserError(f"--download: {type(data).__name__} is not read from public files; leave --download out.")
-    return [_find_local(name) or fetch(name, _find_remote(name, remote_files), progress) for name in names]
+    paths = []
+    for name in names:
+        try:
+            paths.append(find_data(name))
+        except UserError:
+            if name not in remote_files:
+                cure = "put the file into the folder of REGARD_DATA"
+                raise UserError(f"{name}: has no known address; {cure}.") from None
+            paths.append(fetch(name, remote_files[name], progress))
+    return paths
 
 
 def fetch(name: str, remote: RemoteFile, progress: ProgressCallback = lambda progress: None) -> Path:
     """Download one file into the cache folder: it is written under a temporary name, checked, then renamed."""
-    path = cache_folder() / name
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sha256 = _receive(name, remote, partial, progress)
-        if remote.sha256 and sha256 != remote.sha256:
-            advice = "try again; if this repeats, the file on the server has changed"
-            raise UserError(f"{remote.url}: its SHA-256 is {sha256}, expected {remote.sha256}; {advice}.")
-        if remote.sha256 is None:
-            path.with_name(f"{path.name}.sha256").write_text(f"{sha256}  {path.name}\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        advice = "choose another folder with REGARD_CACHE=FOLDER"
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {advice}.") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()
-    progress(DownloadProgress(name, remote.url, path.stat().st_size, path.stat().st_size, sha256))
-    return path
-
-
-def _receive(name: str, remote: RemoteFile, partial: Path, progress: ProgressCallback) -> str:
-    """Write the content of an address to a file; return its SHA-256."""
+    path = cached(str(Path(name).parent), Path(name).name)
     digest, count = hashlib.sha256(), 0
-    with partial.open("wb") as file:
+    with write_atomically(path) as file:
         try:
             with urllib.request.urlopen(remote.url, timeout=TIMEOUT) as response:
                 length = response.headers.get("Content-Length")
@@ -128,24 +113,16 @@ def _receive(name: str, remote: RemoteFile, partial: Path, progress: ProgressCal
             raise _unreachable(name, remote, str(getattr(error, "reason", "") or error or "no answer")) from error
         if total is not None and count != total:
             raise _unreachable(name, remote, f"received {count} of {total} bytes")
-        file.flush()
-        os.fsync(file.fileno())
-    return digest.hexdigest()
+        sha256 = digest.hexdigest()
+        if remote.sha256 and sha256 != remote.sha256:
+            advice = "try again; if this repeats, the file on the server has changed"
+            raise UserError(f"{remote.url}: its SHA-256 is {sha256}, expected {remote.sha256}; {advice}.")
+        if remote.sha256 is None:
+            path.with_name(f"{path.name}.sha256").write_text(f"{sha256}  {path.name}\n", encoding="utf-8")
+    progress(DownloadProgress(name, remote.url, count, count, sha256))
+    return path
 
 
 def _unreachable(name: str, remote: RemoteFile, why: str) -> UserError:
     advice = f"try again, or put the file at {cache_folder() / name} yourself"
     return UserError(f"{remote.url}: cannot be fetched ({why}); {advice}.")
-
-
-def _find_local(name: str) -> Path | None:
-    try:
-        return find_data(name)
-    except UserError:
-        return None
-
-
-def _find_remote(name: str, remote_files: Mapping[str, RemoteFile]) -> RemoteFile:
-    if name not in remote_files:
-        raise UserError(f"{name}: has no known address; put the file into the folder of REGARD_DATA.")
-    return remote_files[name]

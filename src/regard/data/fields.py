@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.checkpoint import read_json, write_text
+from regard.data.example import Unit
 from regard.data.flat import Flat, FlatBuilder, id_type
 from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import Tokenizer, train_tokenizer
@@ -25,6 +26,8 @@ MANY = 20  # so many classes are never too many
 AT_ONCE = 500  # examples that are encoded at a time: lists of Python numbers take twenty times the memory of an array
 UNBOUNDED = 100_000  # tokens, for data without a limit of its own: every character or phoneme there is
 MASK = "[MASK]"  # how a masked token is written in a text
+
+Alignment = tuple[Unit, frozenset[tuple[int, int]]]  # what the links join, and the links (source unit, target unit)
 
 
 class Field(Protocol):
@@ -169,6 +172,42 @@ class LabelField:
         return [[ids[value.strip()]] for value in values]
 
 
+@dataclass(frozen=True)
+class LinkField:
+    """The gold links of a pair: source unit, target unit, source unit, target unit … A pair may have none."""
+
+    unit: Unit  # what the links join
+    size: ClassVar[int] = 0
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
+
+    @classmethod
+    def fit(cls, values: Iterable[Alignment | None], name: str, data: Any) -> Self:
+        units = sorted({value[0] for value in values if value is not None})
+        if len(units) != 1:
+            found = f"links between {'s and between '.join(units)}s" if units else "no example with gold links"
+            raise UserError(
+                f"data: the training data has {found}; use data with one kind of links, or objective=teacher."
+            )
+        return cls(units[0])
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content = read_json(path)
+        unit = content.get("unit") if isinstance(content, dict) else None
+        if unit not in ("char", "word"):
+            raise UserError(f"{path}: not the links of a run; restore the file or use another checkpoint.")
+        return cls(unit)
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps({"unit": self.unit}) + "\n")
+
+    def encode(self, values: Sequence[Alignment | None]) -> list[list[int]]:
+        for value in values:
+            if value is not None and value[0] != self.unit:
+                raise UserError(f"data: links between {value[0]}s, but training had links between {self.unit}s.")
+        return [[] if value is None else [n for link in sorted(value[1]) for n in link] for value in values]
+
+
 def read_tokenizer(path: Path) -> Tokenizer:
     """What `Tokenizer.save` wrote: one of ours, or a public one with the files it came from."""
     content = read_json(path)
@@ -180,8 +219,12 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: 
     texts = [name for name, kind in kinds.items() if issubclass(kind, TextField)]
     joint: Tokenizer | None = None
     if texts and getattr(data, "joint", False):
+        tokens = {name: _token_kind(data, name) for name in texts}
+        if len(set(tokens.values())) > 1:
+            stated = " and ".join(f"data.{name}_tokens={kind}" for name, kind in tokens.items())
+            raise UserError(f"data.joint=true: one vocabulary needs one kind of tokens, but {stated}; make them equal.")
         values = (getattr(example, name) for name in texts for example in examples)
-        joint = train_tokenizer(_joint_kind(data, texts), values, getattr(data, "vocab", UNBOUNDED))
+        joint = train_tokenizer(tokens[texts[0]], values, getattr(data, "vocab", UNBOUNDED))
     fields: dict[str, Field] = {}
     for name, kind in kinds.items():
         if joint is not None and issubclass(kind, TextField):
@@ -194,14 +237,6 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: 
 def _token_kind(data: Any, name: str) -> str:
     """The kind of tokens of a column: a setting of its own, or the one of all columns."""
     return str(getattr(data, f"{name}_tokens", None) or data.tokens)
-
-
-def _joint_kind(data: Any, names: Sequence[str]) -> str:
-    kinds = {name: _token_kind(data, name) for name in names}
-    if len(set(kinds.values())) > 1:
-        stated = " and ".join(f"data.{name}_tokens={kind}" for name, kind in kinds.items())
-        raise UserError(f"data.joint=true: one vocabulary needs one kind of tokens, but {stated}; make them equal.")
-    return next(iter(kinds.values()))
 
 
 def encode(fields: Mapping[str, Field], examples: Sequence[Any]) -> dict[str, Flat]:

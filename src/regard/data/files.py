@@ -1,21 +1,33 @@
-"""Reading text files: decompression, UTF-8, lines, and an error with a cure for a file that cannot be read."""
+"""Files: text that is read whole, by lines or by number of a line; the folders of public data; writing to the cache.
+
+A file that cannot be read or written raises a UserError with a cure.
+"""
 
 from __future__ import annotations
 
 import codecs
 import gzip
-import io
+import hashlib
 import lzma
+import mmap
 import os
+import shutil
+import stat
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.data.example import Pair
 from regard.errors import UserError
 
 PACKED = (".gz", ".xz")  # the endings of compressed files
+NEWLINE = 0x0A
+PIECE = 2**24  # bytes that are searched for line ends at once
 
 
 def read_text(path: str | Path) -> str:
@@ -37,6 +49,11 @@ def iterate_lines(path: str | Path) -> Iterator[str]:
     return (line.removesuffix("\n").removesuffix("\r") for line in _decoded(Path(path).expanduser()))
 
 
+def hash_text(text: str) -> int:
+    """Return the SHA-256 of a text as a number, which decides the part of a corpus that the text belongs to."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest())
+
+
 def read_parallel(source_path: str | Path, target_path: str | Path) -> list[Pair]:
     """Return the pairs of two parallel files: line n of one and line n of the other, both stripped."""
     sources, targets = read_lines(source_path), read_lines(target_path)
@@ -44,6 +61,120 @@ def read_parallel(source_path: str | Path, target_path: str | Path) -> list[Pair
         counts = f"{source_path} has {len(sources)} lines, {target_path} has {len(targets)}"
         raise UserError(f"{counts}; parallel files must correspond line for line.")
     return [Pair(source.strip(), target.strip()) for source, target in zip(sources, targets)]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Open a file for reading bytes, decompressed according to its ending; raise a UserError if that fails."""
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    try:
+        with openers.get(path.suffix, open)(path, "rb") as file:
+            yield file
+    except (UserError, UnicodeError):  # errors about the content come from the code inside the with block
+        raise
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; check its name and folder.") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: this is a folder; give a file in it.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path}: damaged, or not {path.suffix[1:]} at all ({error}); fetch it again.") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); check its name and permissions.") from error
+
+
+def not_utf8(path: Path, line: int, byte: int) -> UserError:
+    """Return the error for a byte that is not valid UTF-8."""
+    cure = "convert it, for example with: iconv -f latin1 -t utf-8"
+    return UserError(f"{path}, line {line}: not UTF-8 (byte {byte:#04x}); {cure}")
+
+
+def _decoded(path: Path) -> Iterator[str]:
+    """Yield the lines of a file with their line ends; raise a UserError if the file is empty, binary or not UTF-8."""
+    blank, offset = True, 0  # are all lines so far blank? At which byte does the line start?
+    with opened(path) as file:
+        for number, data in enumerate(file, 1):
+            if (zero := data.find(b"\0")) >= 0:
+                found = f"byte {offset + zero} is zero, so this is a binary file or UTF-16"
+                raise UserError(f"{path}: {found}; save it as UTF-8 text.")
+            text = data.removeprefix(codecs.BOM_UTF8) if number == 1 else data
+            blank = blank and not text.strip()
+            offset += len(data)
+            try:
+                line = text.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise not_utf8(path, number, text[error.start]) from error
+            yield line
+    if blank:
+        raise UserError(f"{path}: the file is empty; give one with some text in it.")
+
+
+# -- parallel files too large for memory: pairs are read from disk when they are indexed ------------------------------
+
+
+class LinesOnDisk:
+    """The lines of a plain text file by number; only the start and end of each line are in memory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with opened(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size:
+                raise UserError(f"{path}: the file is empty; give one with a line of text per example.")
+            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        pieces = ((at, np.frombuffer(self._bytes[at : at + PIECE], np.uint8)) for at in range(0, size, PIECE))
+        ends = [at + np.flatnonzero(piece == NEWLINE) for at, piece in pieces]
+        last = [np.array([size])] if self._bytes[-1] != NEWLINE else []
+        self._ends = np.concatenate([*ends, *last])
+        self._starts = np.concatenate([[0], self._ends[:-1] + 1])
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, number: int) -> str:
+        data = self._bytes[self._starts[number] : self._ends[number]]
+        try:
+            return data.decode("utf-8-sig").strip()
+        except UnicodeDecodeError as error:
+            raise not_utf8(self.path, number + 1, data[error.start]) from error
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The length of each line in bytes."""
+        return self._ends - self._starts
+
+
+class ParallelOnDisk(Sequence[Pair]):
+    """The pairs of two plain parallel files; pairs with an empty side are left out."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self._source, self._target = LinesOnDisk(source), LinesOnDisk(target)
+        if len(self._source) != len(self._target):
+            counts = f"{source} has {len(self._source)} lines, {target} has {len(self._target)}"
+            raise UserError(f"{counts}; parallel files must correspond line for line.")
+        self._kept = np.flatnonzero((self._source.lengths > 0) & (self._target.lengths > 0))
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Pair]: ...
+    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        number = int(self._kept[index])
+        return Pair(self._source[number], self._target[number])
+
+
+def open_parallel(source: Path, target: Path) -> Sequence[Pair]:
+    """The pairs of two parallel files: left on disk if both are plain, read into memory if one is packed."""
+    if {source.suffix, target.suffix} & {*PACKED}:
+        return [example for example in read_parallel(source, target) if example.source and example.target]
+    return ParallelOnDisk(source, target)
+
+
+# -- folders ----------------------------------------------------------------------------------------------------------
 
 
 def data_folder() -> Path | None:
@@ -75,55 +206,74 @@ def _folder(variable: str) -> Path | None:
     return Path(folder).expanduser() if folder else None
 
 
+# -- the cache --------------------------------------------------------------------------------------------------------
+
+
+def cached(kind: str, name: str) -> Path:
+    """The path of a file in a folder of the cache; the folder is created if it does not exist."""
+    folder = cache_folder() / kind
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / name
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[gzip.GzipFile | lzma.LZMAFile | io.BufferedReader]:
-    """Open a file for reading bytes, decompressed according to its ending; raise a UserError if that fails."""
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """A temporary file to write to, which is renamed to `path` at the end of the block, or removed on an error."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    with _writing(path):
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
     try:
-        with _open(path) as file:
+        with _writing(path), open(handle, "wb") as file:
             yield file
-    except (UserError, UnicodeError):  # errors about the content come from the code inside the with block
-        raise
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; check its name and folder.") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: this is a folder; give a file in it.") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path}: damaged, or not {path.suffix[1:]} at all ({error}); fetch it again.") from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); check its name and permissions.") from error
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(temporary, path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
 
 
-def _open(path: Path) -> gzip.GzipFile | lzma.LZMAFile | io.BufferedReader:
-    match path.suffix:
-        case ".gz":
-            return gzip.open(path)
-        case ".xz":
-            return lzma.open(path)
-        case _:
-            return path.open("rb")
+def require_space(path: Path, needed: int) -> None:
+    """Raise an error if the disk has not enough space for a file."""
+    free = shutil.disk_usage(path.parent).free
+    if needed > free:
+        cure = "free some space, or choose a folder on another disk with REGARD_CACHE=FOLDER"
+        raise UserError(f"{path}: needs about {needed:,} bytes, but {free:,} are free there; {cure}.")
 
 
-def not_utf8(path: Path, line: int, byte: int) -> UserError:
-    """Return the error for a byte that is not valid UTF-8."""
-    cure = "convert it, for example with: iconv -f latin1 -t utf-8"
-    return UserError(f"{path}, line {line}: not UTF-8 (byte {byte:#04x}); {cure}")
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock `path` against other processes of this machine; without effect where files cannot be locked."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with _writing(path):
+        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
-def _decoded(path: Path) -> Iterator[str]:
-    """Yield the lines of a file with their line ends; raise a UserError if the file is empty, binary or not UTF-8."""
-    blank, offset = True, 0  # are all lines so far blank? At which byte does the line start?
-    with opened(path) as file:
-        for number, data in enumerate(file, 1):
-            if (zero := data.find(b"\0")) >= 0:
-                found = f"byte {offset + zero} is zero, so this is a binary file or UTF-16"
-                raise UserError(f"{path}: {found}; save it as UTF-8 text.")
-            text = data.removeprefix(codecs.BOM_UTF8) if number == 1 else data
-            blank = blank and not text.strip()
-            offset += len(data)
-            try:
-                line = text.decode("utf-8")
-            except UnicodeDecodeError as error:
-                raise not_utf8(path, number, text[error.start]) from error
-            yield line
-    if blank:
-        raise UserError(f"{path}: the file is empty; give one with some text in it.")
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file of the cache for reading; a symbolic link or a device is refused."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError("not a plain file")
+    return open(handle, "rb")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn an OSError inside the block into a UserError that names the path."""
+    try:
+        yield
+    except OSError as error:
+        cure = "choose another folder with REGARD_CACHE=FOLDER"
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {cure}.") from error

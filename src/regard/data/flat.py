@@ -7,12 +7,15 @@ of offsets it takes little more than two.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, overload
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 Values = NDArray[Any]
 Lengths = NDArray[np.int64]
@@ -40,6 +43,10 @@ class Flat:
     @property
     def lengths(self) -> Lengths:
         return np.diff(self.ends)
+
+
+Row = Mapping[str, Values]  # one row of a batch before it is padded: an array for each field
+Columns = Mapping[str, Flat]  # an encoded corpus: every example's values, by field
 
 
 class FlatBuilder:
@@ -75,20 +82,86 @@ class FlatBuilder:
         self._values.resize((length, *self._values.shape[1:]), refcheck=False)
 
 
-def pad(items: Sequence[Values], width: int, fill: float = 0) -> Values:
-    """The items as rows of one array, (B, width) or (B, width, D), with `fill` after the end of each."""
-    shape = items[0].shape[1:]
-    lengths = np.fromiter(map(len, items), np.int64, len(items))
-    kind = np.int64 if items[0].dtype.kind in "iu" else np.float32
-    rows = np.full((len(items), width, *shape), fill, kind)
-    rows[real_places(lengths, width)] = np.concatenate(items)
-    return rows
+class Rows(Sequence[Row]):
+    """The rows of a batch before they are padded.
+
+    Each field of all rows is in one flat array, so that it is padded in one step. `rows[i]` is one row, by field.
+    """
+
+    def __init__(self, fields: Mapping[str, tuple[Values, Lengths, Lengths]]) -> None:
+        self._fields = fields  # by name: the flat array, and where the part of each row starts and how long it is
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Rows:
+        """Rows that are given one by one."""
+        if isinstance(rows, Rows):
+            return rows
+        return cls({name: _joined([row[name] for row in rows]) for name in rows[0]})
+
+    def __len__(self) -> int:
+        return len(next(iter(self._fields.values()))[1])
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        return {
+            name: values[starts[index] : starts[index] + lengths[index]]
+            for name, (values, starts, lengths) in self._fields.items()
+        }
+
+    def has(self, name: str) -> bool:
+        """Whether the rows have a field of this name."""
+        return name in self._fields
+
+    def lengths(self, name: str) -> Lengths:
+        """The length of a field in each row, (B,)."""
+        return self._fields[name][2]
+
+    def flat(self, name: str) -> Values:
+        """A field of all rows, end to end without padding."""
+        values, starts, lengths = self._fields[name]
+        ends = np.cumsum(lengths)
+        return values[np.arange(ends[-1]) + np.repeat(starts - ends + lengths, lengths)]
+
+    def replaced(self, **flat: Values) -> Rows:
+        """The same rows with fields that have the lengths of the first field, each given end to end."""
+        lengths = next(iter(self._fields.values()))[2]
+        starts = np.cumsum(lengths) - lengths
+        return Rows({**self._fields, **{name: (values, starts, lengths) for name, values in flat.items()}})
+
+    def with_field(self, name: str, arrays: Sequence[Values]) -> Rows:
+        """The same rows with one more field, given as an array for each row."""
+        return Rows({**self._fields, name: _joined(arrays)})
+
+    def padded(self, name: str, width: int, fill: float = 0, first: int = 0, last: int = 0) -> Tensor:
+        """A field as a tensor (B, width), without its `first` and `last` places; `fill` after the end of each row."""
+        values, starts, lengths = self._fields[name]
+        real = real_places(lengths - first - last, width)
+        kind = np.int64 if values.dtype.kind in "iu" else np.float32
+        rows = np.full((len(starts), width, *values.shape[1:]), fill, kind)
+        rows[real] = values[(starts[:, None] + np.arange(first, first + width))[real]]
+        return torch.from_numpy(rows)
+
+    def real(self, name: str, width: int, last: int = 0) -> Tensor:
+        """Which places of the padded field are not padding, (B, width)."""
+        return torch.from_numpy(real_places(self._fields[name][2] - last, width))
+
+
+def _joined(arrays: Sequence[Values]) -> tuple[Values, Lengths, Lengths]:
+    lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    return np.concatenate(arrays), np.cumsum(lengths) - lengths, lengths
 
 
 def pad_ids(lists: Sequence[Sequence[int]]) -> tuple[Values, NDArray[np.bool_]]:
     """Lists of ids as rows of one array, as narrow as possible, and which places are not padding."""
-    width, lengths = max(map(len, lists)), np.fromiter(map(len, lists), np.int64, len(lists))
-    return pad([np.asarray(ids, np.int64) for ids in lists], width), real_places(lengths, width)
+    real = real_places(np.fromiter(map(len, lists), np.int64, len(lists)), max(map(len, lists)))
+    rows = np.zeros(real.shape, np.int64)
+    rows[real] = np.fromiter(chain(*lists), np.int64)
+    return rows, real
 
 
 def real_places(lengths: Lengths, width: int) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 The `tokenizers` library reads a `tokenizer.json` directly. Without one, the older files are read: vocab.json +
 merges.txt, vocab.txt, spiece.model or sentencepiece.bpe.model (all through `tokenizers`). Marian's source.spm +
-target.spm + vocab.json (through `sentencepiece`; see `data/sentencepiece_model.py` for why) come first where they
+target.spm + vocab.json (through `sentencepiece`; see `data/public_builders.py` for why) come first where they
 are there: its tokenizer.json encodes both sides as sources.
 
 As in `transformers`, a special token in a text is encoded as that token: `fill` needs this for [MASK].
@@ -21,11 +21,9 @@ import tokenizers as rust
 from tokenizers import processors
 
 from regard.data import public_builders as builders
-from regard.data.public_builders import BuildTokenizer, Files, Settings, token_text
+from regard.data.public_builders import BuildTokenizer, Files, Settings, marian_encode_function, token_text
 from regard.data.public_vocab import PublicVocab, names_by_id, read_vocab
-from regard.data.sentencepiece_model import marian_encode_function
-from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import SPECIALS, EncodeFunction, Tokenizer, rust_encode_function
+from regard.data.tokenizers import SPECIALS, EncodeFunction, SpecialTokens, Tokenizer, rust_encode_function
 from regard.errors import UserError, nearest
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -149,13 +147,31 @@ def _open(files: Files, config: Settings) -> tuple[Tokenizer | None, Tokenizer]:
 
 
 def _rust_tokenizer(tokenizer_type: TokenizerType, files: Files) -> tuple[rust.Tokenizer, dict[str, Any]]:
-    """The tokenizer of the `tokenizers` library that these files describe, and its settings."""
-    settings = tokenizer_type.settings | _settings(files)
+    """The tokenizer of the `tokenizers` library that these files describe, and its settings.
+
+    The special tokens are registered, so that they are found in raw text, each with its id or the next free one.
+    Default special tokens of the type that this vocabulary lacks are left out: the model has no row for them.
+    """
+    defaults, settings = tokenizer_type.settings, tokenizer_type.settings | _settings(files)
     text = files.get("tokenizer.json")
     inner = tokenizer_type.build(files, settings) if text is None else rust.Tokenizer.from_str(text.decode("utf-8"))
     inner.no_truncation()
     inner.no_padding()
-    _add_specials(inner, files, settings, tokenizer_type.settings)
+    listed = settings.get("added_tokens_decoder", {})
+    older = json.loads(files.get("added_tokens.json", b"{}"))
+    tokens = [listed[number] for number in sorted(listed, key=int)] + sorted(older, key=older.__getitem__)
+    extras = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or []
+    for role in ROLES:
+        token = settings.get(role)
+        if token is not None and (token != defaults.get(role) or inner.token_to_id(token_text(token)) is not None):
+            tokens.append(token)
+    known = {token.content for token in inner.get_added_tokens_decoder().values()}
+    for token in [*tokens, *extras]:
+        if token_text(token) not in known:
+            flags = {"special": True}
+            flags |= {flag: token[flag] for flag in ADDED_TOKEN_FLAGS if isinstance(token, dict) and flag in token}
+            inner.add_tokens([rust.AddedToken(token_text(token), **flags)])
+            known.add(token_text(token))
     return inner, settings
 
 
@@ -194,28 +210,6 @@ def _settings(files: Files) -> dict[str, Any]:
     newer, older = (json.loads(files.get(name, b"{}")) for name in SETTINGS_FILES[1:3])
     found = newer if "added_tokens_decoder" in newer else newer | older
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _add_specials(inner: rust.Tokenizer, files: Files, settings: Settings, defaults: Settings) -> None:
-    """Register the special tokens, so that they are found in raw text, each with its id or the next free one.
-
-    Default special tokens of the type that this vocabulary lacks are left out: the model has no row for them.
-    """
-    listed = settings.get("added_tokens_decoder", {})
-    older = json.loads(files.get("added_tokens.json", b"{}"))
-    tokens = [listed[number] for number in sorted(listed, key=int)] + sorted(older, key=older.__getitem__)
-    extras = settings.get("additional_special_tokens") or settings.get("extra_special_tokens") or []
-    for role in ROLES:
-        token = settings.get(role)
-        if token is not None and (token != defaults.get(role) or inner.token_to_id(token_text(token)) is not None):
-            tokens.append(token)
-    known = {token.content for token in inner.get_added_tokens_decoder().values()}
-    for token in [*tokens, *extras]:
-        if token_text(token) not in known:
-            flags = {"special": True}
-            flags |= {flag: token[flag] for flag in ADDED_TOKEN_FLAGS if isinstance(token, dict) and flag in token}
-            inner.add_tokens([rust.AddedToken(token_text(token), **flags)])
-            known.add(token_text(token))
 
 
 def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Settings, config: Settings) -> SpecialTokens:

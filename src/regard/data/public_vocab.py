@@ -19,7 +19,7 @@ from regard.data.detokenize import (
     display_bytes,
     printable,
 )
-from regard.data.special_tokens import SpecialTokens
+from regard.data.tokenizers import SpecialTokens
 
 WORD_END_SUFFIX, CONTINUATION_PREFIX = "</w>", "##"
 
@@ -36,19 +36,37 @@ class PublicVocab:
 
     def detokenizer(self, special_tokens: SpecialTokens) -> Detokenizer:
         """The detokenizer. Of the special tokens only mask gives text (its name), and unk gives �."""
-        if self.kind in ("wordpiece", "suffix"):
-            continues = [number for number, name in enumerate(self.names) if _continues(self.kind, name)]
-            return SpacingDetokenizer(
-                surfaces=[self._surface(number, special_tokens) for number in range(len(self.names))],
-                continues=frozenset(continues if self.kind == "wordpiece" else ()) - self.added,
-                unfinished=frozenset(continues if self.kind == "suffix" else ()) - self.added,
-            )
-        surfaces = [self._surface_bytes(number, special_tokens) for number in range(len(self.names))]
-        return ConcatDetokenizer(surfaces, b"" if self.kind == "bytes" else b" ")
+        surfaces = [self._surface(number, special_tokens) for number in range(len(self.names))]
+        names = [(number, name) for number, name in enumerate(self.names) if number not in self.added]
+        if self.kind == "wordpiece":
+            continues = frozenset(number for number, name in names if name.startswith(CONTINUATION_PREFIX))
+            return SpacingDetokenizer(surfaces, continues=continues)
+        if self.kind == "suffix":
+            unfinished = frozenset(number for number, name in names if not name.endswith(WORD_END_SUFFIX))
+            return SpacingDetokenizer(surfaces, unfinished=unfinished)
+        pieces = [surface.replace(SPACE, " ") for surface in surfaces]
+        spaced = [number in self.strips_space and text not in ("", UNKNOWN) for number, text in enumerate(pieces)]
+        encoded = [(" " * before + text).encode() for before, text in zip(spaced, pieces)]
+        if self.kind == "bytes":
+            encoded = [self._bytes(number) or text for number, text in enumerate(encoded)]
+        return ConcatDetokenizer(encoded, b"" if self.kind == "bytes" else b" ")
 
     def display_names(self) -> list[str]:
         """One printable string per token: ▁ is a space, ## continues a word."""
-        return [self._display_name(number, name) for number, name in enumerate(self.names)]
+        shown = []
+        for number, name in enumerate(self.names):
+            if (data := self._bytes(number)) is not None:
+                name = display_bytes(data)
+            elif self.kind == "suffix" and number not in self.added and name.endswith(WORD_END_SUFFIX):
+                name = name.removesuffix(WORD_END_SUFFIX) + SPACE
+            shown.append(printable(name) or f"<{number}>")
+        return shown
+
+    def _bytes(self, number: int) -> bytes | None:
+        """The bytes of a token of a byte-level vocabulary; None for other tokens."""
+        name = self.names[number]
+        is_bytes = self.kind == "bytes" and name and number not in self.added and BYTE_OF_CHARACTER.keys() >= set(name)
+        return bytes_of(name) if is_bytes else None
 
     def _surface(self, number: int, special_tokens: SpecialTokens) -> str:
         name = self.names[number]
@@ -56,32 +74,23 @@ class PublicVocab:
             return UNKNOWN if number == special_tokens.unk else name
         if number in self.added:
             return "" if number in self.special else name
-        return (
-            name.removeprefix(CONTINUATION_PREFIX) if self.kind == "wordpiece" else name.removesuffix(WORD_END_SUFFIX)
-        )
-
-    def _surface_bytes(self, number: int, special_tokens: SpecialTokens) -> bytes:
-        name = self.names[number]
-        if self.kind == "bytes" and number not in self.added and BYTE_OF_CHARACTER.keys() >= set(name):
-            return bytes_of(name)
-        surface = self._surface(number, special_tokens).replace(SPACE, " ")
-        return (" " * (number in self.strips_space and surface not in ("", UNKNOWN)) + surface).encode()
-
-    def _display_name(self, number: int, name: str) -> str:
-        if number in self.added or not name:
-            return printable(name) or f"<{number}>"
-        if self.kind == "bytes" and BYTE_OF_CHARACTER.keys() >= set(name):
-            name = display_bytes(bytes_of(name))
-        if self.kind == "suffix" and name.endswith(WORD_END_SUFFIX):
-            name = name.removesuffix(WORD_END_SUFFIX) + SPACE
-        return printable(name)
+        if self.kind == "wordpiece":
+            return name.removeprefix(CONTINUATION_PREFIX)
+        return name.removesuffix(WORD_END_SUFFIX)
 
 
 def read_vocab(inner: rust.Tokenizer) -> PublicVocab:
     """The tokens of a tokenizer of the `tokenizers` library."""
     added = inner.get_added_tokens_decoder()
     special = frozenset(number for number, token in added.items() if token.special)
-    kind = _detect_kind(inner)
+    if isinstance(inner.model, models.WordPiece):
+        kind = "wordpiece"
+    elif inner.pre_tokenizer is not None and b"ByteLevel" in inner.pre_tokenizer.__getstate__():
+        kind = "bytes"
+    elif isinstance(inner.model, models.BPE) and inner.model.end_of_word_suffix == WORD_END_SUFFIX:
+        kind = "suffix"
+    else:
+        kind = "sentencepiece"
     # SentencePiece splits words before it writes the spaces, so an added token always strips its space.
     strips_space = frozenset(number for number, token in added.items() if token.lstrip or kind == "sentencepiece")
     return PublicVocab(
@@ -95,17 +104,3 @@ def names_by_id(vocab: Mapping[str, int]) -> list[str]:
     for name, number in vocab.items():
         names[number] = name
     return names
-
-
-def _detect_kind(inner: rust.Tokenizer) -> str:
-    if isinstance(inner.model, models.WordPiece):
-        return "wordpiece"
-    if inner.pre_tokenizer is not None and b"ByteLevel" in inner.pre_tokenizer.__getstate__():
-        return "bytes"
-    suffixed = isinstance(inner.model, models.BPE) and inner.model.end_of_word_suffix == WORD_END_SUFFIX
-    return "suffix" if suffixed else "sentencepiece"
-
-
-def _continues(kind: str, name: str) -> bool:
-    """Whether a piece continues the word before it (with ##), or its word continues after it (without </w>)."""
-    return name.startswith(CONTINUATION_PREFIX) if kind == "wordpiece" else not name.endswith(WORD_END_SUFFIX)

@@ -8,7 +8,6 @@ for valid, 6,409 for test.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from regard.data.example import Corpus, Pair, Tokens
-from regard.data.files import data_folder
+from regard.data.files import data_folder, hash_text, iterate_lines
 from regard.errors import UserError
 
 VARIANT = re.compile(r"\(\d+\)$")  # `tomato(2)` is the second pronunciation of `tomato`
@@ -37,7 +36,7 @@ class Sounds:
         """Train has every pronunciation; valid and test have one example a word, which accepts any pronunciation."""
         train, valid, test = list[Pair](), list[Pair](), list[Pair]()
         for word, spoken in read_dictionary(find_dictionary(), self.stress).items():
-            match int(hashlib.sha256(word.encode()).hexdigest(), 16) % 20:
+            match hash_text(word) % 20:
                 case 0:
                     test.append(Pair(word, spoken[0], others=spoken[1:]))
                 case 1:
@@ -65,13 +64,7 @@ def find_dictionary() -> Path:
 def read_dictionary(path: Path, stress: bool) -> dict[str, tuple[str, ...]]:
     """The different pronunciations of each word, in the file's order. A line is `word(2) PH ON EMES # comment`."""
     found: dict[str, dict[str, None]] = {}  # the inner dict is an ordered set
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}): is it the CMU dictionary?") from error
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(iterate_lines(path), start=1):
         head, *phonemes = line.partition("#")[0].split() or [""]
         word = VARIANT.sub("", head)
         if not any(c.isalpha() for c in word):

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.data.download import CURE
 from regard.data.example import Corpus, LabelledText, Pair, Text, Tokens
-from regard.data.files import find_data, iterate_lines, read_parallel
-from regard.data.large import open_parallel
+from regard.data.files import find_data, hash_text, iterate_lines, open_parallel, read_parallel
 from regard.data.tables import has_names, read_table
 from regard.errors import UserError
 
@@ -171,7 +169,7 @@ class GreekEnglish:
                 gold = frozenset((int(i), int(j)) for i, j in pairs)
             except ValueError as error:
                 raise UserError(f'{path}, line {number}: links must read "0-0 1-2 …", found {links[:40]!r}') from error
-            part = {0: valid, 1: test}.get(_hash(name) % 20, train)
+            part = {0: valid, 1: test}.get(hash_text(name) % 20, train)
             part.append(Pair(source, target, links=gold))
         return Corpus(train, valid, test)
 
@@ -207,7 +205,7 @@ def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
         groups[_text(example)].append(example)
     room = min(max(round(HELD_OUT * len(examples)), 1), HELD_OUT_MOST)
     held: set[str] = set()
-    texts = sorted(groups, key=_hash)
+    texts = sorted(groups, key=hash_text)
     for text in texts:
         if len(groups[text]) <= room:
             held.add(text)
@@ -237,7 +235,3 @@ def _text(example: Any) -> str:
     """Return the input of an example: examples with equal inputs stay together."""
     text: str = example.source if isinstance(example, Pair) else example.text
     return text
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(sha256(text.encode()).digest())

@@ -15,13 +15,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from regard.data.batches import IGNORED, Batch
+from regard.data.batches import FILLER, IGNORED, Batch
 from regard.data.download import CURE
 from regard.data.example import Corpus, Text, Tokens
 from regard.data.fields import TextField
 from regard.data.files import find_data, opened, read_text
 from regard.data.flat import Lengths, Values, digest
-from regard.data.shapes import FILLER
 from regard.data.text_files import Report, TextExamples, TextFile, passages
 from regard.data.token_files import SMALL, encode_pieces, encode_text, token_file, token_key, token_path
 from regard.data.tokenizers import PAD, Tokenizer
@@ -56,12 +55,13 @@ class Book:
         for name in ("valid_tokens", "sample_mb"):
             if getattr(self, name) < 0:
                 raise UserError(f"data.{name}={getattr(self, name)}: give 1 or more, or 0 for no limit.")
-        train, valid = _open(self.train, report), _open(self.valid, report) if self.valid else None
-        most = self.valid_tokens * CHARACTERS.get(self.tokens, 4)
-        if valid is None:
-            train, valid = _split_validation(train, most)
+        train, most = _open(self.train, report), self.valid_tokens * CHARACTERS.get(self.tokens, 4)
+        if self.valid:
+            valid = _open(self.valid, report)
+            valid, _ = _split(valid, most) if 0 < most < len(valid) else (valid, "")
         else:
-            valid = _beginning(valid, most)
+            cut = int(len(train) * (1 - HELD_OUT))
+            train, valid = _split(train, max(cut, len(train) - most) if most else cut)
         return Corpus(_examples(train), _examples(valid), _examples(_open(self.test, report)) if self.test else [])
 
 
@@ -91,11 +91,6 @@ def window_of(data: Running, longest: int | None) -> int:
     if not (data.window or longest):
         raise UserError("data.window=0: the model has no limit; give the tokens of a window, such as 256.")
     return data.window or longest or 0
-
-
-def without_bos_eos(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer without bos and eos, as for running text."""
-    return replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, bos=None, eos=None))
 
 
 def joined(examples: Iterable[Text]) -> str:
@@ -138,7 +133,8 @@ class RunningText(TextField):
     """A running text, whose tokenizer adds no bos and no eos."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokenizer", without_bos_eos(self.tokenizer))
+        special_tokens = replace(self.tokenizer.special_tokens, bos=None, eos=None)
+        object.__setattr__(self, "tokenizer", replace(self.tokenizer, special_tokens=special_tokens))
 
 
 class Windows:
@@ -285,26 +281,17 @@ def _open(path: str, report: Report | None) -> str | TextFile:
         small = len(packed.read(SMALL + 1)) <= SMALL
     if small:
         return read_text(file)
-    text = TextFile(file, report=report)
+    text = TextFile(file, report)
     text.check(report)
     return text
 
 
-def _split_validation(text: str | TextFile, most: int) -> tuple[str | TextFile, str | TextFile]:
-    """Split a text into a training part and a validation part: its last tenth, at most `most` characters or bytes."""
-    cut = int(len(text) * (1 - HELD_OUT))
-    cut = max(cut, len(text) - most) if most else cut
+def _split(text: str | TextFile, cut: int) -> tuple[str | TextFile, str | TextFile]:
+    """The text before and after the character `cut`, or after the first line end from the byte `cut` on."""
     if isinstance(text, str):
         return text[:cut], text[cut:]
     cut = text.line_start(text.start + cut)
     return text.part(text.start, cut), text.part(cut)
-
-
-def _beginning(text: str | TextFile, most: int) -> str | TextFile:
-    """The first `most` characters or bytes of a text, or all of it."""
-    if not most or len(text) <= most:
-        return text
-    return text[:most] if isinstance(text, str) else text.part(text.start, text.line_start(text.start + most))
 
 
 def _examples(text: str | TextFile) -> Sequence[Text]:

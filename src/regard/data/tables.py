@@ -31,10 +31,17 @@ def read_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[tuple[i
     skipped.
     """
     path = Path(path).expanduser()
-    if not has_names(path, columns):
-        return _without_header(path, list(columns))
-    names = {key: name or key for key, name in columns.items()}
-    return _json_lines(path, names) if _ending(path) == ".jsonl" else _with_header(path, names)
+    if has_names(path, columns):
+        names = {key: name or key for key, name in columns.items()}
+        yield from _json_lines(path, names) if _ending(path) == ".jsonl" else _with_header(path, names)
+        return
+    for number, line in enumerate(iterate_lines(path), 1):  # tabs between the columns; quotes are text
+        cells = line.split("\t")
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) < len(columns):
+            raise UserError(f"{path}, line {number}: expected {'<TAB>'.join(columns)}, found {_shortened(line)!r}")
+        yield number, dict(zip(columns, cells))
 
 
 def has_names(path: str | Path, columns: Mapping[str, str] | None = None) -> bool:
@@ -45,20 +52,6 @@ def has_names(path: str | Path, columns: Mapping[str, str] | None = None) -> boo
 def _ending(path: Path) -> str:
     """Return the ending of a file name, without that of a compressed file: ".csv" for "train.csv.gz"."""
     return (path.with_suffix("") if path.suffix in PACKED else path).suffix.lower()
-
-
-# -- Tab-separated, without a header ----------------------------------------------------------------------------------
-
-
-def _without_header(path: Path, keys: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the records of a file with a tab between the columns; further columns are ignored, quotes are text."""
-    for number, line in enumerate(iterate_lines(path), 1):
-        cells = line.split("\t")
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) < len(keys):
-            raise UserError(f"{path}, line {number}: expected {'<TAB>'.join(keys)}, found {_shortened(line)!r}")
-        yield number, dict(zip(keys, cells))
 
 
 # -- CSV, and TSV with a header ---------------------------------------------------------------------------------------
@@ -86,14 +79,19 @@ def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, di
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of every row that is not blank, with the line on which the row starts."""
+    """Yield the cells of every row that is not blank, with the line on which the row starts.
+
+    The delimiter is a tab, or for .csv a comma, or a semicolon if the header has semicolons and no comma.
+    """
     lines = iterate_lines(path)
     opening: list[str] = []  # blank lines and the first line of the header
     for line in lines:
         opening.append(line)
         if line.strip():
             break
-    delimiter = _delimiter(path, opening[-1]) if opening else ","
+    unquoted = re.sub(r'"[^"]*"', "", opening[-1]) if opening else ""
+    delimiter = ";" if ";" in unquoted and "," not in unquoted else ","
+    delimiter = delimiter if _ending(path) == ".csv" else "\t"
     reader = csv.reader((f"{line}\n" for line in chain(opening, lines)), delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1
@@ -103,29 +101,18 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise _bad_row(f"{path}, line {start}", str(error)) from error
+            found = "a quoted cell has no end"
+            cure = 'put the whole cell in double quotes and write each quote inside it twice ("")'
+            if str(error).startswith("new-line"):
+                found = "a carriage return outside quotes"
+                cure = r"put the cell in double quotes, or save the file with \n at the end of each line"
+            elif "expected after" in str(error):
+                found = "text after the closing quote of a cell"
+            raise UserError(f"{path}, line {start}: {found}; {cure}.") from error
         finally:
             csv.field_size_limit(limit)
         if any(cell.strip() for cell in cells):
             yield start, cells
-
-
-def _delimiter(path: Path, header: str) -> str:
-    """Return the delimiter: a tab, or for .csv a comma, or a semicolon if the header has semicolons and no comma."""
-    if _ending(path) != ".csv":
-        return "\t"
-    unquoted = re.sub(r'"[^"]*"', "", header)
-    return ";" if ";" in unquoted and "," not in unquoted else ","
-
-
-def _bad_row(where: str, problem: str) -> UserError:
-    """Return the error for a row that the csv module refuses for the given reason."""
-    if problem.startswith("new-line"):
-        cure = r"put the cell in double quotes, or save the file with \n at the end of each line"
-        return UserError(f"{where}: a carriage return outside quotes; {cure}.")
-    found = "text after the closing quote of a cell" if "expected after" in problem else "a quoted cell has no end"
-    cure = 'put the whole cell in double quotes and write each quote inside it twice ("")'
-    return UserError(f"{where}: {found}; {cure}.")
 
 
 # -- JSON lines -------------------------------------------------------------------------------------------------------
@@ -141,25 +128,20 @@ NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what an escape can write but a UTF-
 
 def _json_lines(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records of a file with one JSON object on each line."""
-    for number, line in enumerate(iterate_lines(path), 1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            record = _json_object(where, line)
-            yield number, {key: _json_cell(where, record, key, name) for key, name in names.items()}
-
-
-def _json_object(where: str, line: str) -> dict[str, Any]:
-    """Return the JSON object on a line, with its numbers as text."""
     cure = 'write one object on each line, such as {"text": "a fine day"}'
-    try:
-        record = DECODER.decode(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: invalid JSON ({error.msg}, character {error.colno}); {cure}.") from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: invalid JSON ({error}); {cure}.") from error
-    if not isinstance(record, dict):
-        raise UserError(f"{where}: {_kind(record)} instead of a JSON object; {cure}.")
-    return record
+    for number, line in enumerate(iterate_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            record = DECODER.decode(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{where}: invalid JSON ({error.msg}, character {error.colno}); {cure}.") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: invalid JSON ({error}); {cure}.") from error
+        if not isinstance(record, dict):
+            raise UserError(f"{where}: {_kind(record)} instead of a JSON object; {cure}.")
+        yield number, {key: _json_cell(where, record, key, name) for key, name in names.items()}
 
 
 def _json_cell(where: str, record: dict[str, Any], key: str, name: str) -> str:

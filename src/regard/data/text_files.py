@@ -6,29 +6,25 @@ import codecs
 import hashlib
 import json
 import os
-import shutil
-import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import Any, overload
 
 from regard.data.example import Text
-from regard.data.files import cache_folder, not_utf8, opened
+from regard.data.files import PACKED, cached, locked, not_utf8, open_regular, opened, require_space, write_atomically
 from regard.errors import UserError
 
-Report = Callable[
-    [str, int, int], object
-]  # (activity, bytes done, bytes in total): called for progress on a large file
+# Called for progress on a large file: (activity, bytes done, bytes in total).
+Report = Callable[[str, int, int], object]
 
 PIECE = 2**22  # bytes that are read at once
 SAMPLE_PIECE = 2**18  # bytes of each piece of a sample
 PASSAGE = 500  # characters after which a passage ends at the next line end
 LONGEST = 2000  # the most characters of a passage, where no line ends
 BOM = codecs.BOM_UTF8
-PACKED = (".gz", ".xz")
 MIN_AGE = 2e9  # nanoseconds: the hash of a file that changed less than this before it was read is not cached
 
 
@@ -38,14 +34,13 @@ class TextFile:
     A packed file (.gz, .xz) is unpacked into the cache once. A byte order mark at the start is not part of the text.
     """
 
-    def __init__(self, path: str | Path, start: int = 0, stop: int | None = None, report: Report | None = None) -> None:
+    def __init__(self, path: str | Path, report: Report | None = None) -> None:
         self.given = Path(path).expanduser()  # the name for messages
         self.path = _unpack(self.given, report) if self.given.suffix in PACKED else self.given
         with opened(self.path) as file:
-            size = os.fstat(file.fileno()).st_size
-            first = len(BOM) if file.read(len(BOM)) == BOM else 0
-        self.start = max(start, first)
-        self.stop = size if stop is None else min(stop, size)
+            self.stop = os.fstat(file.fileno()).st_size
+            self.start = len(BOM) if file.read(len(BOM)) == BOM else 0
+        self._sha256: str | None = None
 
     def __len__(self) -> int:
         """The length in bytes."""
@@ -53,13 +48,11 @@ class TextFile:
 
     def part(self, start: int, stop: int | None = None) -> TextFile:
         """The range of the same file from byte `start` to byte `stop`, both counted from the start of the file."""
-        part = TextFile(self.path, max(start, self.start), self.stop if stop is None else min(stop, self.stop))
-        part.given = self.given
-        if "sha256" in self.__dict__:
-            part.__dict__["sha256"] = self.sha256
+        part = copy(self)
+        part.start, part.stop = max(start, self.start), self.stop if stop is None else min(stop, self.stop)
         return part
 
-    @cached_property
+    @property
     def sha256(self) -> str:
         """The SHA-256 of the whole file, unpacked; see `check`."""
         return self.check()
@@ -69,18 +62,16 @@ class TextFile:
 
         The cache keeps the result for this path, size and time of the last change, so that the file is read once.
         """
-        if "sha256" in self.__dict__:
-            return self.sha256
-        entry = _cache_entry(self.path)
-        before = self.path.stat()
-        found = _read_entry(entry, before)
-        if found is None:
-            began = time.time_ns()
-            found = {"sha256": self._scan(report)}
-            if _signature(self.path.stat()) == _signature(before) and began - before.st_mtime_ns > MIN_AGE:
-                _write_entry(entry, before, found)
-        self.__dict__["sha256"] = found["sha256"]
-        return str(found["sha256"])
+        if self._sha256 is None:
+            entry, before = _cache_entry(self.path), self.path.stat()
+            found = _read_entry(entry, before)
+            if found is None:
+                began = time.time_ns()
+                found = {"sha256": self._scan(report)}
+                if _signature(self.path.stat()) == _signature(before) and began - before.st_mtime_ns > MIN_AGE:
+                    _write_entry(entry, before, found)
+            self._sha256 = str(found["sha256"])
+        return self._sha256
 
     def pieces(self, size: int = PIECE) -> Iterator[str]:
         """The text in order, in pieces of about `size` bytes that end at a line end, else at a space.
@@ -117,11 +108,6 @@ class TextFile:
             stop = self.line_start(min(start + SAMPLE_PIECE, self.stop))
             yield from self.part(start, stop).pieces()
 
-    def passages(self) -> Iterator[str]:
-        """The text in order in passages of some hundred characters, read lazily."""
-        for piece in self.pieces(SAMPLE_PIECE):
-            yield from passages(piece)
-
     def line_start(self, byte: int, within: int = SAMPLE_PIECE) -> int:
         """The first byte of the first line that starts at or after `byte`.
 
@@ -132,8 +118,10 @@ class TextFile:
         with opened(self.path) as file:
             file.seek(byte - 1)  # a line starts at `byte` where the byte before is a line end
             data = file.read(min(within, self.stop - byte + 1))
-        end = data.find(b"\n")
-        return byte + end if end >= 0 else byte + _continuation_bytes(data[1:])
+        if (end := data.find(b"\n")) >= 0:
+            return byte + end
+        # The bytes 10xxxxxx belong to the character before.
+        return byte + next((at for at, one in enumerate(data[1:5]) if one & 0xC0 != 0x80), 0)
 
     def _decoded(self, data: bytes) -> str:
         with suppress(UnicodeDecodeError):
@@ -147,27 +135,25 @@ class TextFile:
         at, line, blank = 0, 1, True
         with opened(self.path) as file:
             total = os.fstat(file.fileno()).st_size
-            while data := file.read(PIECE):
+            data = None
+            while data != b"":
+                data = file.read(PIECE)
                 if (zero := data.find(b"\0")) >= 0:
                     found_zero = f"byte {at + zero} is zero, so this is a binary file or UTF-16"
                     raise UserError(f"{self.given}: {found_zero}; save it as UTF-8 text.")
-                self._check_utf8(decoder, data, line)
+                try:
+                    decoder.decode(data, final=not data)
+                except UnicodeDecodeError as error:
+                    line += error.object.count(b"\n", 0, error.start)  # the bytes that the decoder buffered have none
+                    raise not_utf8(self.given, line, error.object[error.start]) from error
                 found.update(data)
                 blank = blank and not data.strip()
                 at, line = at + len(data), line + data.count(b"\n")
                 if report:
                     report("checking", at, total)
-            self._check_utf8(decoder, b"", line, final=True)
         if blank:
             raise UserError(f"{self.given}: the file is empty; give one with some text in it.")
         return found.hexdigest()
-
-    def _check_utf8(self, decoder: codecs.IncrementalDecoder, data: bytes, line: int, final: bool = False) -> None:
-        try:
-            decoder.decode(data, final)
-        except UnicodeDecodeError as error:
-            line += error.object.count(b"\n", 0, error.start)  # the bytes that the decoder buffered have no line end
-            raise not_utf8(self.given, line, error.object[error.start]) from error
 
 
 class TextExamples(Sequence[Text]):
@@ -220,82 +206,7 @@ def _piece_end(data: bytes) -> int:
     return len(data) - last
 
 
-def _continuation_bytes(data: bytes) -> int:
-    """The number of bytes at the start that belong to the character before."""
-    return next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)
-
-
-# -- the cache --------------------------------------------------------------------------------------------------------
-
-
-def cached(kind: str, name: str) -> Path:
-    """The path of a file in a folder of the cache; the folder is created if it does not exist."""
-    folder = cache_folder() / kind
-    with _writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder / name
-
-
-@contextmanager
-def write_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file to write to, which is renamed to `path` at the end of the block, or removed on an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
-    with _writing(path):
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    try:
-        with _writing(path), open(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def require_space(path: Path, needed: int) -> None:
-    """Raise an error if the disk has not enough space for a file."""
-    free = shutil.disk_usage(path.parent).free
-    if needed > free:
-        cure = "free some space, or choose a folder on another disk with REGARD_CACHE=FOLDER"
-        raise UserError(f"{path}: needs about {needed:,} bytes, but {free:,} are free there; {cure}.")
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Lock `path` against other processes of this machine; without effect where files cannot be locked."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with _writing(path):
-        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    try:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def open_regular(path: Path) -> IO[bytes]:
-    """Open a file of the cache for reading; a symbolic link or a device is refused."""
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError("not a plain file")
-    return open(handle, "rb")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into a UserError that names the path."""
-    try:
-        yield
-    except OSError as error:
-        cure = "choose another folder with REGARD_CACHE=FOLDER"
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {cure}.") from error
+# -- what is known of a file, in the cache ----------------------------------------------------------------------------
 
 
 def _unpack(path: Path, report: Report | None) -> Path:

@@ -24,16 +24,15 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import cache_folder
+from regard.data.files import cache_folder, cached, locked, open_regular, require_space, write_atomically
 from regard.data.flat import Values, id_type
-from regard.data.text_files import Report, TextFile, cached, locked, open_regular, require_space, write_atomically
+from regard.data.text_files import Report, TextFile
 from regard.data.tokenizers import Tokenizer
 
 FORMAT = 1  # the version of the file format
@@ -63,7 +62,10 @@ def token_file(text: TextFile, tokenizer: Tokenizer, report: Report | None = Non
         cached("tokens", path.name)
         with locked(path):
             if (found := _open_tokens(path, text, tokenizer)) is None:  # another process may have written it meanwhile
-                _remove_parts(path)
+                for name in (path.name, path.with_suffix(".json").name):  # left by processes that were killed
+                    for part in path.parent.glob(f".{name}.*.part"):
+                        with suppress(OSError):
+                            part.unlink()
                 _write(path, text, tokenizer, report)
                 found = _open_tokens(path, text, tokenizer)
     assert found is not None
@@ -99,34 +101,19 @@ def encode_pieces(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | No
 
     A unit of more than `longest` characters is split; None: no limit.
     """
-    if tokenizer.kind == "char":
-        return _encode_characters(tokenizer, pieces)
-    return _encode_units(tokenizer, pieces, longest)
-
-
-def bytes_per_token(text: TextFile, tokenizer: Tokenizer, size: int = PIECE) -> float:
-    """The mean number of bytes per token, estimated from a sample of the text."""
-    sample = list(text.sample(size))
-    tokens = sum(len(ids) for ids in encode_pieces(tokenizer, sample))
-    return sum(len(piece.encode()) for piece in sample) / max(1, tokens)
-
-
-def _encode_characters(tokenizer: Tokenizer, pieces: Iterable[str]) -> Iterator[Values]:
-    """Encode characters with a table of ids by code point, which is filled as new characters occur."""
-    table, seen = np.zeros(CODE_POINTS, id_type(tokenizer.size)), np.zeros(CODE_POINTS, dtype=bool)
-    for piece in pieces:
-        points = np.frombuffer(piece.encode("utf-32-le", "surrogatepass"), np.uint32)
-        new = np.unique(points[~seen[points]])
-        if len(new):
-            table[new] = [ids[0] for ids in tokenizer.encode_batch([chr(point) for point in new.tolist()])]
-            seen[new] = True
-        yield table[points]
-
-
-def _encode_units(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | None) -> Iterator[Values]:
-    """Encode a text unit by unit; the ids of units are cached."""
-    split, cache, held = _splitter(tokenizer), dict[str, bytes](), ""
     dtype = id_type(tokenizer.size)
+    if tokenizer.kind == "char":
+        yield from _encode_characters(tokenizer, pieces, dtype)
+        return
+    match tokenizer.kind:
+        case "word" | "byte-bpe":
+            split: Callable[[str], list[str]] = BEFORE_SPACE.findall
+        case "bpe":
+            split = AT_SPACE.split
+        case _:
+            first, second, both = tokenizer.encode_batch(["a", "b", "a b"])
+            split = (AT_LETTERS if both == first + second else BETWEEN_LETTERS).split
+    cache, held = dict[str, bytes](), ""
 
     def encode_units(units: Sequence[str]) -> Values:
         new = [unit for unit in set(units) if unit not in cache]
@@ -146,21 +133,23 @@ def _encode_units(tokenizer: Tokenizer, pieces: Iterable[str], longest: int | No
     yield encode_units([held] if held else [])
 
 
-def _splitter(tokenizer: Tokenizer) -> Callable[[str], list[str]]:
-    """The function that splits a text into units for a tokenizer."""
-    match tokenizer.kind:
-        case "word" | "byte-bpe":
-            return BEFORE_SPACE.findall
-        case "bpe":
-            return AT_SPACE.split
-    first, second, both = tokenizer.encode_batch(["a", "b", "a b"])
-    return (AT_LETTERS if both == first + second else BETWEEN_LETTERS).split
+def _encode_characters(tokenizer: Tokenizer, pieces: Iterable[str], dtype: np.dtype[Any]) -> Iterator[Values]:
+    """Encode characters with a table of ids by code point, which is filled as new characters occur."""
+    table, seen = np.zeros(CODE_POINTS, dtype), np.zeros(CODE_POINTS, dtype=bool)
+    for piece in pieces:
+        points = np.frombuffer(piece.encode("utf-32-le", "surrogatepass"), np.uint32)
+        new = np.unique(points[~seen[points]])
+        if len(new):
+            table[new] = [ids[0] for ids in tokenizer.encode_batch([chr(point) for point in new.tolist()])]
+            seen[new] = True
+        yield table[points]
 
 
 def _write(path: Path, text: TextFile, tokenizer: Tokenizer, report: Report | None) -> None:
     """Write the token file of a text, and a JSON file beside it that describes it."""
-    dtype = id_type(tokenizer.size)
-    require_space(path, int(len(text) / bytes_per_token(text, tokenizer) * dtype.itemsize))
+    sample = list(text.sample(PIECE))
+    share = len(text) / sum(len(piece.encode()) for piece in sample)
+    require_space(path, int(share * sum(ids.nbytes for ids in encode_pieces(tokenizer, sample))))
     done = tokens = 0
 
     def pieces_with_report() -> Iterator[str]:
@@ -202,10 +191,3 @@ def _open_tokens(path: Path, text: TextFile, tokenizer: Tokenizer) -> Values | N
             if len(ids) == description["tokens"] and ids.nbytes == path.stat().st_size:
                 return np.asarray(ids)
     return None
-
-
-def _remove_parts(path: Path) -> None:
-    """Remove the temporary files of processes that were killed; only under the lock, when no other process writes."""
-    for part in chain(*(path.parent.glob(f".{name}.*.part") for name in (path.name, path.with_suffix(".json").name))):
-        with suppress(OSError):
-            part.unlink()

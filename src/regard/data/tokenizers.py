@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,14 +29,52 @@ from regard.data.detokenize import (
     ConcatDetokenizer,
     Detokenizer,
     bytes_of,
-    decode_bytes,
     display_bytes,
     printable,
-    word_indices,
 )
 from regard.data.example import Tokens
-from regard.data.special_tokens import SpecialTokens
+from regard.data.files import read_text
 from regard.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The special tokens of a vocabulary: the ids that are not text; None where the vocabulary has no such token.
+
+    Ours have the ids 0 to 3, BERT puts [CLS] before a text and [SEP] after it, a Marian decoder starts from the padding
+    token and its sentences end with id 0. They are stored with the tokenizer, so that no model and no verb has an id in
+    its code.
+    """
+
+    pad: int
+    bos: int | None  # what a decoder reads before its first token
+    eos: int | None  # what a decoder produces after its last token
+    unk: int | None = None
+    mask: int | None = None  # replaces a token that a model has to fill in
+    # Around an input: a text that an encoder reads whole, or the prompt of a language model ([CLS] and [SEP] of BERT).
+    prefix: int | None = None
+    suffix: int | None = None
+
+    def wrap_input(self, ids: list[int]) -> list[int]:
+        """The ids of an input: prefix, text, suffix."""
+        return [token for token in (self.prefix, *ids, self.suffix) if token is not None]
+
+    def wrap_target(self, ids: list[int]) -> list[int]:
+        """The ids of a target: bos, text, eos. A decoder reads all but the last and predicts all but the first."""
+        return [token for token in (self.bos, *ids, self.eos) if token is not None]
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """All special tokens but `unk`, which stands for some token of a text."""
+        found = {self.pad, self.bos, self.eos, self.mask, self.prefix, self.suffix}
+        return tuple(sorted(token for token in found if token is not None))
+
+    @property
+    def forbidden(self) -> tuple[int, ...]:
+        """The tokens that decoding must never produce: all special tokens but `eos`."""
+        found = {self.pad, self.bos, self.mask, self.unk} - {self.eos, None}
+        return tuple(sorted(token for token in found if token is not None))
+
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 OUR_SPECIAL_TOKENS = SpecialTokens(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
@@ -80,12 +119,12 @@ class Tokenizer:
         return self.special_tokens.wrap_input(tokens)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; pad, bos and eos give no text.
+        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �.
 
         The inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to NFC
         for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
         """
-        return decode_bytes(self.detokenizer(tokens))
+        return b"".join(self.detokenizer(tokens)).decode("utf-8", errors="replace")
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """One printable string per token, for the axes of a plot: ␣ is a space, ▁ a space before a sub-word."""
@@ -96,7 +135,15 @@ class Tokenizer:
 
         -1 for tokens without a word: spaces, pad, bos, eos. A token over several words counts for its first.
         """
-        return word_indices(self.detokenizer(tokens))
+        pieces = self.detokenizer(tokens)
+        owners: list[int] = []  # the word of each byte
+        count, inside = 0, False
+        for character in b"".join(pieces).decode("utf-8", errors="surrogateescape"):  # an invalid byte is one character
+            count += not inside and not character.isspace()  # a word begins
+            inside = not character.isspace()
+            owners += [count - 1 if inside else -1] * len(character.encode("utf-8", errors="surrogateescape"))
+        spans = (owners[end - len(piece) : end] for piece, end in zip(pieces, accumulate(map(len, pieces))))
+        return [next((owner for owner in span if owner >= 0), -1) for span in spans]
 
     def files(self) -> dict[str, bytes]:
         """The files that belong to exported weights, by name; of a public tokenizer the files it was read from."""
@@ -109,14 +156,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Read one of our tokenizers, as `save` wrote it: a `tokenizer.json` of the `tokenizers` library."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UserError(
-                f"{path}: cannot read the tokenizer ({error.strerror}); give the tokenizer.json of a run."
-            ) from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: not a tokenizer (not UTF-8 text); give the tokenizer.json of a run.") from error
+        text = read_text(path)
         try:
             return _from_rust(rust.Tokenizer.from_str(text))
         except Exception as error:  # the library raises bare Exception for every kind of damage
@@ -183,7 +223,10 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
     """Our Tokenizer around one of the `tokenizers` library. Raises ValueError unless `train_tokenizer` made it."""
     vocab = inner.get_vocab()
     names = sorted(vocab, key=vocab.__getitem__)
-    kind, masks = _detect_kind(inner), list(inner.get_added_tokens_decoder())
+    pipeline, masks = _pipeline(inner), list(inner.get_added_tokens_decoder())
+    kind = next((kind for kind in KINDS if _pipeline(_untrained(kind)) == pipeline), None)
+    if kind is None:
+        raise ValueError("it splits text in another way")
     specials = _special_names(kind)
     first = len(specials)  # the first token of a text, or the mask
     if tuple(names[:first]) != specials or vocab[names[-1]] != len(names) - 1 or masks not in ([], [first]):
@@ -194,13 +237,13 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
     if masks:
         special_tokens = replace(special_tokens, mask=masks[0], prefix=BOS, suffix=EOS)
         surfaces[masks[0]] = _surface("char" if kind == "char" else "word", names[masks[0]])  # it stripped the space
+    shown = [display_bytes(bytes_of(name)) if kind == "byte-bpe" else name for name in names[first:]]
     return Tokenizer(
         kind=kind,
         special_tokens=special_tokens,
         encode_function=rust_encode_function(inner),
         detokenizer=ConcatDetokenizer(surfaces, b" " if kind in ("word", "bpe") else b""),
-        display_names=[name.replace(" ", "") for name in specials]
-        + [_display_name(kind, name) for name in names[first:]],
+        display_names=[*(name.replace(" ", "") for name in specials), *map(printable, shown)],
         export_files=lambda: _export_files(inner, kind),
         serialize=lambda: inner.to_str(pretty=True),
     )
@@ -242,14 +285,6 @@ def _untrained(kind: str) -> rust.Tokenizer:
     return inner
 
 
-def _detect_kind(inner: rust.Tokenizer) -> str:
-    """The kind of a tokenizer: the one whose untrained tokenizer has the same pipeline."""
-    kinds = [kind for kind in KINDS if _pipeline(_untrained(kind)) == _pipeline(inner)]
-    if not kinds:
-        raise ValueError("it splits text in another way")
-    return kinds[0]
-
-
 def _pipeline(inner: rust.Tokenizer) -> tuple[object, ...]:
     """The parts of a tokenizer that training does not change: model type, normalizer, pre-tokenizer."""
     state = json.loads(inner.to_str())
@@ -267,8 +302,3 @@ def _surface(kind: str, name: str) -> bytes:
         return bytes_of(name)
     text = f" {name}" if kind == "word" else name.replace(SPACE, " ") if kind == "bpe" else name
     return text.encode()
-
-
-def _display_name(kind: str, name: str) -> str:
-    """The printable string of a token."""
-    return printable(display_bytes(bytes_of(name)) if kind == "byte-bpe" else name)

@@ -59,7 +59,7 @@ class PaddedReadout(Readout):
             padding = -len(product.weight) % TILE
             bias = None if product.bias is None else F.pad(product.bias, (0, padding))
             self._weights = F.pad(product.weight, (0, 0, 0, padding)), bias
-        return F.linear(product.x, *self._weights)[..., : len(product.weight)]
+        return Product(product.x, *self._weights).logits()[..., : len(product.weight)]
 
 
 def _fusable(block: nn.Module) -> TypeGuard[Block]:

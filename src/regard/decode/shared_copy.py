@@ -29,4 +29,4 @@ def with_layers(model: M, faster: Callable[[nn.Module], nn.Module | None]) -> M:
         for name, layer in list(parent.named_children()):
             if (new := faster(layer)) is not None:
                 setattr(parent, name, new)
-    return copy
+    return copy.train(model.training)  # a new layer starts in training mode

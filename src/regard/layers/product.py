@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -24,7 +25,15 @@ class Product(NamedTuple):
     bias: Tensor | None = None  # (V,)
 
     def logits(self) -> Tensor:
-        return F.linear(*self)
+        """The logits: in float32 if the factors are bfloat16 on a GPU and need no gradient.
+
+        Rounded to bfloat16, a logit has three digits, so that tokens of different probability get equal logits.
+        """
+        x, weight, bias = self
+        if x.is_cuda and x.dtype == weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():
+            product = torch.mm(x.reshape(-1, x.shape[-1]), weight.mT, out_dtype=torch.float32)
+            return (product if bias is None else product + bias).view(*x.shape[:-1], len(weight))
+        return F.linear(x, weight, bias)
 
 
 class Readout(nn.Module):

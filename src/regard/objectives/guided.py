@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from regard.alignment import alignment_layer
 from regard.attention import MultiHead
 from regard.data.batches import Batch
+from regard.data.corruption import TokenLinks, token_links
 from regard.data.fields import Field
-from regard.data.links import TokenLinks, token_links
 from regard.errors import UserError
 from regard.models.parts import path_of, source_reads
 from regard.objectives.loss import token_loss

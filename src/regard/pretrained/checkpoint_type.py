@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from regard.errors import UserError, nearest
+from regard.heads import ClassHeadConfig
 from regard.layers.transformer import Shape
 from regard.models import BertConfig, GptConfig, HeadedConfig, ModelConfig
-from regard.pretrained.heads import PublicHead
 from regard.pretrained.weight_table import WeightEntry
 
 Settings = Mapping[str, Any]  # the content of a config.json
 SettingTable = Mapping[str, tuple[str, Any]]  # our setting → their name of it, and its default
+LABELS, PROBLEM = "id2label", "problem_type"
 ACTIVATIONS = {  # their name → ours; of several names for one of ours, the first is written
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -31,6 +32,47 @@ ACTIVATIONS = {  # their name → ours; of several names for one of ours, the fi
     "swish": "silu",
     "tanh": "tanh",
 }
+
+
+@dataclass(frozen=True)
+class PublicHead:
+    """A head of a public type: the class of `transformers` that has it, and how settings and tensors map to ours."""
+
+    architecture: str
+    config: ClassHeadConfig  # with the settings that all heads of this class have
+    weights: tuple[WeightEntry, ...]  # our names are those inside the head
+    dropout: tuple[str, ...] = ()  # their names of the dropout: the first one that a file has counts
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its tensors."""
+        return frozenset(name for entry in self.weights for name in entry.theirs)
+
+    def is_in(self, settings: Mapping[str, Any], names: frozenset[str]) -> bool:
+        """Whether a checkpoint with these settings and tensors has this head."""
+        classes = settings.get("architectures") or [self.architecture]
+        return self.names <= names and self.architecture in classes
+
+    def read_config(self, settings: Mapping[str, Any], path: object) -> ClassHeadConfig:
+        """Our settings, from a config.json. A head that does not predict one class per text raises a UserError."""
+        if settings.get(PROBLEM) not in (None, "single_label_classification"):
+            raise UserError(f"{path}: {PROBLEM}={settings[PROBLEM]}: is not supported, only one label per text is.")
+        labels = label_names(settings)
+        if len(labels) < 2:
+            raise UserError(f"{path}: a head with one label predicts a number, which is not supported.")
+        dropout = [settings[name] for name in self.dropout if settings.get(name) is not None]
+        return replace(self.config, labels=len(labels), dropout=float(next(iter(dropout), 0.0)))
+
+    def write_config(self, head: ClassHeadConfig) -> dict[str, Any]:
+        """Their settings."""
+        return {"architectures": [self.architecture], **dict.fromkeys(self.dropout[:1], head.dropout)}
+
+    def unsupported(self, head: ClassHeadConfig) -> list[str]:
+        """The settings of a head of ours, as name=value, that this head cannot have."""
+        names = ("pool", "hidden", "bias")
+        return [
+            f"head.{name}={getattr(head, name)}" for name in names if getattr(head, name) != getattr(self.config, name)
+        ]
 
 
 @dataclass(frozen=True)
@@ -54,9 +96,8 @@ class CheckpointType:
     tied_copies: Mapping[str, str] = field(default_factory=dict)  # a tied tensor that files may repeat → its original
     always_tied: Mapping[str, str] = field(default_factory=dict)  # the same, for tensors that no setting can untie
     old_endings: Mapping[str, str] = field(default_factory=dict)  # name endings of older versions → the current ones
-    # Constant tensors that only one class of the type saves, by the name of the class.
-    class_constants: Mapping[str, Callable[[Any], Mapping[str, Tensor]]] = field(default_factory=dict)
-    constants: Callable[[Any], Mapping[str, Tensor]] = lambda config: {}  # constant tensors that it saves
+    # Constant tensors that it saves, for a config and the names of classes in the original config.json.
+    constants: Callable[[Any, Sequence[str]], Mapping[str, Tensor]] = lambda config, classes: {}
     heads: Mapping[str, PublicHead] = field(default_factory=dict)  # by the name of our head
 
     def read_model_config(self, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:
@@ -92,26 +133,24 @@ class CheckpointType:
 
     def normalized(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors under the names of the weight table, for files of every version, without tied copies."""
-        found = {self._current_name(name): tensor for name, tensor in tensors.items()}
+        found = {}
+        for name, tensor in tensors.items():
+            for old, new in self.old_endings.items():
+                name = name.removesuffix(old) + new if name.endswith(old) else name
+            found[name] = tensor
         if self.prefix and not any(name.startswith(self.prefix) for name in found):
-            found = {name if self._is_head(name) else self.prefix + name: tensor for name, tensor in found.items()}
-        found = {name: tensor for name, tensor in found.items() if not self._is_ignored(name)}
+            patterns = self.head_patterns
+            found = {name if _matches(name, patterns) else self.prefix + name: found[name] for name in found}
+        found = {name: tensor for name, tensor in found.items() if not _matches(name, self.ignored)}
         # A tensor that differs from the original is not tied: it stays.
         for copy, original in {**self.tied_copies, **self.always_tied}.items():
             if copy in found and original in found and torch.equal(found[copy], found[original]):
                 del found[copy]
         return found
 
-    def _current_name(self, name: str) -> str:
-        for old, new in self.old_endings.items():
-            name = name.removesuffix(old) + new if name.endswith(old) else name
-        return name
 
-    def _is_head(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self.head_patterns)
-
-    def _is_ignored(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self.ignored)
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True)
@@ -123,14 +162,15 @@ class ConfigReader:
 
     def read_table(self, table: SettingTable) -> dict[str, Any]:
         """Our settings, read by a table. A setting without a default is left out if the file does not have it."""
-        present = {ours: one for ours, one in table.items() if one[1] is not None or self.get(one[0]) is not None}
-        return {ours: self._like_default(theirs, default) for ours, (theirs, default) in present.items()}
-
-    def _like_default(self, name: str, default: Any) -> Any:
-        """A setting of the same kind as its default: an activation, a fraction or a size."""
-        if isinstance(default, str):
-            return self.activation(name, default)
-        return self.fraction(name, default) if isinstance(default, float) else self.size(name, default)
+        found: dict[str, Any] = {}
+        for ours, (theirs, default) in table.items():  # a setting has the kind of its default
+            if isinstance(default, str):
+                found[ours] = self.activation(theirs, default)
+            elif isinstance(default, float):
+                found[ours] = self.fraction(theirs, default)
+            elif default is not None or self.get(theirs) is not None:
+                found[ours] = self.size(theirs, default)
+        return found
 
     def size(self, name: str, default: int | None = None) -> int:
         return self.integer(name, default, least=1)
@@ -165,10 +205,11 @@ class ConfigReader:
             raise UserError(f"{self.path}: {name}={value}: no such activation.{nearest(str(value), ACTIVATIONS)}")
         return ACTIVATIONS[value]
 
-    def expect(self, name: str, value: object, default: object) -> None:
-        """Raise a UserError if a setting has another value than the one that is supported."""
-        if (found := self.settings.get(name, default)) != value:
-            raise UserError(f"{self.path}: {name}={found}: is not supported, only {value} is.")
+    def expect(self, supported: Mapping[str, object]) -> None:
+        """Raise a UserError if a setting has another value than the one that is supported, which is its default."""
+        for name, value in supported.items():
+            if (found := self.settings.get(name, value)) != value:
+                raise UserError(f"{self.path}: {name}={found}: is not supported, only {value} is.")
 
     def get(self, name: str, default: Any = None) -> Any:
         return self.settings.get(name, default)
@@ -196,7 +237,8 @@ def their_settings(config: Any, table: SettingTable) -> dict[str, Any]:
     found = {theirs: getattr(config, ours) for ours, (theirs, _) in table.items()}
     found[table["heads"][0]] = config.heads if "head_width" in table else their_heads(config)
     if "activation" in table:
-        found[table["activation"][0]] = their_activation(config.activation)
+        name = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
+        found[table["activation"][0]] = name
     return found
 
 
@@ -205,5 +247,14 @@ def their_heads(shape: Shape) -> int:
     return 1 if shape.width % shape.heads else shape.heads
 
 
-def their_activation(ours: str) -> str:
-    return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
+def label_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the classes in a config.json, in the order of their numbers; without any, as `transformers` does."""
+    named = settings.get(LABELS)
+    if isinstance(named, dict) and named:
+        return tuple(str(named[number]) for number in sorted(named, key=int))
+    return tuple(f"LABEL_{number}" for number in range(settings.get("num_labels") or 2))
+
+
+def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
+    """The settings of a config.json that name the classes."""
+    return {LABELS: {str(at): name for at, name in enumerate(names)}, "label2id": {n: at for at, n in enumerate(names)}}

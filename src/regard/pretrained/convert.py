@@ -9,6 +9,7 @@ the public types (sin, sin, … cos, cos).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 
 from regard.heads import ClassHeadConfig
 from regard.layers.init import SkipInit
-from regard.models import BertConfig, Headed, HeadedConfig, Transformer, TransformerConfig
+from regard.models import BertConfig, Headed, HeadedConfig, Transformer
 
 # Weights that read the features have them along their columns, weights that write them along their rows.
 READS = ("tokens.weight", "qkv.weight", "up.weight", "gate.weight", "readout_.weight")
@@ -41,14 +42,13 @@ def deinterleave_sinusoids(model: Transformer) -> Transformer:
         return model
     places = torch.arange(model.config.width, device=model.embedding.tokens.weight.device)
     order = torch.cat([places[::2], places[1::2]])
-    weights = {name: _reorder(name, tensor, order) for name, tensor in model.state_dict().items()}
+    weights = dict(model.state_dict())
+    for name, tensor in weights.items():
+        if name.endswith(READS):
+            weights[name] = tensor[:, order]
+        elif name.endswith(WRITES):
+            weights[name] = tensor[order]
     return _build(replace(model.config, positions="sinusoidal-halves"), weights)
-
-
-def _reorder(name: str, tensor: Tensor, order: Tensor) -> Tensor:
-    if name.endswith(READS):
-        return tensor[:, order]
-    return tensor[order] if name.endswith(WRITES) else tensor
 
 
 def untie_embeddings(model: Transformer) -> Transformer:
@@ -59,15 +59,11 @@ def untie_embeddings(model: Transformer) -> Transformer:
     """
     config, weights = model.config, dict(model.state_dict())
     target = weights["embedding.tokens.weight"]
-    source = weights.get("source_embedding.tokens.weight", target)
-    head = weights.get("readout_.weight", target)
     size = max(config.source_vocab, config.target_vocab)
+    for name in ("source_embedding.tokens.weight", "embedding.tokens.weight", "readout_.weight"):
+        matrix = weights.get(name, target)
+        weights[name] = F.pad(matrix, (0, 0, 0, size - len(matrix)))
     bias = weights.get("readout_bias", target.new_zeros(config.target_vocab))
-    weights |= {
-        "source_embedding.tokens.weight": _pad_rows(source, size),
-        "embedding.tokens.weight": _pad_rows(target, size),
-        "readout_.weight": _pad_rows(head, size),
-    }
     biased = config.readout_bias or size > config.target_vocab
     if biased:
         weights["readout_bias"] = F.pad(bias, (0, size - config.target_vocab), value=PADDING_BIAS)
@@ -86,17 +82,11 @@ def add_segment(model: Headed) -> Headed:
     weights = dict(model.state_dict())
     tokens = weights["body.embedding.tokens.weight"]
     weights["body.embedding.segments.weight"] = torch.zeros_like(tokens[:1])
-    with SkipInit():
-        converted = HeadedConfig(replace(body, segments=1), head).build()
-    converted.load_state_dict(weights)
-    return converted.eval()
+    return _build(HeadedConfig(replace(body, segments=1), head), weights)
 
 
-def _pad_rows(matrix: Tensor, rows: int) -> Tensor:
-    return F.pad(matrix, (0, 0, 0, rows - len(matrix)))
-
-
-def _build(config: TransformerConfig, weights: dict[str, Tensor]) -> Transformer:
+def _build(config: Any, weights: dict[str, Tensor]) -> Any:
+    """The model of a config, with these weights."""
     with SkipInit():
         model = config.build()
     model.load_state_dict(weights)

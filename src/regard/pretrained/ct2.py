@@ -23,7 +23,7 @@ from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.layers.positions import sinusoids
 from regard.layers.tokens import TokenEmbedding
-from regard.layers.transformer import Block, FeedForward, Shape, Stack
+from regard.layers.transformer import FeedForward, Stack
 from regard.models import Model, Transformer, TransformerConfig
 
 ACTIVATIONS = {
@@ -50,14 +50,21 @@ def write_ct2(model: Model, folder: Path, source: Tokenizer, target: Tokenizer) 
         raise UserError("--to ctranslate2: only translation Transformers can be written, and this is another model.")
     check_supported(model.config)
     spec = build_spec(model, target.special_tokens.forbidden)
-    source_names, target_names = (
-        _token_names(source, model.config.source_vocab, "source"),
-        _token_names(target, model.config.target_vocab, "target"),
-    )
+    source_names = _token_names(source, model.config.source_vocab, "source")
+    target_names = _token_names(target, model.config.target_vocab, "target")
     spec.register_source_vocabulary(source_names)
     spec.register_target_vocabulary(target_names)
-    _set_special_tokens(spec.config, source, target, (source_names, target_names))
-    spec.config.layer_norm_epsilon = model.config.epsilon
+    special_tokens, prefix, suffix = target.special_tokens, source.special_tokens.prefix, source.special_tokens.suffix
+    assert special_tokens.bos is not None, "a target tokenizer has bos"
+    assert special_tokens.eos is not None
+    config = spec.config
+    config.decoder_start_token, config.eos_token = target_names[special_tokens.bos], target_names[special_tokens.eos]
+    config.bos_token = target_names[special_tokens.bos] if prefix is None else source_names[prefix]
+    config.unk_token = target_names[special_tokens.pad if special_tokens.unk is None else special_tokens.unk]
+    config.add_source_bos = prefix is not None
+    config.add_source_eos = suffix is not None
+    assert suffix is None or source_names[suffix] == config.eos_token, "source and target have the same eos"
+    config.layer_norm_epsilon = model.config.epsilon
     spec.validate()
     spec.optimize()  # matrices that are equal are stored once
     spec.save(str(folder))
@@ -80,10 +87,22 @@ def check_supported(config: TransformerConfig) -> None:
 
 def build_spec(model: Transformer, forbidden: tuple[int, ...]) -> Any:
     """CTranslate2's specification of a model, with all weights."""
-    specs = _import_ctranslate2().specs
+    try:
+        specs = import_module("ctranslate2").specs
+    except ImportError as error:
+        raise UserError(
+            "--to ctranslate2: needs the ctranslate2 package; install it: pip install 'regard[ctranslate2]'"
+        ) from error
     config = model.config
-    encoder = specs.TransformerEncoderSpec(config.layers, config.heads, **_spec_options(config, specs))
-    decoder = specs.TransformerDecoderSpec(config.decoder.layers, config.decoder.heads, **_spec_options(config, specs))
+    options = {
+        "pre_norm": config.norm_place == "pre",
+        "no_final_norm": not config.last_norm,
+        "activation": getattr(specs.Activation, ACTIVATIONS[config.activation]),
+        "ffn_glu": config.gated,
+        "rms_norm": config.norm == "rms",
+    }
+    encoder = specs.TransformerEncoderSpec(config.layers, config.heads, **options)
+    decoder = specs.TransformerDecoderSpec(config.decoder.layers, config.decoder.heads, **options)
     _fill_stack(encoder, model.encoder, config)
     _fill_stack(decoder, model.decoder, config)
     _fill_embedding(encoder, encoder.embeddings[0], model.source_embedding or model.embedding, config)
@@ -97,40 +116,23 @@ def build_spec(model: Transformer, forbidden: tuple[int, ...]) -> Any:
     return specs.TransformerSpec(encoder, decoder)
 
 
-def _import_ctranslate2() -> Any:
-    try:
-        return import_module("ctranslate2")
-    except ImportError as error:
-        raise UserError(
-            "--to ctranslate2: needs the ctranslate2 package; install it: pip install 'regard[ctranslate2]'"
-        ) from error
-
-
-def _spec_options(config: TransformerConfig, specs: Any) -> dict[str, Any]:
-    return {
-        "pre_norm": config.norm_place == "pre",
-        "no_final_norm": not config.last_norm,
-        "activation": getattr(specs.Activation, ACTIVATIONS[config.activation]),
-        "ffn_glu": config.gated,
-        "rms_norm": config.norm == "rms",
-    }
-
-
 def _fill_stack(spec: Any, stack: Stack, config: TransformerConfig) -> None:
     for layer, block in zip(spec.layer, stack.layers):
-        _fill_block(layer, block, config)
+        _fill_attention(layer.self_attention, block.attention, config)
+        _fill_norm(layer.self_attention.layer_norm, block.attention_norm)
+        if block.cross is not None and block.cross_norm is not None:
+            _fill_attention(layer.attention, block.cross, config, cross=True)
+            _fill_norm(layer.attention.layer_norm, block.cross_norm)
+        feed: FeedForward = block.feed
+        if feed.gate is None:
+            _fill_linear(layer.ffn.linear_0, feed.up)
+        else:
+            _fill_linear(layer.ffn.linear_0, feed.gate)
+            _fill_linear(layer.ffn.linear_0_noact, feed.up)
+        _fill_linear(layer.ffn.linear_1, feed.down)
+        _fill_norm(layer.ffn.layer_norm, block.feed_norm)
     if stack.norm is not None:
         _fill_norm(spec.layer_norm, stack.norm)
-
-
-def _fill_block(spec: Any, block: Block, config: TransformerConfig) -> None:
-    _fill_attention(spec.self_attention, block.attention, config)
-    _fill_norm(spec.self_attention.layer_norm, block.attention_norm)
-    if block.cross is not None and block.cross_norm is not None:
-        _fill_attention(spec.attention, block.cross, config, cross=True)
-        _fill_norm(spec.attention.layer_norm, block.cross_norm)
-    _fill_feed_forward(spec.ffn, block.feed)
-    _fill_norm(spec.ffn.layer_norm, block.feed_norm)
 
 
 def _fill_attention(spec: Any, attention: MultiHead, config: TransformerConfig, cross: bool = False) -> None:
@@ -146,31 +148,16 @@ def _fill_attention(spec: Any, attention: MultiHead, config: TransformerConfig, 
         spec.queries_scale = 1.0
 
 
-def _fill_feed_forward(spec: Any, feed: FeedForward) -> None:
-    if feed.gate is None:
-        _fill_linear(spec.linear_0, feed.up)
-    else:
-        _fill_linear(spec.linear_0, feed.gate)
-        _fill_linear(spec.linear_0_noact, feed.up)
-    _fill_linear(spec.linear_1, feed.down)
-
-
 def _fill_embedding(side: Any, spec: Any, embedding: TokenEmbedding, config: TransformerConfig) -> None:
     spec.weight = _array(embedding.tokens.weight)
     side.scale_embeddings = sqrt(config.width) if config.scaled else 1.0
-    side.position_encodings.encodings = _array(_position_table(embedding, config))
-
-
-def _position_table(embedding: TokenEmbedding, config: Shape) -> Tensor:
-    """The vectors that are added to the embeddings at each position, (context, width)."""
-    match config.positions:
-        case "learned":
-            assert isinstance(embedding.positions, nn.Embedding)
-            return embedding.positions.weight
-        case "none":
-            return torch.zeros(config.context, config.width)
-        case _:
-            return sinusoids(torch.arange(config.context), config.width, config.positions == "sinusoidal")
+    if isinstance(embedding.positions, nn.Embedding):
+        positions: Tensor = embedding.positions.weight  # (context, width)
+    elif config.positions == "none":
+        positions = torch.zeros(config.context, config.width)
+    else:
+        positions = sinusoids(torch.arange(config.context), config.width, config.positions == "sinusoidal")
+    side.position_encodings.encodings = _array(positions)
 
 
 def _fill_linear(spec: Any, linear: nn.Linear) -> None:
@@ -189,9 +176,6 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().float().cpu().contiguous().numpy()
 
 
-# -- vocabularies -----------------------------------------------------------------------------------------------------
-
-
 def _token_names(tokenizer: Tokenizer, size: int, side: str) -> list[str]:
     """The name of each token in the tokenizer's files, by id; ids of the model past the last get generated names."""
     files = tokenizer.files()
@@ -203,17 +187,3 @@ def _token_names(tokenizer: Tokenizer, size: int, side: str) -> list[str]:
         raise UserError(f"--to ctranslate2: the {side} tokenizer has no vocabulary to write ({', '.join(files)}).")
     by_id = {number: name for name, number in vocab.items()}
     return [by_id.get(number, f"< {number} >") for number in range(size)]
-
-
-def _set_special_tokens(config: Any, source: Tokenizer, target: Tokenizer, names: tuple[list[str], list[str]]) -> None:
-    """Set the begin and end tokens, and whether CTranslate2 adds them to a source."""
-    special_tokens, prefix, suffix = target.special_tokens, source.special_tokens.prefix, source.special_tokens.suffix
-    source_names, target_names = names
-    assert special_tokens.bos is not None, "a target tokenizer has bos"
-    assert special_tokens.eos is not None
-    config.decoder_start_token, config.eos_token = target_names[special_tokens.bos], target_names[special_tokens.eos]
-    config.bos_token = target_names[special_tokens.bos] if prefix is None else source_names[prefix]
-    config.unk_token = target_names[special_tokens.pad if special_tokens.unk is None else special_tokens.unk]
-    config.add_source_bos = prefix is not None
-    config.add_source_eos = suffix is not None
-    assert suffix is None or source_names[suffix] == config.eos_token, "source and target have the same eos"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,47 @@ import torch
 from torch import Tensor
 
 from regard.checkpoint import load_tensors, read_json, save_tensors, write_json
+from regard.config import format_value
 from regard.errors import UserError, nearest
 from regard.layers.init import SkipInit
-from regard.models import Headed, Model, ModelConfig, Transformer
+from regard.layers.transformer import Shape
+from regard.models import MODELS, Headed, Model, ModelConfig, Transformer, TransformerConfig
+from regard.pretrained.bert import ALBERT, BERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA
 from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, without_outputs
 from regard.pretrained.convert import add_segment, to_public_form
-from regard.pretrained.types import CHECKPOINT_TYPES, find_type, unsupported_settings
-from regard.pretrained.weight_table import WeightEntry, shape_text, to_ours, to_theirs
+from regard.pretrained.gpt import GPT2, OPENAI_GPT
+from regard.pretrained.marian import MARIAN, PEGASUS
+from regard.pretrained.t5 import T5
+from regard.pretrained.transfo_xl import TRANSFO_XL
+from regard.pretrained.weight_table import shape_text, to_ours, to_theirs
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = "pytorch_model.bin"
 
+# All types of public checkpoints that can be read and written, by the `model_type` of their config.json.
+CHECKPOINT_TYPES: dict[str, CheckpointType] = {
+    "gpt2": GPT2,
+    "openai-gpt": OPENAI_GPT,
+    "transfo-xl": TRANSFO_XL,
+    "t5": T5,
+    "marian": MARIAN,
+    "pegasus": PEGASUS,
+    "bert": BERT,
+    "distilbert": DISTILBERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": XLM_ROBERTA,
+    "albert": ALBERT,
+    "electra": ELECTRA,
+}
+
 
 def is_public(path: Path) -> bool:
     """Whether a directory is a public checkpoint, and not a run of ours."""
     return (path / "config.json").is_file()
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -47,23 +73,28 @@ def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = Fal
     """The model of a public checkpoint. Missing tensors, extra tensors and other shapes raise a UserError."""
     checkpoint_type = CHECKPOINT_TYPES[settings["model_type"]].with_settings(settings)
     tensors = checkpoint_type.normalized(read_weights(path, allow_pickle))
-    config = _read_config(checkpoint_type, ConfigReader(path / "config.json", settings), frozenset(tensors))
-    weight_table = checkpoint_type.model_weight_table(config)
-    ours = to_ours(weight_table, tensors, path)
-    with SkipInit():
-        model = config.build()
-    _check_shapes(model, ours, weight_table, path)
-    model.load_state_dict(ours)
-    return model
-
-
-def _read_config(checkpoint_type: CheckpointType, reader: ConfigReader, names: frozenset[str]) -> ModelConfig:
+    reader = ConfigReader(path / "config.json", settings)
     try:
-        return checkpoint_type.read_model_config(reader, names)
+        config = checkpoint_type.read_model_config(reader, frozenset(tensors))
     except UserError as error:  # from our config, whose message does not name the file
         if str(error).startswith(str(reader.path)):
             raise
         raise UserError(f"{reader.path}: {checkpoint_type.in_file_names(str(error))}; restore the file.") from error
+    weight_table = checkpoint_type.model_weight_table(config)
+    ours = to_ours(weight_table, tensors, path)
+    with SkipInit():
+        model = config.build()
+    theirs = {entry.ours: " + ".join(entry.theirs) for entry in weight_table}
+    for name, tensor in model.state_dict().items():
+        assert name in ours, f"the weight table has no entry for {name}"
+        if ours[name].shape != tensor.shape:
+            found, wanted = shape_text(ours[name].shape), shape_text(tensor.shape)
+            raise UserError(
+                f"{path}: {theirs[name]} is {found}, but by config.json it should be {wanted}; "
+                "they do not belong together."
+            )
+    model.load_state_dict(ours)
+    return model
 
 
 def read_weights(path: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
@@ -71,28 +102,23 @@ def read_weights(path: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
     if (path / WEIGHTS).is_file():
         tensors = load_tensors(path / WEIGHTS)
     elif (path / INDEX).is_file():
-        tensors = _sharded(path)
+        index = read_json(path / INDEX)
+        places = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
+            raise UserError(f"{path / INDEX}: should have a weight_map of tensors to files; restore the file.")
+        tensors = {}
+        for file in sorted(set(places.values())):
+            if Path(file).name != file:
+                raise UserError(f"{path / INDEX}: {file} is outside the directory; restore the file.")
+            tensors |= load_tensors(path / file)
     elif (path / PICKLED).is_file():
-        tensors = _pickled(path / PICKLED, allow_pickle)
+        tensors = _read_pickle(path / PICKLED, allow_pickle)
     else:
         raise UserError(f"{path}: has no {WEIGHTS}; download or export the checkpoint again.")
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 
-def _sharded(path: Path) -> dict[str, Tensor]:
-    index = read_json(path / INDEX)
-    places = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
-        raise UserError(f"{path / INDEX}: should have a weight_map of tensors to files; restore the file.")
-    tensors: dict[str, Tensor] = {}
-    for file in sorted(set(places.values())):
-        if Path(file).name != file:
-            raise UserError(f"{path / INDEX}: {file} is outside the directory; restore the file.")
-        tensors |= load_tensors(path / file)
-    return tensors
-
-
-def _pickled(path: Path, allowed: bool) -> dict[str, Tensor]:
+def _read_pickle(path: Path, allowed: bool) -> dict[str, Tensor]:
     """Weights from a pickle: only if the user allows it, and then only tensors, never code."""
     if not allowed:
         raise UserError(
@@ -109,17 +135,7 @@ def _pickled(path: Path, allowed: bool) -> dict[str, Tensor]:
     return found
 
 
-def _check_shapes(model: Model, ours: Mapping[str, Tensor], weight_table: Sequence[WeightEntry], path: Path) -> None:
-    theirs = {entry.ours: " + ".join(entry.theirs) for entry in weight_table}
-    for name, tensor in model.state_dict().items():
-        assert name in ours, f"the weight table has no entry for {name}"
-        if ours[name].shape != tensor.shape:
-            found, wanted = shape_text(ours[name].shape), shape_text(tensor.shape)
-            raise UserError(
-                f"{path}: {theirs[name]} is {found}, but by config.json it should be {wanted}; "
-                "they do not belong together."
-            )
-    assert len(ours) == len(model.state_dict()), f"the model has no {set(ours) - set(model.state_dict())}"
+# -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str | None = None) -> str:
@@ -143,10 +159,66 @@ def write_model(model: Model, folder: Path, kept: Mapping[str, Any], kind: str |
     write_json(folder / "config.json", settings)
     tensors = {
         **to_theirs(checkpoint_type.model_weight_table(model.config), model.state_dict()),
-        **checkpoint_type.constants(body),
+        **checkpoint_type.constants(body, kept.get("architectures") or ()),
     }
-    for name in kept.get("architectures") or ():
-        if name in checkpoint_type.class_constants:
-            tensors |= checkpoint_type.class_constants[name](body)
     save_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     return kind
+
+
+def find_type(config: ModelConfig) -> str:
+    """The type that a model can be written as: the first one that reads back as the same config."""
+    body, _ = config.split()
+    differences: dict[str, list[str]] = {}
+    for kind, checkpoint_type in CHECKPOINT_TYPES.items():
+        if type(body) is checkpoint_type.config:
+            differences[kind] = unsupported_settings(kind, config)
+            if not differences[kind]:
+                return kind
+    if not differences:
+        name = next((name for name, kind in MODELS.items() if kind is type(body)), type(body).__name__)
+        raise UserError(f"model={name}: no public checkpoint type has such a model; only Transformers can be exported")
+    closest = min(differences, key=lambda kind: len(differences[kind]))
+    lacking = ", ".join(differences[closest])
+    raise UserError(f"no public type has this model: {closest}, the nearest, has no {lacking}; train one without it")
+
+
+def unsupported_settings(kind: str, config: ModelConfig) -> list[str]:
+    """The settings of a model, as name=value, that a checkpoint of this type cannot hold: they would not read back."""
+    (body, head), heads = config.split(), CHECKPOINT_TYPES[kind].heads
+    lacking: list[str] = []
+    if head is not None:
+        body = without_outputs(body)
+        lacking = heads[head.predicts].unsupported(head) if head.predicts in heads else [f"head={head.predicts}"]
+    canonical = canonical_config(body)
+    try:
+        read_back = canonical_config(CHECKPOINT_TYPES[kind].round_trip(canonical))
+    except UserError:  # the type lacks these positions, and the other settings are invalid without them
+        return [f"model.positions={getattr(canonical, 'positions', None)}", *lacking]
+    names = (one.name for one in fields(body) if getattr(canonical, one.name) != getattr(read_back, one.name))
+    return [*(f"model.{name}={format_value(getattr(body, name))}" for name in names), *lacking]
+
+
+def canonical_config(config: ModelConfig) -> ModelConfig:
+    """The config in a form that can be compared: defaults filled in, settings without effect reset."""
+    if not isinstance(config, Shape):
+        return config
+    sides = (config, config.decoder) if isinstance(config, TransformerConfig) else (config,)
+    even = all(side.heads * side.head == side.width for side in sides)
+    canonical = replace(
+        config,
+        head_width=0 if even else config.head,
+        dropout=0.0,
+        attention_dropout=0.0,
+        feed_dropout=0.0,
+        embedding="",
+    )
+    if canonical.positions not in ("t5", "relative"):
+        canonical = replace(canonical, furthest=128, buckets=32)
+    if canonical.longest is None:
+        canonical = replace(canonical, context=512)
+    if isinstance(canonical, TransformerConfig):
+        decoder = canonical.decoder
+        canonical = replace(
+            canonical, decoder_layers=decoder.layers, decoder_heads=decoder.heads, decoder_inner=decoder.inner
+        )
+    return canonical

@@ -43,12 +43,9 @@ def resolve_hub_path(path: str | Path, download: bool = False, allow_pickle: boo
             f"{path}: is not on this machine; add --download (in Python: download=True) to fetch it."
         ) from error
     except Exception as error:  # no such repository, no permission, no network: the message explains it
-        raise UserError(f"{path}: cannot be fetched ({_first_line(error)}).") from error
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")
+        raise UserError(f"{path}: cannot be fetched ({reason}).") from error
     if not any((Path(folder) / file).is_file() for file in ("config.json", "modules.json")):
         advice = "the repository may have no model" if download else "add --download to fetch the rest"
         raise UserError(f"{path}: has no config.json on this machine; {advice}.")
     return Path(folder)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,38 +58,27 @@ def _stack_entries(side: str, layers: int) -> list[WeightEntry]:
     return for_all_layers(block, layers)
 
 
-def _embedding_entries(config: TransformerConfig) -> list[WeightEntry]:
-    """The entries of the embeddings and the readout: those that are shared are stored once."""
-    head = [entry("lm_head.weight", "readout_.weight")] if config.shared in ("sides", "none") else []
-    if config.shared in ("all", "sides"):
-        return [entry("model.shared.weight", "embedding.tokens.weight"), *head]
-    return [
-        entry("model.encoder.embed_tokens.weight", "source_embedding.tokens.weight"),
-        entry("model.decoder.embed_tokens.weight", "embedding.tokens.weight"),
-        *head,
-    ]
-
-
 def marian_weight_table(config: TransformerConfig) -> list[WeightEntry]:
-    last = [
-        *weight_and_bias("model.encoder.layer_norm", "encoder.norm"),
-        *weight_and_bias("model.decoder.layer_norm", "decoder.norm"),
-    ]
-    return [
-        *_embedding_entries(config),
-        *_stack_entries("encoder", config.layers),
-        *_stack_entries("decoder", config.decoder_layers or config.layers),
-        *(last if config.norm_place == "pre" else []),
-        *([WeightEntry(("final_logits_bias",), "readout_bias", row_vector=True)] if config.readout_bias else []),
-    ]
+    """The weight table of both types. Embeddings and a readout that are shared are stored once."""
+    if config.shared in ("all", "sides"):
+        table = [entry("model.shared.weight", "embedding.tokens.weight")]
+    else:
+        sides = {"encoder": "source_embedding", "decoder": "embedding"}
+        table = [entry(f"model.{side}.embed_tokens.weight", f"{sides[side]}.tokens.weight") for side in sides]
+    table += [entry("lm_head.weight", "readout_.weight")] if config.shared in ("sides", "none") else []
+    table += _stack_entries("encoder", config.layers)
+    table += _stack_entries("decoder", config.decoder_layers or config.layers)
+    for side in ("encoder", "decoder") if config.norm_place == "pre" else ():
+        table += weight_and_bias(f"model.{side}.layer_norm", f"{side}.norm")
+    table += [WeightEntry(("final_logits_bias",), "readout_bias", row_vector=True)] if config.readout_bias else []
+    return table
 
 
 def _read_config(reader: ConfigReader, names: frozenset[str], norm_place: str) -> TransformerConfig:
-    for name in ("normalize_embedding", "static_position_embeddings"):
-        reader.expect(name, name.startswith("static"), name.startswith("static"))
-    reader.expect("normalize_before", norm_place == "pre", norm_place == "pre")
-    reader.expect("add_final_layer_norm", norm_place == "pre", norm_place == "pre")
-    found = reader.read_table(PEGASUS_SETTINGS if norm_place == "pre" else MARIAN_SETTINGS)
+    pre = norm_place == "pre"
+    reader.expect({"normalize_embedding": False, "static_position_embeddings": True})
+    reader.expect({"normalize_before": pre, "add_final_layer_norm": pre})
+    found = reader.read_table(PEGASUS_SETTINGS if pre else MARIAN_SETTINGS)
     for name in ("layers", "heads", "inner"):
         if found[f"decoder_{name}"] == found[name]:
             del found[f"decoder_{name}"]
@@ -106,39 +95,28 @@ def _read_config(reader: ConfigReader, names: frozenset[str], norm_place: str) -
     )
 
 
-def _write_marian_config(config: TransformerConfig) -> dict[str, Any]:
-    return {
-        **_write_config(config, MARIAN_SETTINGS),
-        "model_type": "marian",
-        "architectures": ["MarianMTModel"],
-        "share_encoder_decoder_embeddings": config.shared in ("all", "sides"),
-    }
-
-
 def _sinusoid_tables(config: TransformerConfig) -> dict[str, Tensor]:
     """The sinusoids of both sides: constants that most classes of the reference save and require."""
     table = sinusoids(torch.arange(config.context), config.width, interleaved=False)
     return {name: table.clone() for name in POSITIONS}
 
 
-def _unused_tensors(config: TransformerConfig) -> dict[str, Tensor]:
+def _marian_constants(config: TransformerConfig, classes: Sequence[str]) -> dict[str, Tensor]:
+    return _sinusoid_tables(config) if "MarianModel" in classes else {}
+
+
+def _pegasus_constants(config: TransformerConfig, classes: Sequence[str]) -> dict[str, Tensor]:
     """Tensors that Pegasus saves but does not use: sinusoids, and a shared embedding where none is shared."""
     untied = config.shared == "none"
     unused = {"model.shared.weight": torch.zeros(config.source_vocab, config.width)} if untied else {}
     return _sinusoid_tables(config) | unused
 
 
-def _write_pegasus_config(config: TransformerConfig) -> dict[str, Any]:
-    return {
-        **_write_config(config, PEGASUS_SETTINGS),
-        "model_type": "pegasus",
-        "architectures": ["PegasusForConditionalGeneration"],
-    }
-
-
-def _write_config(config: TransformerConfig, table: SettingTable) -> dict[str, Any]:
+def _write_config(config: TransformerConfig, kind: str, architecture: str, table: SettingTable) -> dict[str, Any]:
     decoder = config.decoder
     return {
+        "model_type": kind,
+        "architectures": [architecture],
         "is_encoder_decoder": True,
         **their_settings(config, table),
         "decoder_layers": decoder.layers,
@@ -146,15 +124,12 @@ def _write_config(config: TransformerConfig, table: SettingTable) -> dict[str, A
         "decoder_ffn_dim": decoder.inner,
         "tie_word_embeddings": config.shared in ("all", "target"),
         "scale_embedding": config.scaled,
+        **({"share_encoder_decoder_embeddings": config.shared in ("all", "sides")} if kind == "marian" else {}),
     }
 
 
-TIED_COPIES = {
-    "model.encoder.embed_tokens.weight": "model.shared.weight",
-    "model.decoder.embed_tokens.weight": "model.shared.weight",
-    "lm_head.weight": "model.shared.weight",
-}
-SIDE_EMBEDDINGS = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
+SIDE_EMBEDDINGS = ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+TIED_COPIES = dict.fromkeys((*SIDE_EMBEDDINGS, "lm_head.weight"), "model.shared.weight")
 HEAD_PATTERNS = ("lm_head.weight", "final_logits_bias")
 
 
@@ -164,7 +139,7 @@ class MarianType(CheckpointType):
 
     def normalized(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found = super().normalized(tensors)
-        if found.keys() >= SIDE_EMBEDDINGS:
+        if found.keys() >= {*SIDE_EMBEDDINGS}:
             found.pop("model.shared.weight", None)
         return found
 
@@ -173,23 +148,23 @@ MARIAN = MarianType(
     TransformerConfig,
     MARIAN_SETTINGS,
     lambda reader, names: _read_config(reader, names, "post"),
-    _write_marian_config,
+    lambda config: _write_config(config, "marian", "MarianMTModel", MARIAN_SETTINGS),
     marian_weight_table,
     prefix="model.",
     head_patterns=HEAD_PATTERNS,
     ignored=POSITIONS,
     tied_copies=TIED_COPIES,
-    class_constants={"MarianModel": _sinusoid_tables},
+    constants=_marian_constants,
 )
 PEGASUS = MarianType(
     TransformerConfig,
     PEGASUS_SETTINGS,
     lambda reader, names: _read_config(reader, names, "pre"),
-    _write_pegasus_config,
+    lambda config: _write_config(config, "pegasus", "PegasusForConditionalGeneration", PEGASUS_SETTINGS),
     marian_weight_table,
     prefix="model.",
     head_patterns=HEAD_PATTERNS,
     ignored=POSITIONS,
     tied_copies=TIED_COPIES,
-    constants=_unused_tensors,
+    constants=_pegasus_constants,
 )

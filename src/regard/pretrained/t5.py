@@ -41,33 +41,24 @@ def _attention_entries(theirs: str, ours: str) -> list[WeightEntry]:
     ]
 
 
-def _feed_entries(theirs: str, gated: bool) -> list[WeightEntry]:
-    if not gated:
-        ups = [entry(f"{theirs}.DenseReluDense.wi.weight", "blocks.{}.feed.up.weight")]
-    else:
-        ups = [
-            entry(f"{theirs}.DenseReluDense.wi_0.weight", "blocks.{}.feed.gate.weight"),
-            entry(f"{theirs}.DenseReluDense.wi_1.weight", "blocks.{}.feed.up.weight"),
-        ]
-    down = entry(f"{theirs}.DenseReluDense.wo.weight", "blocks.{}.feed.down.weight")
-    return [*ups, down, entry(f"{theirs}.layer_norm.weight", "blocks.{}.feed_norm.weight")]
-
-
 def _stack_entries(name: str, layers: int, gated: bool, reads_source: bool) -> list[WeightEntry]:
+    feed = "block.{}.layer.2" if reads_source else "block.{}.layer.1"
+    parts = {"wi_0": "gate", "wi_1": "up", "wo": "down"} if gated else {"wi": "up", "wo": "down"}
     block = [
         *_attention_entries("block.{}.layer.0.SelfAttention", "blocks.{}.attention"),
         entry("block.{}.layer.0.layer_norm.weight", "blocks.{}.attention_norm.weight"),
-        *_feed_entries("block.{}.layer.2" if reads_source else "block.{}.layer.1", gated),
+        *(entry(f"{feed}.DenseReluDense.{k}.weight", f"blocks.{{}}.feed.{parts[k]}.weight") for k in parts),
+        entry(f"{feed}.layer_norm.weight", "blocks.{}.feed_norm.weight"),
     ]
     if reads_source:
         block += _attention_entries("block.{}.layer.1.EncDecAttention", "blocks.{}.cross")
         block += [entry("block.{}.layer.1.layer_norm.weight", "blocks.{}.cross_norm.weight")]
-    t5_weight_table = [
+    table = [
         *for_all_layers(block, layers),
         entry("block.0.layer.0.SelfAttention.relative_attention_bias.weight", "bias.table.weight"),
         entry("final_layer_norm.weight", "norm.weight"),
     ]
-    return [one.with_prefixes(f"{name}.", f"{name}.") for one in t5_weight_table]
+    return [one.with_prefixes(f"{name}.", f"{name}.") for one in table]
 
 
 def t5_weight_table(config: TransformerConfig) -> list[WeightEntry]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,18 +47,11 @@ SOFTMAX_NAME = re.compile(r"crit\.out_(layers|projs)\.(\d+)(\.weight)?")
 
 def transfo_xl_weight_table(config: GptConfig) -> list[WeightEntry]:
     shared = BIASES.items() if config.shared_biases else ()
-    return [
-        *(entry(f"transformer.{theirs}", f"{SCORE.format(0)}.{ours}") for theirs, ours in shared),
-        *for_all_layers(BLOCK, config.layers),
-        *_vocabulary_entries(config),
-    ]
-
-
-def _vocabulary_entries(config: GptConfig) -> list[WeightEntry]:
-    """The entries of the embedding and of the softmax, which have the same clusters."""
+    table = [entry(f"transformer.{theirs}", f"{SCORE.format(0)}.{ours}") for theirs, ours in shared]
+    table += for_all_layers(BLOCK, config.layers)
     if config.softmax != "adaptive":
-        return []
-    clusters, table = config.clusters, []
+        return table
+    clusters = config.clusters  # of the embedding and of the softmax
     for i, _ in enumerate(clusters.tables):
         table += [entry(f"transformer.word_emb.emb_layers.{i}.weight", f"embedding.tokens.tables.{i}.weight")]
         table += [entry(f"crit.out_layers.{i}.bias", f"readout_.biases.{i}")]
@@ -77,9 +70,9 @@ def _vocabulary_entries(config: GptConfig) -> list[WeightEntry]:
 
 
 def read_transfo_xl_config(reader: ConfigReader, names: frozenset[str]) -> GptConfig:
-    reader.expect("attn_type", 0, 0)
+    reader.expect({"attn_type": 0})
     if reader.number("sample_softmax", -1) > 0:
-        reader.expect("sample_softmax", -1, -1)
+        reader.expect({"sample_softmax": -1})
     memory, windowed = reader.integer("mem_len", 1600), reader.boolean("same_length", True)
     if windowed and memory < 2:
         raise reader.invalid("mem_len", "at least 2 where same_length is true")
@@ -142,7 +135,7 @@ def write_transfo_xl_config(config: GptConfig) -> dict[str, Any]:
     }
 
 
-def inv_freq(config: GptConfig) -> dict[str, Tensor]:
+def inv_freq(config: GptConfig, classes: Sequence[str]) -> dict[str, Tensor]:
     """The frequencies of the sinusoids of distances: a constant that the reference saves and requires."""
     return {INV_FREQ: 1 / (10000 ** (torch.arange(0.0, config.width, 2.0) / config.width))}
 
@@ -153,25 +146,16 @@ class TransfoXLType(CheckpointType):
 
     def normalized(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         found = super().normalized(tensors)
-        for name in [name for name in found if SOFTMAX_NAME.fullmatch(name)]:
-            if any(torch.equal(found[name], found[one]) for one in _tied_originals(name) if one in found):
-                del found[name]
+        for copy in [match for name in found if (match := SOFTMAX_NAME.fullmatch(name))]:
+            originals = {"layers": (f"emb_layers.{copy[2]}.weight",), "projs": (f"emb_projs.{copy[2]}", "emb_projs.0")}
+            tied = [f"transformer.word_emb.{name}" for name in originals[copy[1]]]
+            if any(torch.equal(found[copy[0]], found[name]) for name in tied if name in found):
+                del found[copy[0]]
         blocks = {match[0] for name in found if (match := ATTENTION_NAME.match(name))}
         for bias in BIASES:  # give each layer the bias that all share and that is saved only once
             if (shared := found.get(f"transformer.{bias}")) is not None:
                 found = {f"{block}{bias}": shared for block in blocks} | found
         return found
-
-
-def _tied_originals(name: str) -> tuple[str, ...]:
-    """The tensors of the embedding that a tensor of the softmax may be a copy of."""
-    match SOFTMAX_NAME.fullmatch(name):
-        case re.Match() as part if part[1] == "layers":
-            return (f"transformer.word_emb.emb_layers.{part[2]}.weight",)
-        case re.Match() as part:
-            return (f"transformer.word_emb.emb_projs.{part[2]}", "transformer.word_emb.emb_projs.0")
-        case _:
-            return ()
 
 
 TRANSFO_XL = TransfoXLType(

@@ -27,10 +27,10 @@ class WeightEntry:
     transposed: bool = False
     row_vector: bool = False
 
-    def for_layer(self, theirs: int, ours: int) -> WeightEntry:
-        """The entry of one layer, given its number in their model and in ours."""
-        names = tuple(name.format(theirs) for name in self.theirs)
-        return replace(self, theirs=names, ours=self.ours.format(ours))
+    def for_layer(self, number: int) -> WeightEntry:
+        """The entry of one layer."""
+        names = tuple(name.format(number) for name in self.theirs)
+        return replace(self, theirs=names, ours=self.ours.format(number))
 
     def with_prefixes(self, theirs: str, ours: str) -> WeightEntry:
         """The entry with a prefix before their names and one before ours."""
@@ -61,7 +61,7 @@ def weight_and_bias(theirs: str, ours: str, transposed: bool = False) -> list[We
 
 def for_all_layers(entries: Iterable[WeightEntry], layers: int) -> list[WeightEntry]:
     """The entries of every layer, made from those of one."""
-    return [one.for_layer(number, number) for number in range(layers) for one in entries]
+    return [one.for_layer(number) for number in range(layers) for one in entries]
 
 
 def to_ours(table: Sequence[WeightEntry], tensors: Mapping[str, Tensor], path: object) -> dict[str, Tensor]:
@@ -78,25 +78,16 @@ def to_ours(table: Sequence[WeightEntry], tensors: Mapping[str, Tensor], path: o
         for name in one.theirs:
             if name not in tensors:
                 raise UserError(f"{path}: the tensor {name} is missing; download or export the checkpoint again.")
-    for one in table:
-        _check_stackable(one, tensors, path)
+    for one in table:  # its tensors must have one shape, and be vectors or matrices
+        first = one.theirs[0]
+        for name in one.theirs:
+            shape, wanted = tensors[name].shape, tensors[first].shape
+            if shape != wanted or len(shape) not in (1, 2):
+                other = f"{first} is {shape_text(wanted)}" if name != first else "it should be a vector or a matrix"
+                raise UserError(
+                    f"{path}: {name} is {shape_text(shape)}, but {other}; download or export the checkpoint again."
+                )
     return {one.ours: one.join(tensors) for one in table}
-
-
-def _check_stackable(one: WeightEntry, tensors: Mapping[str, Tensor], path: object) -> None:
-    """Check that the tensors of an entry have one shape, and are vectors or matrices."""
-    first = one.theirs[0]
-    for name in one.theirs:
-        shape = tensors[name].shape
-        if shape != tensors[first].shape or len(shape) not in (1, 2):
-            other = (
-                f"{first} is {shape_text(tensors[first].shape)}"
-                if name != first
-                else "it should be a vector or a matrix"
-            )
-            raise UserError(
-                f"{path}: {name} is {shape_text(shape)}, but {other}; download or export the checkpoint again."
-            )
 
 
 def shape_text(shape: Sequence[int]) -> str:

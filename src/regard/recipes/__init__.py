@@ -1,47 +1,13 @@
 """Recipes, one function per experiment, and the tables of names that a recipe may use."""
 
-from collections.abc import Callable
-from dataclasses import fields, replace
-from typing import Any
-
 from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import CELLS, MODELS, SIZES, HeadedConfig, ModelConfig
-from regard.recipes.made import dates, sounds
-from regard.recipes.plan import Plan
-from regard.recipes.plays import shakespeare, shakespeare_cpu
-from regard.recipes.recipe import DATA, OBJECTIVES, Recipe, change, find_task, model_config
-from regard.recipes.texts import bigram, classify, masked, text
-from regard.recipes.translation import greek, multi30k, multi30k_de_en, translate, wmt14, wmt14_big
+from regard.models import CELLS, MODELS, SIZES, HeadedConfig
+from regard.recipes.experiments import RECIPES
+from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
 from regard.tasks import TASKS
-
-RECIPES: dict[str, Callable[[], Recipe]] = {
-    "dates": dates,
-    "sounds": sounds,
-    "translate": translate,
-    "multi30k": multi30k,
-    "multi30k-de-en": multi30k_de_en,
-    "wmt14": wmt14,
-    "wmt14-big": wmt14_big,
-    "greek": greek,
-    "text": text,
-    "bigram": bigram,
-    "shakespeare": shakespeare,
-    "shakespeare-cpu": shakespeare_cpu,
-    "masked": masked,
-    "classify": classify,
-}
-
-VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
-
-
-def without_vocabularies(config: ModelConfig) -> ModelConfig:
-    """The config with vocabulary sizes of 0, so that they are set from the data."""
-    sizes: dict[str, Any] = {field.name: 0 for field in fields(config) if field.name in VOCABULARIES}
-    return replace(config, **sizes)
-
 
 # The names that settings, recipe.json and the command line use: one table per part of a recipe.
 KINDS: Kinds = {

@@ -1,16 +1,17 @@
 """A recipe: the data, the model, the objective and the plan of an experiment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
+from regard.device import check_seed
 from regard.errors import UserError, nearest
-from regard.models import HeadedConfig, Seq2SeqConfig
+from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
 from regard.objectives import (
     Classification,
     Counting,
@@ -19,8 +20,10 @@ from regard.objectives import (
     ProfessorForcing,
     TeacherForcing,
 )
-from regard.recipes.plan import Plan
 from regard.tasks import Task
+
+Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
+VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
 
 # The names of data and objectives in settings and in recipe.json.
 DATA: dict[str, type[Any]] = {
@@ -46,6 +49,63 @@ OBJECTIVES: dict[str, type[Any]] = {
 
 
 @dataclass(frozen=True)
+class Plan:
+    """The settings of training that belong neither to the model, the data nor the objective."""
+
+    steps: int = 1000  # updates of the weights
+    minutes: float | None = None  # stop after this long, evaluations included; the schedule still runs over steps
+    batch_tokens: int = 4096  # tokens of a batch, padding included, on its longer side
+    accumulate: int = 1  # batches per step, on each rank
+    rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1
+    schedule: Schedule = "cosine"  # how the rate decays after the warm-up; noam: 1/√step, divided by √width
+    warmup: int = 100  # steps in which the rate rises to its maximum
+    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"  # sgd has momentum 0.9
+    betas: tuple[float, float] = (0.9, 0.999)  # of adam: the decay of its means of gradients and of squared gradients
+    epsilon: float = 1e-8  # of adam: added to the root of the mean squared gradient
+    decay: float = 0.01  # weight decay of matrices and embeddings; adam has none
+    layer_decay: float = 1.0  # each layer's rate is that of the layer above times this (Howard & Ruder 2018, §3.2)
+    freeze: int | tuple[str, ...] = 0  # layers whose weights do not change: how many from the input on, or their names
+    unfreeze: int = 0  # steps after which the next layer from the top starts to train; 0: all from the first step on
+    clip: float = 1.0  # the largest norm of the gradient; 0: no clipping
+    seed: int = 1  # of the initial weights, the order of the examples and the dropout
+    device: str = "auto"  # auto, cpu, cuda or cuda:N
+    precision: Literal["auto", "float32", "bf16"] = "auto"  # of matrix products; auto: bf16 on a GPU
+    capture: bool = True  # capture each shape of batch as a CUDA graph; ignored on a CPU
+    compile: bool = False  # compile the blocks of a Transformer; ignored for other models
+    threads: int = 0  # CPU threads; 0: torch's default
+    log: int = 10  # steps between two reports
+    evaluate: int = 200  # steps between two evaluations; each evaluation saves the step
+    samples: int = 500  # validation examples that are decoded at an evaluation; the loss uses all of them
+    patience: int = 0  # stop after this many evaluations without improvement; 0: never
+    keep: int = 2  # newest steps that are kept on disk, beside the best one
+    select: str = "loss"  # the metric that selects the best step
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "accumulate", "log", "evaluate", "keep"):
+            self._at_least(name, 1)
+        for name in ("warmup", "decay", "clip", "threads", "samples", "patience", "unfreeze"):
+            self._at_least(name, 0)
+        self._at_least("batch_tokens", 2)
+        check_seed(self.seed, "plan.seed")
+        if not 0 < self.rate < float("inf"):
+            raise UserError(f"plan.rate={self.rate}: give a number above 0, such as 1e-3.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"plan.betas={','.join(map(str, self.betas))}: give two numbers from 0 to below 1.")
+        if not self.epsilon > 0:
+            raise UserError(f"plan.epsilon={self.epsilon}: give a number above 0, such as 1e-8.")
+        if not 0 < self.layer_decay <= 1:
+            raise UserError(f"plan.layer_decay={self.layer_decay}: give a number above 0, at most 1 (none).")
+        if isinstance(self.freeze, int):
+            self._at_least("freeze", 0)
+        if self.minutes is not None and not self.minutes > 0:
+            raise UserError(f"plan.minutes={self.minutes}: give a number above 0, or none.")
+
+    def _at_least(self, name: str, least: int) -> None:
+        if not getattr(self, name) >= least:
+            raise UserError(f"plan.{name}={getattr(self, name)}: give {least} or more.")
+
+
+@dataclass(frozen=True)
 class Recipe:
     """A complete experiment: the same recipe and data give the same run on the same machine."""
 
@@ -67,14 +127,14 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     tasks: list[Task] = [kinds["task"][name] for name in recipe.data.tasks]
     data = f"data={name_of(recipe.data, kinds['data'])}"
     if recipe.head is not None and recipe.head.predicts not in (heads := [task.head for task in tasks]):
-        _refuse("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
+        raise _misfit("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
     fitting = [task for task in tasks if recipe.head is None and task.head in recipe.model.predicts]
     if not fitting and recipe.model.takes_head:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
         fitting = [task for task in tasks if task.head in heads]
     if not fitting:
         fit = models_for(tasks, kinds, recipe.objective.learns_by, recipe.head is not None)
-        _refuse("model", recipe.model, data, fit, kinds)
+        raise _misfit("model", recipe.model, data, fit, kinds)
     learns_by = recipe.model.learns_by
     task = next((task for task in fitting if can_train(recipe.objective, task)), None)
     if task is None or recipe.objective.learns_by != learns_by:
@@ -82,10 +142,8 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         able = {name: kind for name, kind in table.items() if any(can_train(kind, task) for task in fitting)}
         objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
         model = f"model={name_of(recipe.model, kinds['model'])}"
-        _refuse(
-            "objective", recipe.objective, model if len({task.head for task in tasks}) > 1 else data, objectives, kinds
-        )
-    assert task is not None
+        beside = model if len({task.head for task in tasks}) > 1 else data
+        raise _misfit("objective", recipe.objective, beside, objectives, kinds)
     for name in recipe.metrics:
         if name not in kinds["metric"]:
             near = nearest(name, kinds["metric"])
@@ -119,6 +177,12 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     return override(recipe, settings, kinds)
 
 
+def without_vocabularies(config: ModelConfig) -> ModelConfig:
+    """The config with vocabulary sizes of 0, so that they are set from the data."""
+    sizes: dict[str, Any] = {one.name: 0 for one in fields(config) if one.name in VOCABULARIES}
+    return replace(config, **sizes)
+
+
 def models_for(tasks: list[Task], kinds: Kinds, learns_by: str = "gradients", under_head: bool = False) -> list[str]:
     """The names of the models that fit one of the tasks and learn in this way, without the published sizes.
 
@@ -136,7 +200,7 @@ def name_of(part: object, table: Mapping[str, Any]) -> str:
     return next(name for name, kind in table.items() if kind is type(part))
 
 
-def _refuse(role: str, part: object, beside: str, fitting: list[str], kinds: Kinds) -> None:
+def _misfit(role: str, part: object, beside: str, fitting: list[str], kinds: Kinds) -> UserError:
     cure = " or ".join(f"{role}={other}" for other in fitting)
     cure = f"use {cure}" if cure else "leave it out"
-    raise UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; {cure}.")
+    return UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; {cure}.")

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.data.batches import IGNORED, Batch, Rows
-from regard.data.fields import InputText, LabelField, MaskedText, TargetText
-from regard.data.flat import Lengths
-from regard.data.links import LinkField
+from regard.data.batches import IGNORED, Batch
+from regard.data.fields import InputText, LabelField, LinkField, MaskedText, TargetText
+from regard.data.flat import Lengths, Rows
 from regard.data.streams import RunningText
 from regard.objectives import Classification, MaskedTokens, TeacherForcing
 from regard.tasks.task import Task

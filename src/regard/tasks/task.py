@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.batches import Batch, Columns, Row, Rows, one_row
+from regard.data.batches import Batch, one_row
 from regard.data.fields import Field
-from regard.data.flat import Lengths
+from regard.data.flat import Columns, Lengths, Row, Rows
 
 Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
 Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from regard.alignment import merge
-from regard.data.batches import Batch, Corruption, Row, Rows, collate
+from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Pair, Unit
+from regard.data.flat import Row, Rows
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric

@@ -17,7 +17,7 @@ from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.trainer import Step
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
 from regard.training.compiled import compile_blocks

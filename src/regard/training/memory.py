@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from regard.errors import UserError
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 
 
 @contextmanager

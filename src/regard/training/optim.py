@@ -7,7 +7,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from regard.config import format_value
 from regard.errors import UserError, nearest
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 
 
 def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:

@@ -9,11 +9,10 @@ import torch
 from torch import nn
 
 from regard.config import Kinds
-from regard.data.batches import Batches
+from regard.data.batches import LENGTHS, Batches
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import Field, TextField, encode, fit_fields
-from regard.data.shapes import LENGTHS
 from regard.data.streams import (
     Running,
     RunningText,

@@ -2,7 +2,7 @@
 
 import math
 
-from regard.recipes.plan import Plan
+from regard.recipes import Plan
 
 INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
 

@@ -21,13 +21,12 @@ from regard.average import average as averaged
 from regard.checkpoint import read_json, resolve, write_json
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import files_with_prefix
-from regard.data.special_tokens import SpecialTokens
-from regard.data.tokenizers import KINDS, Tokenizer
+from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.errors import UserError, nearest
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
+from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
-from regard.pretrained.heads import label_settings
 from regard.verbs.loaded import Loaded, load
 
 TOOLS = ("transformers", "ctranslate2")

@@ -11,9 +11,8 @@ from torch import Tensor
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped
+from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
 from regard.verbs.loaded import Loaded
-from regard.verbs.record_forced import record_forced
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from regard.data.batches import Batch, Row, collate
+from regard.data.batches import Batch, collate
 from regard.data.fields import TextField
+from regard.data.flat import Row
 from regard.errors import UserError
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
-from regard.recording import pause_recording, record
+from regard.recording import attentions, pause_recording, record
 from regard.verbs.loaded import IdPair, Loaded
-from regard.verbs.parts import aligning, aligning_heads, path_of
+from regard.verbs.parts import aligning, aligning_heads, axes, kept, parts, path_of
 
 Floats = NDArray[np.floating[Any]]
 
@@ -144,3 +145,33 @@ def _logps(module: CausalModel, batch: Batch) -> Floats:
         for row, targets in zip(features, batch["targets"].clamp_min(0))
     ]
     return torch.stack(rows).cpu().numpy()
+
+
+@torch.no_grad()
+def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> None:
+    """Record one batch of all pairs in their order, with captions, if the caller records the model.
+
+    The verb's own batches, in another order, are not recorded, so item i of the tape is pair i. A tape holds one batch:
+    pairs that do not fit in one are refused, and so is a second pass.
+    """
+    recorders = [module.recorder for module in attentions(model.module).values() if module.recorder is not None]
+    if not recorders or not pairs:
+        return
+    tape, rows = recorders[0].tape, recorders[0].rows
+    if len(tape):
+        raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
+    encoded = [row_of(model, pair) for pair in pairs]
+    lengths = {name: np.array([len(row[name]) for row in encoded]) for name in model.fields}
+    size = len(pairs) * max(int(axis.max()) for axis in model.task.widths(lengths).values())
+    if size > batch_tokens and len(pairs) > 1:
+        raise UserError(
+            f"record: {len(pairs)} texts come to {size:,} padded tokens, and a tape holds one batch of at most "
+            f"batch_tokens={batch_tokens:,}; pass fewer lines at a time, or raise it."
+        )
+    with model.autocast():
+        model.module(collate(encoded, model.task).to(model.device))
+    items = [axes(model, pair) for pair in pairs]
+    most = {part: max(len(item[part].rows) for item in items) for part in items[0]}
+    part_of = parts(model.module)
+    named = {name: part_of[path_of(name)] for name in tape}
+    tape.captions = [{name: kept(item[part], rows, most[part]) for name, part in named.items()} for item in items]

@@ -1,21 +1,68 @@
-"""Generate: the continuation of a prompt by a language model."""
+"""Generate: the continuation of a prompt by a language model.
+
+Prompts of several lengths are padded on the left and read at once; then each step generates one token per row. All rows
+of a batch have the same limit, so no row waits for another. The tokens of a row depend on its own prompt only.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import isfinite
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from regard.data.detokenize import UNKNOWN
-from regard.decode import Penalty
+from regard.decode import PAD, Penalty, Sampler, check_size, collect, greedy, stream
 from regard.decode import beam as beam_search
+from regard.device import check_seed
 from regard.errors import UserError
+from regard.models import reads_whole
 from regard.recording import active_tape, pause_recording
-from regard.verbs.continuation import Continuation, batches, continuations, prefill, steps
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list
-from regard.verbs.generation_options import LIMIT, GenerationOptions
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, record_forced, rounded
 from regard.verbs.loaded import Loaded
-from regard.verbs.record_forced import record_forced
+
+LIMIT = 128  # tokens of a continuation, by default
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """Greedy decoding if the temperature is 0, sampling if it is above 0, beam search if the beam is above 1."""
+
+    temperature: float = 0.0
+    top_k: int | None = None  # sample from the k likeliest tokens only
+    top_p: float | None = None  # sample from the fewest likeliest tokens whose probabilities sum to p
+    seed: int = 0
+    limit: int = LIMIT  # the most tokens of a continuation
+    beam: int = 1
+    penalty: Penalty = Penalty(1.0)  # noqa: RUF009  beam search ranks by the mean log-probability of the tokens
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.temperature) and self.temperature >= 0):
+            raise UserError(f"temperature={self.temperature}: give 0 (greedy), or a number above it.")
+        Sampler(self.temperature or 1.0, self.top_k, self.top_p)  # refuses values that cannot be used
+        for name in ("top_k", "top_p"):
+            if self.temperature == 0 and (value := getattr(self, name)) is not None:
+                cure = "give a temperature too, such as 1"
+                raise UserError(f"{name}={value} with temperature=0: greedy decoding does not sample; {cure}.")
+        check_seed(self.seed)
+        if self.limit < 1:
+            raise UserError(f"limit={self.limit}: allow at least 1 token.")
+        check_size(self.beam)
+        if self.beam > 1 and self.temperature:
+            raise UserError(
+                f"beam={self.beam} with temperature={self.temperature}: beam search does not sample; give one of them."
+            )
+
+    def sampler(self, prompts: Sequence[int], turn: int, device: torch.device) -> Sampler:
+        """The sampler of these prompts: the draws of a prompt depend on the seed, its number and the turn only."""
+        states = (np.random.SeedSequence((self.seed, index, turn)).generate_state(1, np.uint64) for index in prompts)
+        generators = [torch.Generator(device).manual_seed(int(state[0]) >> 1) for state in states]
+        return Sampler(self.temperature, self.top_k, self.top_p, generators)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +169,10 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
     shown = len(decode(one.read))
     while True:
         ((_, limit),) = batches(model, [one], options, turn, budget=1)
-        for step, (tokens, logps) in enumerate(steps(model, [one], options, turn, limit), start=1):
+        steps = start_stream(model, [one], options, turn, limit)
+        for step in range(1, limit + 1):
+            with pause_recording(model.module), model.autocast():  # between the steps they are as the caller set them
+                tokens, logps = next(steps)
             one.append(tokens.tolist(), logps.tolist(), end, options.limit)
             if step == limit:
                 _end_turn(model, one)
@@ -137,8 +187,8 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
 
 def _decode(model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int) -> None:
     """One turn of a batch by greedy decoding or sampling; the tokens are copied from the device once, at the end."""
-    generated = list(steps(model, batch, options, turn, limit))
-    tokens, logps = (torch.stack(column, dim=1).tolist() for column in zip(*generated))  # (R, T)
+    with pause_recording(model.module), model.autocast():
+        tokens, logps = (one.tolist() for one in collect(start_stream(model, batch, options, turn, limit)))  # (R, T)
     for one, row, row_logps in zip(batch, tokens, logps):
         one.append(row, row_logps, model.target_tokenizer.special_tokens.eos, options.limit)
 
@@ -168,3 +218,96 @@ def _result(model: Loaded, one: Continuation) -> Generated:
     decode = model.target_tokenizer.decode
     text = decode(one.read + one.generated)[len(decode(one.read)) :]
     return Generated(one.prompt, text, one.generated, np.array(one.logps, dtype=np.float32), one.ended)
+
+
+@dataclass(eq=False)
+class Continuation:
+    """One prompt, and the tokens generated after it so far."""
+
+    index: int  # the number of the prompt, from 0: its random draws depend on it
+    prompt: str  # the text that was read
+    read: list[int]  # its tokens, with the begin token where the model has one
+    generated: list[int] = field(default_factory=list)
+    logps: list[float] = field(default_factory=list)  # of each generated token, and of the end
+    ended: str = ""  # why: "end" (the end token was generated), "limit" or "context"
+
+    def append(self, tokens: Sequence[int], logps: Sequence[float], end: int | None, limit: int) -> None:
+        """Append tokens, up to the end token or the limit."""
+        for token, logp in zip(tokens, logps):
+            if self.ended:
+                return
+            self.logps.append(logp)
+            if token == end:
+                self.ended = "end"
+                return
+            self.generated.append(token)
+            if len(self.generated) == limit:
+                self.ended = "limit"
+
+    def text(self, turn: int, longest: int | None) -> list[int]:
+        """The tokens read at the start of a turn: the prompt, or, in later turns, the last half of a context."""
+        whole = self.read + self.generated
+        return whole if turn == 0 or longest is None else whole[-max(1, longest // 2) :]
+
+
+def continuations(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Continuation]:
+    """The prompts, numbered from `first`; a prompt that the model cannot read is refused by its number."""
+    model.expect("generate", not reads_whole(model.module.config))
+    tokenizer = model.target_tokenizer
+    begin, found = tokenizer.special_tokens.bos, []
+    for index, (prompt, tokens) in enumerate(zip(prompts, tokenizer.encode_batch(list(prompts))), first):
+        kept = model.fit_context(tokens, f"prompt {index + 1}")
+        if not kept and begin is None:
+            raise UserError(
+                f"prompt {index + 1}: empty, but this model has no bos token to start from; give some text."
+            )
+        before = model.opening if kept or begin is None else [begin]
+        found.append(Continuation(index, prompt if kept == tokens else tokenizer.decode(kept), before + kept))
+    return found
+
+
+def batches(
+    model: Loaded, going: Sequence[Continuation], options: GenerationOptions, turn: int, budget: int
+) -> Iterator[tuple[list[Continuation], int]]:
+    """Batches of prompts, and the number of tokens that each row may generate before its limit or the context.
+
+    Where a model takes no padding (Transformer-XL), only prompts of equal length share a batch.
+    """
+    exact = not model.module.config.takes_padding
+
+    def shape(one: Continuation) -> tuple[int, int]:
+        length, left = len(one.text(turn, model.longest)), options.limit - len(one.generated)
+        room = left if model.longest is None else model.longest - length + 1  # the last generated token is not read
+        return (length if exact else rounded(length)), min(left, room)
+
+    for (length, limit), same in groupby(sorted(going, key=shape), key=shape):
+        rows, size = list(same), max(1, budget // (options.beam * (length + limit)))
+        yield from ((rows[at : at + size], limit) for at in range(0, len(rows), size))
+
+
+@torch.no_grad()
+def prefill(model: Loaded, texts: Sequence[list[int]], limit: int) -> tuple[Tensor, Any]:
+    """Reads texts up to their last tokens; returns the last tokens (R,) and a state with room for `limit` more."""
+    width = max(map(len, texts))
+    rows = [[PAD] * (width - len(text)) + text for text in texts]
+    tokens = torch.tensor(rows, device=model.device)  # (R, P)
+    lengths = torch.tensor([len(text) for text in texts], device=model.device)
+    real = torch.arange(width, device=model.device) >= width - lengths[:, None]
+    decoder = model.decoder
+    with pause_recording(model.module), model.autocast():
+        state = decoder.start(None, None, len(texts), width + limit - 1)
+        if width > 1:
+            padding = (real[:, :-1],) if min(map(len, texts)) < width else ()
+            _, state = decoder.advance(tokens[:, :-1], state, *padding)
+    return tokens[:, -1], state
+
+
+def start_stream(
+    model: Loaded, batch: Sequence[Continuation], options: GenerationOptions, turn: int, limit: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """One turn of a batch: at each step a token of every row and its log-probability, both (R,)."""
+    end = model.target_tokenizer.special_tokens.eos
+    prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
+    choose = options.sampler([one.index for one in batch], turn, model.device) if options.temperature else greedy
+    stop = -1 if end is None else end  # no token is -1
+    return stream(model.decoder, state, prompt, choose, limit, stop, model.forbidden)

@@ -7,9 +7,8 @@ import torch
 
 from regard.data.fields import LabelField
 from regard.recording import pause_recording
-from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped
+from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
 from regard.verbs.loaded import Loaded
-from regard.verbs.record_forced import record_forced
 
 
 @dataclass(frozen=True)

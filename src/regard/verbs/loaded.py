@@ -14,9 +14,8 @@ from torch import Tensor
 
 from regard.checkpoint import resolve
 from regard.config import Kinds
-from regard.data.batches import Row
 from regard.data.fields import Field, LabelField, TextField
-from regard.data.flat import Values
+from regard.data.flat import Row, Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
@@ -27,7 +26,7 @@ from regard.layers.init import SkipInit
 from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
-from regard.pretrained.heads import label_names
+from regard.pretrained.checkpoint_type import label_names
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions

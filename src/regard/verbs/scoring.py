@@ -8,9 +8,8 @@ from typing import Any
 from regard.alignment import Link, links_from, merge
 from regard.errors import UserError, nearest
 from regard.metrics import perplexity
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, fit_target, forced, token_logps
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, fit_target, forced, record_forced, token_logps
 from regard.verbs.loaded import IdPair, Loaded
-from regard.verbs.record_forced import record_forced
 
 UNITS = ("auto", "word", "piece")
 Text = str | tuple[str, str]  # a line for a language model, source and target for a translator

@@ -14,10 +14,9 @@ from regard.decode import beam as beam_search
 from regard.errors import UserError
 from regard.recording import pause_recording, record
 from regard.tensor_tree import tensors, with_tensors
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, grouped, rounded, target_limit
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, grouped, record_forced, rounded, target_limit
 from regard.verbs.loaded import Loaded
 from regard.verbs.parts import aligning, aligning_heads, path_of
-from regard.verbs.record_forced import record_forced
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Settings and weight table of GPT-2 checkpoints (type gpt2)."""
+"""Settings and weight tables of GPT-2 (type gpt2) and of the first GPT (type openai-gpt; Radford et al. 2018)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.heads import ClassHeadConfig
 from regard.models import GptConfig
-from regard.pretrained.checkpoint_type import CheckpointType, ConfigReader, Settings, SettingTable, their_settings
-from regard.pretrained.heads import PublicHead
+from regard.pretrained.checkpoint_type import (
+    CheckpointType,
+    ConfigReader,
+    PublicHead,
+    Settings,
+    SettingTable,
+    their_settings,
+)
 from regard.pretrained.weight_table import WeightEntry, entry, for_all_layers, weight_and_bias
 
 COMMON: SettingTable = {  # settings with the same names in files of GPT and of GPT-2
@@ -54,7 +61,7 @@ def gpt2_weight_table(config: GptConfig) -> list[WeightEntry]:
 
 
 def read_gpt2_config(reader: ConfigReader, names: frozenset[str]) -> GptConfig:
-    reader.expect("add_cross_attention", False, False)
+    reader.expect({"add_cross_attention": False})
     reader.boolean(SCALE_BY_LAYER, False)  # `normalized` has already applied it to the weights
     found = reader.read_table(SETTINGS)
     return GptConfig(
@@ -111,4 +118,62 @@ GPT2 = Gpt2Type(
     ignored=("*.attn.bias", "*.attn.masked_bias"),
     tied_copies={"lm_head.weight": "transformer.wte.weight"},
     heads={"class": GPT2_CLASS_HEAD},
+)
+
+# -- The first GPT: post-norm, and another activation ------------------------------------------------------------------
+
+OPENAI_GPT_SETTINGS: SettingTable = {**COMMON, "vocab": ("vocab_size", 40478), "context": ("n_positions", 512)}
+OPENAI_GPT_ACTIVATIONS = {
+    "gelu": "gelu-tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}  # their gelu is an approximation
+
+
+def openai_gpt_weight_table(config: GptConfig) -> list[WeightEntry]:
+    return [
+        entry("transformer.tokens_embed.weight", "embedding.tokens.weight"),
+        entry("transformer.positions_embed.weight", "embedding.positions.weight"),
+        *for_all_layers(BLOCK, config.layers),
+        *([] if config.tied else [entry("lm_head.weight", "readout_.weight")]),
+    ]
+
+
+def read_openai_gpt_config(reader: ConfigReader, names: frozenset[str]) -> GptConfig:
+    reader.expect({"pruned_heads": {}})
+    afn = reader.get("afn", "gelu")
+    if afn not in OPENAI_GPT_ACTIVATIONS:
+        raise UserError(f"{reader.path}: afn={afn}: is not supported, only {', '.join(OPENAI_GPT_ACTIVATIONS)} are.")
+    found = reader.read_table(OPENAI_GPT_SETTINGS)
+    return GptConfig(
+        **found,
+        inner=4 * found["width"],
+        activation=OPENAI_GPT_ACTIVATIONS[afn],
+        norm_place="post",
+        tied="lm_head.weight" not in names and reader.boolean("tie_word_embeddings", True),
+    )
+
+
+def write_openai_gpt_config(config: GptConfig) -> dict[str, Any]:
+    return {
+        "model_type": "openai-gpt",
+        "architectures": ["OpenAIGPTLMHeadModel"],
+        **their_settings(config, OPENAI_GPT_SETTINGS),
+        "embd_pdrop": config.dropout,
+        "tie_word_embeddings": config.tied,
+        "afn": next((theirs for theirs, ours in OPENAI_GPT_ACTIVATIONS.items() if ours == config.activation), "gelu"),
+    }
+
+
+OPENAI_GPT = CheckpointType(
+    GptConfig,
+    OPENAI_GPT_SETTINGS,
+    read_openai_gpt_config,
+    write_openai_gpt_config,
+    openai_gpt_weight_table,
+    prefix="transformer.",
+    head_patterns=("lm_head.*",),
+    ignored=("*.attn.bias", "*.attn.masked_bias", "transformer.position_ids"),
+    tied_copies={"lm_head.weight": "transformer.tokens_embed.weight"},
 )

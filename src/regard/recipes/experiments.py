@@ -1,0 +1,313 @@
+"""Recipes: one function per experiment, and the table of their names."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from regard.data.dates import Dates
+from regard.data.sounds import Sounds
+from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
+from regard.data.streams import Shakespeare
+from regard.models import (
+    SIZES,
+    BertConfig,
+    BigramConfig,
+    GptConfig,
+    LstmnConfig,
+    Seq2SeqConfig,
+    StructuredConfig,
+    TransformerConfig,
+)
+from regard.objectives import Classification, Counting, MaskedTokens, TeacherForcing
+from regard.recipes.recipe import Plan, Recipe, without_vocabularies
+
+# -- Without files of your own ----------------------------------------------------------------------------------------
+
+
+def dates() -> Recipe:
+    """Dates written in many languages → ISO 8601, in a minute on a CPU."""
+    return Recipe(
+        name="dates",
+        title="dates in 24 languages to ISO 8601",
+        data=Dates(),
+        model=Seq2SeqConfig(width=128, embed=64, decoder="luong", capacity=64, dropout=0.0),
+        objective=TeacherForcing(),
+        plan=Plan(
+            steps=450,
+            batch_tokens=2048,
+            rate=4e-3,
+            schedule="linear",
+            warmup=50,
+            decay=0.0,
+            evaluate=150,
+            samples=300,
+            select="exact",
+        ),
+        metrics=("exact", "alignment"),
+    )
+
+
+def sounds() -> Recipe:
+    """Letters → phonemes: the pronunciation of English words (CMU dictionary)."""
+    return Recipe(
+        name="sounds",
+        title="English spelling to phonemes (CMUdict, without stress)",
+        data=Sounds(),
+        model=Seq2SeqConfig(width=512, embed=256, layers=2, capacity=64, dropout=0.3),
+        objective=TeacherForcing(smoothing=0.1),
+        plan=Plan(
+            steps=8000, batch_tokens=8192, rate=1e-3, warmup=400, evaluate=500, samples=2000, select="word_error"
+        ),
+        metrics=("word_error", "phoneme_error"),
+    )
+
+
+# -- Translation ------------------------------------------------------------------------------------------------------
+
+
+def translate() -> Recipe:
+    """Your own pairs: `data.train=pairs.tsv`, or two parallel files `data.train=src.txt,tgt.txt`.
+
+    A table has the columns `data.source` and `data.target`. `model=transformer` trains a Transformer instead.
+    """
+    return Recipe(
+        name="translate",
+        title="pairs of your own",
+        data=Pairs(),
+        model=Seq2SeqConfig(width=512, embed=256, dropout=0.2),
+        objective=TeacherForcing(smoothing=0.1),
+        plan=Plan(steps=10_000, batch_tokens=4096, rate=1e-3, warmup=500, evaluate=500, patience=5),
+        metrics=("bleu", "exact"),
+    )
+
+
+def multi30k() -> Recipe:
+    """English → German captions of pictures (Multi30k), with a small Transformer (Vaswani et al. 2017).
+
+    29,000 pairs are few: the dropout is high, and the source, the target and the output layer share one embedding.
+    """
+    return Recipe(
+        name="multi30k",
+        title="English to German captions (Multi30k)",
+        data=Multi30k(source="en", target="de", vocab=8000, joint=True),
+        model=TransformerConfig(
+            width=256,
+            heads=4,
+            layers=3,
+            inner=1024,
+            shared="all",
+            context=256,
+            dropout=0.35,
+            attention_dropout=0.1,
+            feed_dropout=0.2,
+        ),
+        objective=TeacherForcing(smoothing=0.1),
+        plan=Plan(
+            steps=5000,
+            batch_tokens=8192,
+            rate=1e-3,
+            schedule="cosine",
+            warmup=1000,
+            betas=(0.9, 0.98),
+            epsilon=1e-9,
+            decay=0.0,
+            evaluate=500,
+            samples=1014,
+            select="bleu",
+        ),
+        metrics=("bleu",),
+    )
+
+
+def wmt14() -> Recipe:
+    """English → German news (WMT 14), the base Transformer of Vaswani et al. 2017, section 5."""
+    return Recipe(
+        name="wmt14",
+        title="English to German news (WMT 14), Transformer base",
+        data=Wmt14(),
+        model=without_vocabularies(SIZES["transformer-base"]),
+        objective=TeacherForcing(smoothing=0.1),
+        plan=Plan(
+            steps=100_000,
+            batch_tokens=25_000,
+            rate=1.0,  # a factor: the rate has a maximum of 7e-4
+            schedule="noam",
+            warmup=4000,
+            optimizer="adam",
+            betas=(0.9, 0.98),
+            epsilon=1e-9,
+            clip=0.0,
+            evaluate=5000,
+            samples=3000,
+            keep=5,  # the last checkpoints are averaged
+            log=100,
+            select="bleu",
+        ),
+        metrics=("bleu",),
+    )
+
+
+def wmt14_big() -> Recipe:
+    """English → German news (WMT 14), the big Transformer of Vaswani et al. 2017, section 5."""
+    base = wmt14()
+    return replace(
+        base,
+        name="wmt14-big",
+        title="English to German news (WMT 14), Transformer big",
+        model=without_vocabularies(SIZES["transformer-big"]),
+        plan=replace(base.plan, steps=300_000, keep=20),
+    )
+
+
+def multi30k_de_en() -> Recipe:
+    """German → English captions of pictures (Multi30k), with the model of Bahdanau et al. 2015."""
+    return Recipe(
+        name="multi30k-de-en",
+        title="German to English captions (Multi30k)",
+        data=Multi30k(source="de", target="en", vocab=4000),
+        model=Seq2SeqConfig(width=512, embed=256, dropout=0.5),
+        objective=TeacherForcing(smoothing=0.1),
+        plan=Plan(steps=6000, batch_tokens=4096, rate=1e-3, warmup=500, evaluate=500, samples=1014, select="bleu"),
+        metrics=("bleu",),
+    )
+
+
+def greek() -> Recipe:
+    """Greek → English New Testament; its attention is compared with an alignment made by hand."""
+    return Recipe(
+        name="greek",
+        title="Greek to English New Testament, aligned by hand",
+        data=GreekEnglish(),
+        model=Seq2SeqConfig(width=512, embed=256, dropout=0.3),
+        objective=TeacherForcing(smoothing=0.1),
+        plan=Plan(steps=4000, batch_tokens=8192, rate=1e-3, warmup=300, evaluate=400, select="aer"),
+        metrics=("bleu", "aer", "alignment"),
+    )
+
+
+# -- Your own text ----------------------------------------------------------------------------------------------------
+
+
+def text() -> Recipe:
+    """A language model of your own lines, an LSTM with attention to its earlier states: `data.train=FILE`.
+
+    `model=gpt` trains a Transformer instead; `data=book` reads the file as one running text.
+    """
+    return Recipe(
+        name="text",
+        title="a language model of your own text",
+        data=Lines(),
+        model=LstmnConfig(),
+        objective=TeacherForcing(),
+        plan=Plan(steps=2000, batch_tokens=4096, rate=2e-3, evaluate=200),
+        metrics=("perplexity",),
+    )
+
+
+def bigram() -> Recipe:
+    """A bigram language model of your own lines, by counting: `data.train=FILE`.
+
+    `regard score RUN --tokens` prints each probability with its counts. `model.smoothing=interpolated` mixes in the
+    probabilities of single words. `data=book data.window=256` reads the file as one running text.
+    """
+    return Recipe(
+        name="bigram",
+        title="a bigram language model of your own text, by counting",
+        data=Lines(tokens="word"),
+        model=BigramConfig(),
+        objective=Counting(),
+        plan=Plan(steps=10, batch_tokens=65_536, evaluate=10, log=1),
+        metrics=("perplexity",),
+    )
+
+
+def masked() -> Recipe:
+    """A masked language model of your own lines, BERT (Devlin et al. 2019): `data.train=FILE`."""
+    return Recipe(
+        name="masked",
+        title="fill in the gaps of your own text",
+        data=Lines(tokens="bpe"),
+        model=BertConfig(segments=0, context=256),
+        objective=MaskedTokens(),
+        plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=500, schedule="linear", evaluate=500),
+        metrics=("perplexity",),
+    )
+
+
+def classify() -> Recipe:
+    """A classifier of your own texts that shows its attention weights (Lin et al. 2017): `data.train=FILE`.
+
+    The file is a table with the columns `data.text` and `data.label`, or has label<TAB>text on each line. `model=bert`
+    or `model=gpt` trains a Transformer instead; `from=DIR` starts from a model that was trained on other text.
+    """
+    return Recipe(
+        name="classify",
+        title="a classifier of your own texts",
+        data=Labelled(),
+        model=StructuredConfig(),
+        objective=Classification(),
+        plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5, select="accuracy"),
+        metrics=("accuracy",),
+    )
+
+
+# -- Language models of characters ------------------------------------------------------------------------------------
+
+
+def shakespeare() -> Recipe:
+    """Shakespeare by characters: a GPT of 10.7 million parameters, three minutes on a GPU.
+
+    `data.train=FILE` reads a text of your own instead.
+    """
+    return Recipe(
+        name="shakespeare",
+        title="Shakespeare by characters, 10.7M parameters",
+        data=Shakespeare(),
+        model=GptConfig(
+            width=384,
+            heads=6,
+            layers=6,
+            inner=4 * 384,
+            context=256,
+            attention_bias=False,
+            feed_bias=False,
+            dropout=0.2,
+            attention_dropout=0.2,
+        ),
+        objective=TeacherForcing(),
+        plan=Plan(steps=5000, batch_tokens=64 * 256, rate=1e-3, warmup=100, betas=(0.9, 0.99), decay=0.1, evaluate=250),
+        metrics=("perplexity",),
+    )
+
+
+def shakespeare_cpu() -> Recipe:
+    """Shakespeare by characters: a GPT of 0.8 million parameters, some minutes on a CPU.
+
+    `data.train=FILE` reads a text of your own instead.
+    """
+    large = shakespeare()
+    sizes = {"width": 128, "heads": 4, "layers": 4, "inner": 4 * 128, "context": 64}
+    return replace(
+        large,
+        name="shakespeare-cpu",
+        title="Shakespeare by characters, 0.8M parameters",
+        model=replace(large.model, **sizes, dropout=0.0, attention_dropout=0.0),
+        plan=replace(large.plan, steps=2000, batch_tokens=12 * 64),
+    )
+
+
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "dates": dates,
+    "sounds": sounds,
+    "translate": translate,
+    "multi30k": multi30k,
+    "multi30k-de-en": multi30k_de_en,
+    "wmt14": wmt14,
+    "wmt14-big": wmt14_big,
+    "greek": greek,
+    "text": text,
+    "bigram": bigram,
+    "shakespeare": shakespeare,
+    "shakespeare-cpu": shakespeare_cpu,
+    "masked": masked,
+    "classify": classify,
+}

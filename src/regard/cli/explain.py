@@ -82,7 +82,7 @@ def _list(console: Console, topics: "dict[str, Topic]") -> None:
     for name, topic in topics.items():
         groups.setdefault(topic.group, []).append([name, topic.summary])
     for group, rows in groups.items():
-        console.print(grid(group, ["", ""], rows, justify="left"), "")
+        console.print(grid(group, ["", ""], rows), "")
     examples = ("scaling", "masking steps=1000 -o masking.html", "heads --help")
     console.print(
         OUTPUTS, "", "[bold]Examples:[/]", *(f"  regard explain {each}" for each in examples), sep="\n", highlight=False
@@ -99,7 +99,7 @@ def _teach(console: Console, name: str, topic: "Topic") -> None:
     for text in topic.prose:
         console.print(text, "", sep="\n", highlight=False, markup=False)
     rows = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(topic.options)]
-    console.print(grid("Options", ["option", "value", "what it is"], rows, justify="left"), "")
+    console.print(grid("Options", ["option", "value", "what it is"], rows), "")
     console.print(f"{OUTPUTS} Takes {topic.takes}.", "", "[bold]Examples:[/]", sep="\n", highlight=False)
     for example in topic.examples:
         console.print(f"  regard explain {name} {example}".rstrip(), highlight=False, markup=False)

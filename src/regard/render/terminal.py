@@ -32,12 +32,12 @@ def sections_text(sections: Sequence[report.Section]) -> Group:
             case report.Pre():
                 parts += [*title, Padding(Text(section.text), (0, 0, 1, 2))]
             case report.Table():
-                parts += [*title, _table(section), *([Text(section.note, "dim")] if section.note else []), ""]
+                parts += [table_text(section), ""]
     return Group(*parts)
 
 
-def _table(section: report.Table) -> Table:
-    """A table without lines: numbers to the right, all else to the left."""
+def table_text(section: report.Table) -> Group:
+    """A table without lines, under its title and above its note: numbers to the right, all else to the left."""
     table = Table(box=None, pad_edge=False, header_style="dim", show_header=any(section.columns))
     rows = section.rows[: section.first]
     for at, name in enumerate(section.columns):
@@ -46,7 +46,8 @@ def _table(section: report.Table) -> Table:
         table.add_column(Text(name), justify="right" if right else "left", style=style, overflow="fold")
     for row in rows:
         table.add_row(*(Text(format_cell(cell)) for cell in row))
-    return table
+    title = [Text(section.title, "bold")] if section.title else []
+    return Group(*title, table, *([Text(section.note, "dim")] if section.note else []))
 
 
 @dataclass(frozen=True, eq=False)

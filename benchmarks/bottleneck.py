@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 from regard.data.files import read_lines
-from regard.metrics.text import bleu
+from regard.metrics import bleu
 from regard.render.curve import curve_svg
 from regard.render.files import write
 from regard.report.sections import Curve, Line

@@ -26,7 +26,7 @@ import torch
 from regard.decode import CapturedDecoder, Penalty, beam, collect, greedy, stream, with_onednn
 from regard.models import SIZES
 from regard.pretrained import write_model
-from regard.training.compiled import compile_blocks
+from regard.training.loop import compile_blocks
 
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")

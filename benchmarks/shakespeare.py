@@ -23,8 +23,8 @@ from regard.data.streams import encode_text, in_order, joined, window_of
 from regard.objectives import LossModule
 from regard.recipes import find_recipe
 from regard.training.loop import train
+from regard.training.optim import rate_at
 from regard.training.prepare import Prepared, prepare
-from regard.training.schedule import rate_at
 
 
 def validation(prepared: Prepared) -> list[Any]:

@@ -31,7 +31,7 @@ from regard.training.events import Finished
 from regard.verbs import Loaded
 
 ROOT = Path(regard.__file__).parent
-FREE = ("models", "tasks", "pretrained", "heads")  # the packages that may recognise a model
+FREE = ("models", "tasks.py", "pretrained", "heads.py")  # the parts that may recognise a model
 FAMILIES = {
     name for name, value in vars(regard.models).items() if isinstance(value, type | UnionType) and value is not Facts
 }

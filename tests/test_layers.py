@@ -38,7 +38,6 @@ ORDER = (
     "recipes",
     "pretrained",
     "stored",
-    "average",
     "verbs.numbers",
     "verbs.pooling",
     "verbs.loaded",

@@ -20,14 +20,13 @@ def booleans(draw: st.DrawFn, *shape: int) -> Tensor:
 
 
 @st.composite
-def masks(draw: st.DrawFn, queries: int, keys: int, dims: int, documents: bool = True) -> Mask:
+def masks(draw: st.DrawFn, queries: int, keys: int, dims: int) -> Mask:
     """Any mask for (ROWS, [HEADS,] queries, keys); with more dimensions every kind of pairs that fits them."""
     pairs = [(queries, keys), (ROWS, queries, keys), (ROWS, HEADS, queries, keys)][: dims - 1]
     shape, biased = draw(st.none() | st.sampled_from(pairs)), draw(st.none() | st.sampled_from(pairs))
     return Mask(
         causal=draw(st.booleans()),
         window=draw(st.none() | st.integers(0, 3)),
-        documents=booleans(draw, ROWS, keys).long() if documents and draw(st.booleans()) else None,
         keys=booleans(draw, ROWS, keys) if draw(st.booleans()) else None,
         pairs=None if shape is None else booleans(draw, *shape),
         bias=None if biased is None else torch.where(booleans(draw, *biased), torch.randn(biased), -math.inf),
@@ -48,7 +47,6 @@ def says(mask: Mask, row: int, head: int, i: int, j: int, at: tuple[int, int]) -
     q_at, k_at = at
     verdict = not mask.causal or k_at <= q_at
     verdict &= mask.window is None or abs(q_at - k_at) <= mask.window
-    verdict &= mask.documents is None or bool(mask.documents[row, q_at] == mask.documents[row, k_at])
     verdict &= mask.keys is None or bool(mask.keys[row, j])
     if mask.pairs is not None:
         verdict &= bool(mask.pairs[(*(row, head)[: mask.pairs.dim() - 2], i, j)])
@@ -72,7 +70,7 @@ def test_table_is_the_statement_cell_by_cell(data: st.DataObject, dims: int, que
 @given(st.data(), st.sampled_from([3, 4]), st.integers(1, 4), st.integers(0, 2))
 def test_joining_statements_joins_tables(data: st.DataObject, dims: int, queries: int, more: int) -> None:
     keys = queries + more
-    a, b = data.draw(masks(queries, keys, dims)), data.draw(masks(queries, keys, dims, documents=False))
+    a, b = data.draw(masks(queries, keys, dims)), data.draw(masks(queries, keys, dims))
     q_at, k_at = torch.arange(more, keys), torch.arange(keys)
     joined = written_out(a, q_at, k_at, dims) + written_out(b, q_at, k_at, dims)
     assert torch.equal(written_out(a & b, q_at, k_at, dims), joined)
@@ -91,7 +89,7 @@ def test_a_resolved_mask_is_its_table(data: st.DataObject, dims: int, queries: i
         assert (once.pairs is None) == (mask.bias is not None)
         assert (once.bias is None) == (mask.bias is None)
         assert not once.causal
-        assert once.window is once.documents is once.keys is None
+        assert once.window is once.keys is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,6 @@ def test_a_resolved_mask_is_its_table(data: st.DataObject, dims: int, queries: i
         (CAUSAL & Mask(window=199), "causal"),  # a window as wide as the text says nothing
         (Mask(window=100), "table"),
         (Mask(keys=torch.ones(2, 200, dtype=torch.bool)), "table"),
-        (Mask(documents=torch.zeros(2, 200)), "table"),  # on a CPU
         (Mask(window=3, bias=torch.zeros(200, 200)), "table"),
     ],
 )
@@ -145,19 +142,6 @@ def test_a_promise_of_sight_outlives_statements_and_nothing_else() -> None:
     ]
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("window", [None, 2])
-@pytest.mark.parametrize("padded", [False, True])
-def test_the_layout_of_documents_is_their_table(causal: bool, window: int | None, padded: bool) -> None:
-    documents, real = torch.tensor([[0, 0, 0, 1, 1, 1], [2, 2, 5, 5, 5, 7]]), torch.rand(2, 6) < 0.7
-    mask = Mask(causal, window, documents, real if padded else None)
-    at = torch.arange(6)
-    cells = torch.meshgrid(torch.arange(2), at, at, indexing="ij")
-    assert torch.equal(mask.block_mask.mask_mod(cells[0], torch.tensor(0), *cells[1:]), mask.table(at, at, 3))
-    assert mask.block_mask is mask.block_mask  # made once
-    assert mask.block_mask.shape == (2, 1, 6, 6)
-
-
 def test_given_positions_decide() -> None:
     q_at, k_at = torch.tensor([5, 0]), torch.tensor([5, 6, 0])
     assert CAUSAL.table(q_at, k_at, 3).tolist() == [[True, False, True], [False, False, True]]
@@ -192,7 +176,6 @@ def test_only_causal() -> None:
     assert not (CAUSAL & Mask(window=3)).only_causal
     assert not (CAUSAL & Mask(keys=torch.ones(1, 2, dtype=torch.bool))).only_causal
     assert not (CAUSAL & Mask(pairs=torch.ones(2, 2, dtype=torch.bool))).only_causal
-    assert not (CAUSAL & Mask(documents=torch.zeros(1, 2))).only_causal
     assert not (CAUSAL & Mask(bias=torch.zeros(2, 2))).only_causal
 
 
@@ -207,9 +190,3 @@ def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
 def test_a_bias_is_numbers() -> None:
     with pytest.raises(TypeError, match=r"Mask\.bias must be a float tensor"):
         Mask(bias=torch.ones(2, 2, dtype=torch.bool))
-
-
-def test_two_packings_cannot_be_joined() -> None:
-    packed = Mask(documents=torch.zeros(1, 4, dtype=torch.long))
-    with pytest.raises(ValueError, match="documents"):
-        packed & packed

@@ -13,8 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import UserError
-from regard.metrics import METRICS, Bleu
-from regard.metrics.text import bleu, chrf, edit_distance, exact_match, perplexity, phoneme_error, word_error
+from regard.metrics import (
+    METRICS,
+    Bleu,
+    bleu,
+    chrf,
+    edit_distance,
+    exact_match,
+    perplexity,
+    phoneme_error,
+    word_error,
+)
 
 short = st.text("abc", max_size=7)
 

@@ -65,10 +65,6 @@ def window(queries: int, keys: int) -> Mask:
     return Mask(window=1)
 
 
-def documents(queries: int, keys: int) -> Mask:
-    return Mask(documents=torch.randint(2, (ROWS, max(queries, keys))))
-
-
 def bias(queries: int, keys: int) -> Mask:
     bias = torch.randint(-8, 9, (ROWS, queries, keys)) / 4  # sums of such are exact in any dtype
     bias[torch.rand(ROWS, queries, keys) < 0.2] = -math.inf
@@ -77,7 +73,7 @@ def bias(queries: int, keys: int) -> Mask:
 
 
 def joined(queries: int, keys: int) -> Mask:
-    return CAUSAL & pairs(queries, keys) & padding(queries, keys) & Mask(window=2) & documents(queries, keys)
+    return CAUSAL & pairs(queries, keys) & padding(queries, keys) & Mask(window=2)
 
 
 def nothing(queries: int, keys: int) -> Mask:
@@ -88,7 +84,7 @@ def joined_with_bias(queries: int, keys: int) -> Mask:
     return joined(queries, keys) & bias(queries, keys) & Mask(bias=torch.randn(queries, keys))
 
 
-MASKS = [everything, causal, padding, pairs, window, bias, documents, joined, joined_with_bias, nothing]
+MASKS = [everything, causal, padding, pairs, window, bias, joined, joined_with_bias, nothing]
 
 
 def both_routes(
@@ -120,7 +116,7 @@ def on(device: str, mask: Mask) -> Mask:
     def moved(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(device)
 
-    moved_all = (moved(x) for x in (mask.documents, mask.keys, mask.pairs, mask.bias))
+    moved_all = (moved(x) for x in (mask.keys, mask.pairs, mask.bias))
     return Mask(mask.causal, mask.window, *moved_all)
 
 

@@ -78,11 +78,11 @@ def _membership(words: Sequence[int]) -> NDArray[np.float64]:
     return member
 
 
-def links_from(weights: Weights, method: str = "argmax", threshold: float = 0.0) -> set[Link]:
-    """The links of weights (Tq, Tk) by a method, if their weight is above the threshold; a row of zeros has none."""
+def links_from(weights: Weights, method: str = "argmax") -> set[Link]:
+    """The links of weights (Tq, Tk) by a method; a row of zeros has none."""
     if method not in METHODS:
         raise UserError(f"method={method}: no such method.{nearest(method, METHODS)}")
-    return {(i, j) for i, j in METHODS[method](weights) if weights[j, i] > threshold}
+    return {(i, j) for i, j in METHODS[method](weights) if weights[j, i] > 0}
 
 
 def _argmax(weights: Weights) -> set[Link]:

@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -43,7 +42,11 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
     unfinished, final = steps / ".half" / _name(step), steps / _name(step)
     with _as_user_error(run):
         steps.mkdir(parents=True, exist_ok=True)
-        _recover(steps)
+        for left in (steps / ".old").glob("*"):  # after a kill: move an old step back unless it was replaced
+            if not (steps / left.name).exists():
+                os.rename(left, steps / left.name)
+        for name in (".old", ".half"):
+            shutil.rmtree(steps / name, ignore_errors=True)
         try:
             for name, content in files.items():
                 _write(unfinished / name, content)
@@ -51,11 +54,22 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
             _write(unfinished / MANIFEST, {"format": FORMAT, "files": fingerprints})
             for folder, _, _ in os.walk(unfinished):
                 _sync(Path(folder))
-            _move_into_place(unfinished, final)
+            old = steps / ".old" / final.name
+            if final.exists():  # no portable system call swaps two directories
+                old.parent.mkdir(exist_ok=True)
+                os.rename(final, old)
+            os.rename(unfinished, final)
+            _sync(steps)
+            shutil.rmtree(old.parent, ignore_errors=True)
         finally:
             shutil.rmtree(steps / ".half", ignore_errors=True)
         set_pointer(run, "latest", step)
-        _prune(run, keep)
+        names = sorted((path.name for path in steps.iterdir() if path.name.isdecimal()), key=int)
+        kept = {*names[-keep:], read_pointer(run, "latest"), read_pointer(run, "best")}
+        (steps / ".half").mkdir(exist_ok=True)
+        for name in set(names) - kept:
+            os.rename(steps / name, steps / ".half" / name)  # so that a kill during deletion leaves no incomplete step
+        shutil.rmtree(steps / ".half", ignore_errors=True)
     return final
 
 
@@ -141,36 +155,6 @@ def _fingerprint(path: Path) -> dict[str, Any]:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def _move_into_place(unfinished: Path, final: Path) -> None:
-    """Rename a finished step. No portable system call swaps two directories, so an older one is moved away first."""
-    old = final.parent / ".old" / final.name
-    if final.exists():
-        old.parent.mkdir(exist_ok=True)
-        os.rename(final, old)
-    os.rename(unfinished, final)
-    _sync(final.parent)
-    shutil.rmtree(old.parent, ignore_errors=True)
-
-
-def _recover(steps: Path) -> None:
-    """Clean up after a kill: move an old step back unless it was replaced, and delete unfinished steps."""
-    for old in (steps / ".old").glob("*"):
-        if not (steps / old.name).exists():
-            os.rename(old, steps / old.name)
-    for left in (".old", ".half"):
-        shutil.rmtree(steps / left, ignore_errors=True)
-
-
-def _prune(run: Path, keep: int) -> None:
-    steps = run / "steps"
-    names = sorted((path.name for path in steps.iterdir() if path.name.isdecimal()), key=int)
-    kept = {*names[-keep:], read_pointer(run, "latest"), read_pointer(run, "best")}
-    (steps / ".half").mkdir(exist_ok=True)
-    for name in set(names) - kept:
-        os.rename(steps / name, steps / ".half" / name)  # so that a kill during deletion leaves no incomplete step
-    shutil.rmtree(steps / ".half", ignore_errors=True)
-
-
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -228,10 +212,10 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
         temporary.chmod(mode)  # safetensors allows only the owner to read; use the permissions of the umask
 
 
-def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on a device."""
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU."""
     try:
-        tensors: dict[str, Tensor] = load_file(path, device=str(device))
+        tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file.") from error
     except (SafetensorError, OSError) as error:
@@ -249,15 +233,11 @@ def append_line(path: Path, obj: Mapping[str, Any]) -> None:
 def truncate_after(path: Path, step: int) -> None:
     """Delete the lines after a step, and an incomplete last line, so that a resumed run continues the file."""
     if path.exists():
-        lines = _read(path).decode(errors="replace").split("\n")
-        write_text(path, "".join(f"{line}\n" for line in lines if _is_up_to(line, step)))
-
-
-def _is_up_to(line: str, step: int) -> bool:
-    try:
-        return bool(json.loads(line).get("step", step) <= step)
-    except (ValueError, TypeError, AttributeError):
-        return False
+        kept = ""
+        for line in _read(path).decode(errors="replace").split("\n"):
+            with suppress(ValueError, TypeError, AttributeError):
+                kept += f"{line}\n" if json.loads(line).get("step", step) <= step else ""
+        write_text(path, kept)
 
 
 def _json(obj: Any) -> str:

@@ -15,6 +15,7 @@ import sys
 import textwrap
 import tokenize
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
@@ -55,10 +56,25 @@ def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
 
     Settings of outer nodes are applied first, whatever their order: `data.train=FILE data=book` sets both.
     """
-    draft = _to_draft(config)
+    root = _to_draft(config)
     for setting in sorted(settings, key=lambda setting: setting.partition("=")[0].count(".")):
-        _apply(draft, setting, kinds)
-    built: C = _build(draft, "")
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise UserError(f"{setting}: a setting has the form name=value, such as plan.steps=400.")
+        *parents, last = name.split(".")
+        draft, path = root, ""
+        for step in parents:
+            _check_known(draft, step, path, setting)
+            path = _join(path, step)
+            below = draft.values.get(step)
+            if not isinstance(below, _Draft):
+                choices = list(_allowed_kinds(kinds, _hints(draft.kind)[step]))
+                cure = f"choose a kind first: {path}={' or '.join(choices)}" if choices else f"write {path}=VALUE"
+                raise UserError(f"{setting}: {path} has no settings inside; {cure}.")
+            draft = below
+        _check_known(draft, last, path, setting)
+        draft.values[last] = _from_text(setting, text, _hints(draft.kind)[last], kinds)
+    built: C = _build(root, "")
     return built
 
 
@@ -76,7 +92,9 @@ def from_json(obj: Any, kinds: Kinds, table: str | None = None) -> Any:
 
     A missing field gets its default, so that files from before the field existed can still be read.
     """
-    return _node_from_json(obj, _classes(kinds, table), kinds, "")
+    tables = kinds.values() if table is None else [kinds[table]]
+    named = {name: kind for each in tables for name, kind in each.items()}
+    return _node_from_json(obj, named, kinds, "")
 
 
 def format_value(value: Any) -> str:
@@ -86,18 +104,14 @@ def format_value(value: Any) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def tree(config: Any) -> list[Setting]:
-    """All leaves of the tree in the order of its fields."""
-    return _leaves(config, "")
-
-
-def _leaves(config: Any, path: str) -> list[Setting]:
+def tree(config: Any, path: str = "") -> list[Setting]:
+    """All leaves of the tree in the order of its fields; `path` comes before their names."""
     kind: type = type(config)
     found = []
     for field in _fields(kind):
         name, value = _join(path, field.name), getattr(config, field.name)
         if is_dataclass(value):
-            found += _leaves(value, name)
+            found += tree(value, name)
         else:
             comment = _comments(kind).get(field.name, "")
             hint = _hints(kind)[field.name]
@@ -134,24 +148,15 @@ class _Draft:
     values: dict[str, Any]  # field → value; inner nodes are drafts too, and fields without a value are absent
 
 
-def _to_draft(config: Any) -> _Draft:
-    return _Draft(
-        type(config), {field.name: _draft_value(getattr(config, field.name)) for field in _fields(type(config))}
-    )
-
-
-def _draft_value(value: Any) -> Any:
-    return _to_draft(value) if is_dataclass(value) else value
-
-
-def _default_draft(kind: type) -> _Draft:
-    """A node of this kind with its defaults."""
-    draft = _Draft(kind, {})
-    for field in _fields(kind):
-        if field.default is not MISSING:
-            draft.values[field.name] = _draft_value(field.default)
-        elif field.default_factory is not MISSING:
-            draft.values[field.name] = _draft_value(field.default_factory())
+def _to_draft(node: Any) -> _Draft:
+    """The draft of a node; for a class, that of a node with its defaults."""
+    draft = _Draft(node if isinstance(node, type) else type(node), {})
+    for field in _fields(draft.kind):
+        value = field.default if isinstance(node, type) else getattr(node, field.name)
+        if value is MISSING and field.default_factory is not MISSING:
+            value = field.default_factory()
+        if value is not MISSING:
+            draft.values[field.name] = _to_draft(value) if is_dataclass(value) else value
     return draft
 
 
@@ -164,25 +169,6 @@ def _build(draft: _Draft, path: str) -> Any:
         value = draft.values[field.name]
         values[field.name] = _build(value, name) if isinstance(value, _Draft) else value
     return draft.kind(**values)
-
-
-def _apply(draft: _Draft, setting: str, kinds: Kinds) -> None:
-    name, equals, text = setting.partition("=")
-    if not equals:
-        raise UserError(f"{setting}: a setting has the form name=value, such as plan.steps=400.")
-    *parents, last = name.split(".")
-    path = ""
-    for step in parents:
-        _check_known(draft, step, path, setting)
-        path = _join(path, step)
-        below = draft.values.get(step)
-        if not isinstance(below, _Draft):
-            choices = list(_allowed_kinds(kinds, _hints(draft.kind)[step]))
-            cure = f"choose a kind first: {path}={' or '.join(choices)}" if choices else f"write {path}=VALUE"
-            raise UserError(f"{setting}: {path} has no settings inside; {cure}.")
-        draft = below
-    _check_known(draft, last, path, setting)
-    draft.values[last] = _from_text(setting, text, _hints(draft.kind)[last], kinds)
 
 
 def _check_known(draft: _Draft, name: str, path: str, setting: str) -> None:
@@ -201,7 +187,7 @@ def _check_known(draft: _Draft, name: str, path: str, setting: str) -> None:
 def _from_text(setting: str, text: str, hint: Any, kinds: Kinds) -> Any:
     named = _allowed_kinds(kinds, hint)
     if text in named:
-        return _default_draft(named[text]) if isinstance(named[text], type) else _to_draft(named[text])
+        return _to_draft(named[text])
     leaves = [option for option in _union_members(hint) if not is_dataclass(option)]
     for option in sorted(leaves, key=lambda option: option is str):  # str last: it accepts any text, `none` too
         try:
@@ -218,7 +204,12 @@ def _parse(text: str, hint: Any) -> Any:
     if hint is str:
         return text
     if hint is int:
-        return _parse_int(text)
+        with suppress(ValueError):
+            return int(text)
+        number = float(text)  # 1e3
+        if not number.is_integer() or abs(number) > 2**53:  # larger floats do not represent every whole number
+            raise ValueError(text)
+        return int(number)
     if hint is float:
         if not math.isfinite(number := float(text)):
             raise ValueError(text)
@@ -229,16 +220,6 @@ def _parse(text: str, hint: Any) -> Any:
         parts = [part.strip() for part in text.split(",")] if text else []
         return tuple(_parse(part, inner) for part, inner in zip(parts, _item_hints(hint, len(parts)), strict=True))
     return SPELLINGS[hint][text.lower()]
-
-
-def _parse_int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        number = float(text)  # 1e3
-        if number.is_integer() and abs(number) <= 2**53:  # larger floats do not represent every whole number
-            return int(number)
-        raise
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------
@@ -253,7 +234,8 @@ def _value_to_json(value: Any, kinds: Kinds) -> Any:
     return value
 
 
-def _node_from_json(obj: Any, known: Mapping[str, type], kinds: Kinds, path: str) -> Any:
+def _node_from_json(obj: Any, named: Mapping[str, Any], kinds: Kinds, path: str) -> Any:
+    known = {name: kind for name, kind in named.items() if isinstance(kind, type)}
     tag = obj.get("kind") if isinstance(obj, dict) else None
     if not isinstance(tag, str) or tag not in known:
         near = nearest(str(tag), known)
@@ -276,8 +258,7 @@ def _node_from_json(obj: Any, known: Mapping[str, type], kinds: Kinds, path: str
 
 def _value_from_json(obj: Any, hint: Any, kinds: Kinds, path: str) -> Any:
     if isinstance(obj, dict) and (_table(hint) or _node_types(hint)):
-        allowed = {name: kind for name, kind in _allowed_kinds(kinds, hint).items() if isinstance(kind, type)}
-        return _node_from_json(obj, allowed, kinds, path)
+        return _node_from_json(obj, _allowed_kinds(kinds, hint), kinds, path)
     for option in _union_members(hint):
         if get_origin(option) is Literal and any(obj == one and type(obj) is type(one) for one in get_args(option)):
             return obj
@@ -296,42 +277,29 @@ def _value_from_json(obj: Any, hint: Any, kinds: Kinds, path: str) -> Any:
 
 @cache
 def _comments(kind: type[Any]) -> dict[str, str]:
-    """Field → the comment on its line, in this class or in the base class that defines the field."""
+    """Field → the comment on its line, in this class or in the base class that defines the field.
+
+    A class without source code has no comments.
+    """
     found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        found |= _own_comments(each) if is_dataclass(each) else {}
+    for each in filter(is_dataclass, reversed(kind.__mro__)):
+        try:
+            source = textwrap.dedent(inspect.getsource(each))
+        except (OSError, TypeError):
+            continue
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        beside = {one.start[0]: one.string.lstrip("# ").rstrip() for one in tokens if one.type == tokenize.COMMENT}
+        definition = ast.parse(source).body[0]
+        assert isinstance(definition, ast.ClassDef)
+        for line in definition.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.end_lineno in beside:
+                found[line.target.id] = beside[line.end_lineno]
     return found
-
-
-def _own_comments(kind: type[Any]) -> dict[str, str]:
-    """Field → comment, from the source of this class alone; empty if there is no source."""
-    try:
-        source = textwrap.dedent(inspect.getsource(kind))
-    except (OSError, TypeError):
-        return {}
-    beside = {
-        token.start[0]: token.string.lstrip("# ").rstrip()
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    definition = ast.parse(source).body[0]
-    assert isinstance(definition, ast.ClassDef)
-    return {
-        line.target.id: beside[line.end_lineno]
-        for line in definition.body
-        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.end_lineno in beside
-    }
 
 
 @cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
-
-
-def _classes(kinds: Kinds, table: str | None) -> dict[str, type]:
-    """The classes of one table, or of all."""
-    tables = kinds.values() if table is None else [kinds[table]]
-    return {name: kind for each in tables for name, kind in each.items() if isinstance(kind, type)}
 
 
 def _table(hint: Any) -> str | None:

@@ -11,14 +11,10 @@ import math
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +23,6 @@ class Mask:
 
     causal: bool = False  # a query sees keys at its own position and before
     window: int | None = None  # a query sees keys at most this far from its own position
-    documents: Tensor | None = None  # (B, T) ids of packed documents: a query sees only its own document
     keys: Tensor | None = None  # (B, Tk) False at padding: no query sees these keys
     pairs: Tensor | None = None  # (..., Tq, Tk) anything else: graphs, alignments, beams
     bias: Tensor | None = None  # (..., Tq, Tk) numbers added to the logits; -inf forbids
@@ -47,12 +42,9 @@ class Mask:
         if other is EVERYTHING or self is EVERYTHING:  # nothing to join: the result of ``resolved`` stays valid
             return self if other is EVERYTHING else other
         windows = [w for w in (self.window, other.window) if w is not None]
-        if self.documents is not None and other.documents is not None:
-            raise ValueError("two masks with documents cannot be joined: give the documents in one of them")
         return Mask(
             causal=self.causal or other.causal,
             window=min(windows) if windows else None,
-            documents=self.documents if other.documents is None else other.documents,
             keys=_combine(self.keys, other.keys),
             pairs=_combine(self.pairs, other.pairs),
             bias=_combine(self.bias, other.bias, operator.add),
@@ -63,22 +55,20 @@ class Mask:
     @property
     def only_causal(self) -> bool:
         """Whether this mask is causal and nothing else: kernels have a causal option and need no table."""
-        return self.causal and self.window is None and self.documents is None and self._by_position_only
+        return self.causal and self.window is None and self._by_position_only
 
     @property
     def _by_position_only(self) -> bool:
-        """Whether the mask depends on positions and documents alone."""
+        """Whether the mask depends on positions alone."""
         return self.keys is None and self.pairs is None and self.bias is None
 
-    def route(self, length: int) -> Literal["everything", "causal", "window", "documents", "table"]:
+    def route(self, length: int) -> Literal["everything", "causal", "window", "table"]:
         """The kernel for self-attention over ``length`` positions; "table" means that the kernel needs the full table.
 
         A window is computed in blocks only when it is much narrower than the text.
         """
         if self.pairs is not None or self.bias is not None:
             return "table"
-        if self.documents is not None:
-            return "documents" if self.documents.is_cuda else "table"
         if self.window is not None and self.window < length - 1:
             return "window" if length > 4 * (self.window + 32) else "table"
         if self.keys is not None:
@@ -98,9 +88,6 @@ class Mask:
             table = q_at[:, None] >= k_at  # (Tq, Tk)
         if self.window is not None:
             table = _combine(table, (q_at[:, None] - k_at).abs() <= self.window)
-        if self.documents is not None:
-            same = self.documents[:, q_at][:, :, None] == self.documents[:, k_at][:, None, :]  # (B, Tq, Tk)
-            table = _combine(table, _insert_dims(same, dims))
         if self.keys is not None:
             table = _combine(table, _insert_dims(self.keys[:, None, :], dims))
         if self.pairs is not None:
@@ -141,34 +128,6 @@ class Mask:
             return self.empty_rows
         seen = table if table.dtype == torch.bool else table > -math.inf
         return ~seen.any(-1, keepdim=True)
-
-    @property
-    def block_mask(self) -> BlockMask:
-        """The block mask that flex attention needs for packed documents.
-
-        It is cached on the mask, so that all layers share it. Under torch.compile it is not cached: the compiler
-        removes the repeated computation itself.
-        """
-        return self._build_block_mask() if torch.compiler.is_compiling() else self._cached_block_mask
-
-    @cached_property
-    def _cached_block_mask(self) -> BlockMask:
-        return self._build_block_mask()
-
-    def _build_block_mask(self) -> BlockMask:
-        from torch.nn.attention.flex_attention import create_block_mask
-
-        documents, keys, causal, window = self.documents, self.keys, self.causal, self.window
-        assert documents is not None
-
-        def may_look(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            seen = documents[b, q] == documents[b, k]
-            seen = seen & (q >= k) if causal else seen
-            seen = seen if window is None else seen & ((q - k).abs() <= window)
-            return seen if keys is None else seen & keys[b, k]
-
-        rows, length = documents.shape
-        return create_block_mask(may_look, rows, None, length, length, device=documents.device)
 
 
 EVERYTHING = Mask()

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from regard.errors import UserError, nearest
 from regard.kernels import additive_triton
 from regard.kernels.additive import additive_logits
-from regard.kernels.fused import document_attention, flex_usable, fused_attention, window_attention
+from regard.kernels.fused import fused_attention, window_attention
 from regard.mask import Mask, default_positions, masked_bias
 
 SINUSOIDS_STEP = 256  # the number of cached sinusoids is a multiple of this
@@ -101,8 +101,6 @@ class Dot(Score):
                 return fused_attention(queries, k, v, None, self.scale, dropout, causal=mask.causal)
             case "window" if q.dim() > 2:
                 return window_attention(queries, k, v, mask, self.scale, dropout)
-            case "documents" if flex_usable(queries, v, dropout):
-                return document_attention(queries, k, v, mask.block_mask, self.scale)
         table = mask.table(q_at, k_at, q.dim())
         empty_rows = mask.find_empty_rows(table) if table is not None and table.is_cuda else None
         if bias is not None:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from regard.checkpoint import FORMAT, check_format, load_tensors, read_json
+from regard.checkpoint import FORMAT, check_format, load_tensors, read_json, resolve
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field
 from regard.errors import UserError
@@ -63,3 +63,27 @@ def load_weights(module: nn.Module, path: Path) -> None:
 def format_shape(shape: torch.Size | None) -> str:
     """A shape as text for an error: 3×4."""
     return "absent" if shape is None else "×".join(map(str, shape)) or "one number"
+
+
+def average(run: Path, count: int) -> dict[str, Tensor]:
+    """The weights of the newest `count` steps of a run, averaged in float32.
+
+    Tensors that are not floats come from the newest step. Step 0 is not used, nor an old step that is kept only because
+    it is the best.
+    """
+    if count < 1:
+        raise UserError(f"--average {count}: give 1 or more.")
+    keep = stored_recipe(run).plan.keep
+    names = [path.name for path in (run / "steps").glob("*") if path.name.isdecimal() and int(path.name)]
+    newest = sorted(names, key=int)[-min(count, keep) :]
+    if len(newest) < count:
+        cure = f"average fewer, or train with plan.keep={count}"
+        raise UserError(f"{run}: has {len(newest)} of its newest steps (plan.keep={keep}), not {count}; {cure}.")
+    total: dict[str, Tensor] = {}
+    for name in newest:
+        for weight, tensor in load_tensors(resolve(run / "steps" / name) / "weights.safetensors").items():
+            if tensor.is_floating_point() and weight in total:
+                total[weight] += tensor.float()
+            else:
+                total[weight] = tensor.float() if tensor.is_floating_point() else tensor
+    return {weight: tensor / count if tensor.is_floating_point() else tensor for weight, tensor in total.items()}

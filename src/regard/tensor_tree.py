@@ -1,8 +1,8 @@
-"""Trees of tensors: tensors in dataclasses, tuples and lists, such as the state of a decoder."""
+"""Trees of tensors: tensors in dataclasses, tuples, lists and dicts, such as the state of a decoder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -12,11 +12,11 @@ T = TypeVar("T")  # a tree
 
 
 def tensors(tree: Any) -> Iterator[Tensor]:
-    """Every tensor of a tree of dataclasses, tuples and lists, in order."""
+    """Every tensor of a tree of dataclasses, tuples, lists and dicts, in order."""
     if isinstance(tree, Tensor):
         yield tree
-    elif isinstance(tree, (tuple, list)):
-        for part in tree:
+    elif isinstance(tree, (tuple, list, Mapping)):
+        for part in tree.values() if isinstance(tree, Mapping) else tree:
             yield from tensors(part)
     else:
         for name in _field_names(tree):
@@ -30,6 +30,8 @@ def with_tensors(tree: T, values: Iterator[Tensor]) -> T:
         built = next(values)
     elif isinstance(tree, (tuple, list)):
         built = type(tree)(with_tensors(part, values) for part in tree)
+    elif isinstance(tree, Mapping):
+        built = {name: with_tensors(part, values) for name, part in tree.items()}
     elif names := _field_names(tree):
         built = replace(tree, **{name: with_tensors(getattr(tree, name), values) for name in names})  # type: ignore[type-var]
     return built
@@ -41,6 +43,8 @@ def signature(tree: Any) -> object:
         return tree.shape, tree.dtype, tree.device
     if isinstance(tree, (tuple, list)):
         return tuple(map(signature, tree))
+    if isinstance(tree, Mapping):
+        return tuple((name, signature(part)) for name, part in tree.items())
     if names := _field_names(tree):
         return type(tree), tuple(signature(getattr(tree, name)) for name in names)
     return tree

@@ -6,7 +6,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regard.attention import attend, weights
-from regard.kernels import fused
 from regard.kernels.fused import split_into_blocks
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.scores import Dot, ScaledDot, Score
@@ -116,54 +115,6 @@ def test_a_compiler_takes_blocks_whole() -> None:
         return attend(Dot(), q, k, v, CAUSAL & Mask(window=5) & Mask(keys=real))
 
     torch.testing.assert_close(torch.compile(read, fullgraph=True, backend="eager")(q, k, v, real), read(q, k, v, real))
-
-
-# --- packed documents ---------------------------------------------------------------------------------------------
-
-
-def packed(length: int) -> Tensor:
-    """Ids that run along the rows, as packing makes them."""
-    return (torch.rand(ROWS, length) < 0.1).cumsum(-1)
-
-
-@pytest.mark.parametrize("causal", [CAUSAL, EVERYTHING], ids=["causal", "both ways"])
-def test_documents_are_the_definition(causal: Mask) -> None:
-    mask = causal & Mask(documents=packed(50))
-    check(ScaledDot(4), draw(ROWS, 3, length=50), mask)
-    q, k, v = draw(ROWS, 3, length=50)
-    alone = [i for i in range(50) if mask.documents is not None and mask.documents[0, i] == mask.documents[0, 20]]
-    inside = slice(alone[0], alone[-1] + 1)
-    parts = [x[:1, :, inside] for x in (q, k, v)]
-    together = attend(ScaledDot(4), q, k, v, mask)[:1, :, inside]
-    torch.testing.assert_close(together, attend(ScaledDot(4), *parts, causal))  # as if nothing stood beside it
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("causal", [CAUSAL, EVERYTHING], ids=["causal", "both ways"])
-def test_flex_attention_is_given_the_same_documents(causal: Mask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way to the GPU's kernel, which flex attention written out plays here."""
-    monkeypatch.setattr(fused, "_compiled_flex_attention", fused._flex_attention)
-    real = torch.rand(ROWS, 50) < 0.8
-    real[:, 20:40] = False
-    mask = causal & Mask(documents=packed(50), keys=real)
-    q, k, v = (x.detach() for x in draw(ROWS, 3, length=50, width=16))
-    read = fused.document_attention(q, k, v, mask.block_mask, 0.25)
-    torch.testing.assert_close(read, weights(ScaledDot(16), q, k, mask) @ v)
-
-
-@cuda_only
-@pytest.mark.parametrize("causal", [CAUSAL, EVERYTHING], ids=["causal", "both ways"])
-@pytest.mark.parametrize("length", [256, 200])
-def test_documents_on_a_gpu(causal: Mask, length: int) -> None:
-    real = torch.rand(ROWS, length) < 0.9
-    mask = causal & Mask(documents=packed(length).cuda(), keys=real.cuda())
-    assert mask.route(length) == "documents"
-    inputs = [torch.randn(ROWS, 4, length, 64, device="cuda").requires_grad_() for _ in range(3)]
-    q, k, v = inputs
-    fast, slow = attend(ScaledDot(64), q, k, v, mask), weights(ScaledDot(64), q, k, mask) @ v
-    assert "_cached_block_mask" in vars(mask)  # flex attention, not the table
-    for a, b in zip(*([out, *torch.autograd.grad(out.square().sum(), inputs)] for out in (fast, slow)), strict=True):
-        torch.testing.assert_close(a, b, atol=2e-2, rtol=2e-2)
 
 
 @cuda_only

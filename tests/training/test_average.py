@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from regard.average import average
 from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer
 from regard.errors import UserError
+from regard.stored import average
 from regard.training.run import Run
 
 

@@ -12,7 +12,8 @@ from regard.objectives import LossModule, TeacherForcing
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import train
-from regard.training.compiled import compile_blocks, uncompiled
+from regard.training.evaluate import evaluation_mode
+from regard.training.loop import compile_blocks
 
 TEXTS = [[4 + (n + k) % 7 for k in range(3 + n % 4)] for n in range(24)]
 PLAN = Plan(steps=4, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd")
@@ -44,7 +45,7 @@ def test_at_rest_nothing_is_compiled(monkeypatch):
     monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", refuse)
     torch._dynamo.reset()
     compile_blocks(loss_module.model)
-    with uncompiled():
+    with evaluation_mode(loss_module.model, compiled=True):
         torch.testing.assert_close(loss_module.model(batch), expected)
     with pytest.raises(Exception, match="compiled"):
         loss_module.model(batch)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from regard.data.batches import collate
 from regard.data.example import LabelledText, Pair, Text
 from regard.errors import UserError
-from regard.training.estimate import count_saved_bytes, estimate
+from regard.training.estimate import SavedBytes, estimate
 from regard.training.evaluate import evaluate, truncated
 from regard.verbs import align, classify, load
 
@@ -107,7 +107,7 @@ def test_classes_are_counted_as_right_or_wrong(classifier):
 
 def test_what_autograd_keeps_is_counted_once():
     x, linear = torch.randn(100, requires_grad=True), torch.nn.Linear(10, 10)
-    with count_saved_bytes(linear) as kept:
+    with (kept := SavedBytes(linear)):
         y = x.exp()  # keeps its result
         y * y.detach().view(10, 10).flatten()  # keeps the same storage, twice
         linear(x.view(10, 10))  # keeps x, and a weight, turned

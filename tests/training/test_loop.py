@@ -14,8 +14,7 @@ from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
-from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer
-from regard.training.schedule import rate_at
+from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer
 
 COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
 PLAN = Plan(steps=3, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd", clip=0.0)

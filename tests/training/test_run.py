@@ -23,10 +23,9 @@ from regard.stored import FORMAT
 from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
-from regard.training.folder import is_run
+from regard.training.folder import is_run, read_state
 from regard.training.prepare import Prepared
 from regard.training.run import Run
-from regard.training.saved import read_state
 from regard.training.warm_start import warm_start_from
 from regard.verbs.loaded import load
 

@@ -59,7 +59,7 @@ def ladder(
         from regard.render.terminal import sections_text
         from regard.report.ladder import Results, Standing
         from regard.training.ladder.cells import cells, measure
-        from regard.training.ladder.published import published
+        from regard.training.ladder.rungs import published
 
         pairs = [f"data.train={what}"] if what not in RECIPES and (Path(what).exists() or Path(what).suffix) else []
         recipe = override(find_recipe("translate" if pairs else what), [*pairs, *given], KINDS)

@@ -92,7 +92,7 @@ def _settings(console: Console, recipe: "Recipe") -> None:
 
 
 def _schedule(console: Console, recipe: "Recipe") -> None:
-    from regard.training.schedule import rate_at
+    from regard.training.optim import rate_at
 
     plan, width = recipe.plan, max(20, min(console.width - 14, 100))
     steps = [round(at * (plan.steps - 1) / (width - 1)) for at in range(width)]

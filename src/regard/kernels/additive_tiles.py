@@ -17,7 +17,7 @@ import os
 import triton
 import triton.language as tl
 
-TWO_LOG2E = tl.constexpr(2.8853900817779268)  # 2 / ln 2: e²ˣ = 2^(TURN·x)
+TWO_LOG2E = tl.constexpr(2.8853900817779268)  # 2 / ln 2: e²ˣ = 2^(TWO_LOG2E·x)
 MAX_PAIRED = tl.constexpr(22.0)  # y₁y₂ is finite in float32 if every q + k is below this
 LOGIT_UNROLL = tl.constexpr(8)  # terms of a logit in one loop iteration: their loads overlap
 GRADIENT_UNROLL = tl.constexpr(4)  # terms of a gradient in one loop iteration

@@ -8,7 +8,6 @@ at the first call, so this module can be imported without it.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from regard.kernels import has_triton, next_power_of_2
 
 MAX_WIDTH = 1024  # of queries and keys
 MAX_VALUE_BYTES = 1024  # of one value vector: the output of a block of queries stays in registers
@@ -34,8 +35,7 @@ def usable(q: Tensor, k: Tensor, v: Tensor) -> bool:
     keys, depth = v.shape[-2:]
     return (
         all(x.is_cuda and x.dtype in DTYPES and x.numel() > 0 for x in (q, k, v))
-        and torch.version.hip is None
-        and importlib.util.find_spec("triton") is not None
+        and has_triton(q.device)
         and width <= MAX_WIDTH
         and depth * (2 if queries == 1 else v.element_size()) <= MAX_VALUE_BYTES
         and queries * keys <= MAX_PAIRS
@@ -59,41 +59,41 @@ class FusedAdditive(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None) -> Tensor:
+        from regard.kernels import additive_step, additive_tiles
+
         out = v.new_empty(q.shape[0], q.shape[1], v.shape[-1])
         lse = q.new_empty(q.shape[:2], dtype=torch.float32)
         with torch.cuda.device_of(q):  # Triton launches on the current device
-            (step_forward if q.shape[1] == 1 else tiles_forward)(q, k, w, v, table, out, lse)
+            if q.shape[1] == 1:
+                sizes, options = step_shape(k, v, table, 2**13)
+                additive_step.attend[(len(q),)](q, k, w, v, table, out, lse, *sizes, **options)
+            else:
+                eq, ek = Exponentials.of(q, rows=False), Exponentials.of(k, rows=False)
+                exponentials = eq.columns, ek.columns, eq.maxima, ek.maxima
+                tile, sizes, options = pairs_shape(q, k, v, table)
+                additive_tiles.attend[(round_up(q.shape[1], tile.rows) // tile.rows, len(q))](
+                    q, k, padded_weights(w), v, table, *exponentials, out, lse, *sizes, **options
+                )
         ctx.save_for_backward(q, k, w, v, table, out, lse)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
+        from regard.kernels import additive_step
+
         q, k, w, v, table, out, lse = ctx.saved_tensors
-        run_backward = step_backward if q.shape[1] == 1 else tiles_backward
+        d_out = d_out.contiguous()
         with torch.cuda.device_of(q):
-            return *run_backward(q, k, w, v, table, out, lse, d_out.contiguous()), None
-
-
-def step_forward(
-    q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None, out: Tensor, lse: Tensor
-) -> None:  # fmt: skip
-    from regard.kernels import additive_step as programs
-
-    sizes, options = step_shape(k, v, table, 2**13)
-    programs.attend[(len(q),)](q, k, w, v, table, out, lse, *sizes, **options)
-
-
-def step_backward(
-    q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None, out: Tensor, lse: Tensor, d_out: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from regard.kernels import additive_step as programs
-
-    sizes, options = step_shape(k, v, table, 2**12)
-    d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    d_w = w.new_empty(len(q), len(w), dtype=torch.float32)
-    programs.gradients[(len(q),)](q, k, w, v, table, out, lse, d_out, d_q, d_k, d_w, d_v, *sizes, **options)
-    return d_q, d_k, d_w.sum(0).to(w.dtype), d_v
+            if q.shape[1] > 1:
+                return *tiles_backward(q, k, w, v, table, out, lse, d_out), None
+            sizes, options = step_shape(k, v, table, 2**12)
+            d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+            d_w = w.new_empty(len(q), len(w), dtype=torch.float32)
+            additive_step.gradients[(len(q),)](
+                q, k, w, v, table, out, lse, d_out, d_q, d_k, d_w, d_v, *sizes, **options
+            )
+        return d_q, d_k, d_w.sum(0).to(w.dtype), d_v, None
 
 
 def step_shape(k: Tensor, v: Tensor, table: Tensor | None, numbers: int) -> tuple[tuple[int, ...], dict[str, Any]]:
@@ -159,18 +159,6 @@ class Exponentials:
             x, made.columns, made.rows, made.maxima, length, padded, width, W=wide, BLOCK=BLOCK, ROWS=rows, num_warps=4
         )
         return made
-
-
-def tiles_forward(
-    q: Tensor, k: Tensor, w: Tensor, v: Tensor, table: Tensor | None, out: Tensor, lse: Tensor
-) -> None:  # fmt: skip
-    from regard.kernels import additive_tiles as programs
-
-    eq, ek = Exponentials.of(q, rows=False), Exponentials.of(k, rows=False)
-    tile, sizes, options = pairs_shape(q, k, v, table)
-    programs.attend[(round_up(q.shape[1], tile.rows) // tile.rows, len(q))](
-        q, k, padded_weights(w), v, table, eq.columns, ek.columns, eq.maxima, ek.maxima, out, lse, *sizes, **options
-    )
 
 
 def tiles_backward(
@@ -249,8 +237,3 @@ def padded_weights(w: Tensor) -> Tensor:
 def round_up(size: int, step: int) -> int:
     """The smallest multiple of ``step`` that is no less than ``size``."""
     return (size + step - 1) // step * step
-
-
-def next_power_of_2(size: int) -> int:
-    """The smallest power of two that is no less than ``size``."""
-    return 1 << (size - 1).bit_length()

@@ -8,7 +8,6 @@ device, so a call can be captured in a CUDA graph, and it is bitwise reproducibl
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from regard.data.batches import IGNORED
+from regard.kernels import has_triton
 
 CHUNK = {"cpu": 2**26, "cuda": 2**28}  # bytes of logits that exist at once
 ROW_MULTIPLE = 128  # the positions of a chunk are a multiple of this: whole tiles of a matrix product
@@ -36,7 +36,9 @@ def linear_cross_entropy(
     each target's weight that is spread evenly over the vocabulary. Under autocast the products use its dtype; the
     gradient of the weight is always summed in at least float32.
     """
-    dtype = _product_dtype(x)
+    dtype, device = x.dtype, x.device.type
+    if torch.is_autocast_enabled(device) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(device)
     if torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in (x, weight, bias)):
         loss: Tensor = LinearCrossEntropy.apply(x, weight, bias, targets, smoothing, dtype)  # type: ignore[no-untyped-call]
         return loss
@@ -110,8 +112,10 @@ def _loss_in_chunks(x: Tensor, head: _Head, targets: Tensor, smoothing: float, g
             chunk = x[rows].to(head.weight.dtype)
             logits = F.linear(chunk, head.weight, head.bias)  # (n, V)
             losses[rows] = rows_function(logits, targets[rows], head.vocab, smoothing, gradients.wanted)
-            if gradients.x is not None:
-                _put_product(gradients.x[rows], logits, head.weight)
+            if gradients.x is not None and gradients.x.dtype == logits.dtype:
+                torch.mm(logits, head.weight, out=gradients.x[rows])
+            elif gradients.x is not None:
+                gradients.x[rows] = logits @ head.weight
             if gradients.weight is not None:
                 _add_product(gradients.weight, logits.t(), chunk)
             if gradients.bias is not None:
@@ -151,20 +155,11 @@ def chunk_size(count: int, weight: Tensor) -> int:
 
 def _rows_function(weight: Tensor) -> RowsFunction:
     """The Triton kernel where it can run, else ``cross_entropy_rows``. Triton is imported only here."""
-    able = weight.is_cuda and torch.version.hip is None and weight.dtype != torch.float64
-    if not able or importlib.util.find_spec("triton") is None:
+    if not has_triton(weight.device) or weight.dtype == torch.float64:
         return cross_entropy_rows
     from regard.kernels.cross_entropy_triton import launch_rows
 
     return partial(launch_rows, ignored=IGNORED)
-
-
-def _put_product(place: Tensor, a: Tensor, b: Tensor) -> None:
-    """place = a @ b, where a and b may have a lower precision than place."""
-    if a.dtype == place.dtype:
-        torch.mm(a, b, out=place)
-    else:
-        place.copy_(a @ b)
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
@@ -175,14 +170,6 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
         torch.addmm(total, a, b, out_dtype=total.dtype, out=total)  # half-precision in, float32 out, in one kernel
     else:
         total += a @ b
-
-
-def _product_dtype(x: Tensor) -> torch.dtype:
-    """The dtype that autocast gives to a product with x."""
-    device = x.device.type
-    if torch.is_autocast_enabled(device) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(device)
-    return x.dtype
 
 
 def _at_least_float32(dtype: torch.dtype) -> torch.dtype:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LOG2E = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(TURN·x)
+LOG2E = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(LOG2E·x)
 MAX_BLOCK = 8192  # the most columns in registers at once
 
 

@@ -1,24 +1,17 @@
 """Dot-product attention by torch's fused kernels, which do not store the weights.
 
-Three routes: ``fused_attention`` for any mask, ``window_attention`` for narrow windows, ``document_attention`` for
-packed documents on a GPU.
+Two routes: ``fused_attention`` for any mask, ``window_attention`` for narrow windows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from regard.mask import Mask
-
-if TYPE_CHECKING:
-    from torch.nn.attention.flex_attention import BlockMask
 
 MIN_BLOCK = {"cpu": 32, "cuda": 64}  # queries in a block of a window: with fewer, matrix products are inefficient
 ALIGNMENT = 8  # the number of keys of a block is a multiple of this, as kernels prefer
@@ -121,35 +114,3 @@ def split_into_blocks(q: Tensor, k: Tensor, v: Tensor, window: int, causal: bool
     filler = (torch.arange(count * size, device=q.device) >= length).view(count, size, 1)
     table = (table & inside.unsqueeze(2)) | filler
     return Blocks(blocks, spans(flatten(k)), spans(flatten(v)), table, tuple(leading), length)
-
-
-# -- packed documents -------------------------------------------------------------------------------------------------
-
-
-def flex_usable(q: Tensor, v: Tensor, dropout: float) -> bool:
-    """Whether flex attention can be used: on a GPU, for (B, H, T, D), supported widths, without dropout."""
-    widths = (q.shape[-1], v.shape[-1])
-    return q.is_cuda and q.dim() == 4 and q.dtype != torch.float64 and not dropout and all(w >= 16 for w in widths)
-
-
-def document_attention(q: Tensor, k: Tensor, v: Tensor, block_mask: BlockMask, scale: float) -> Tensor:
-    """Self-attention of (B, H, T, D) within packed documents; a query that may look at no key gets zeros.
-
-    Flex attention skips the blocks of (query, key) pairs that the mask forbids entirely.
-    """
-    flex = _flex_attention() if torch.compiler.is_compiling() else _compiled_flex_attention()
-    out: Tensor = flex(q, k.to(q.dtype), v.to(q.dtype), block_mask=block_mask, scale=scale)
-    return out
-
-
-@cache
-def _compiled_flex_attention() -> Callable[..., Any]:
-    """Flex attention is fast only when compiled. It is compiled once, at the first use."""
-    return torch.compile(_flex_attention())
-
-
-def _flex_attention() -> Callable[..., Any]:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    function: Callable[..., Any] = flex_attention
-    return function

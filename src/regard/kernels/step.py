@@ -7,29 +7,26 @@ is imported at the first call, so this module can be imported without it.
 
 from __future__ import annotations
 
-import importlib.util
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from regard.kernels import has_triton, next_power_of_2
+
 ACTIVATIONS = ("none", "relu", "gelu", "gelu-tanh", "gelu-sigmoid", "silu", "tanh")
 MAX_QUERIES = 16  # queries of a sentence: one tile of the matrix unit
 MAX_HEAD_WIDTH = 256
+MAX_ROW = 4096  # the widest row that is held in registers
 
 
-@dataclass(frozen=True, eq=False)
-class Norm:
+class Norm(NamedTuple):
     """The parameters of a norm: gain ⊙ (x − mean) / deviation + shift, or for ``rms`` gain ⊙ x / root mean square."""
 
     kind: str  # layer or rms
     gain: Tensor
     shift: Tensor | None
     epsilon: float
-
-    @property
-    def arguments(self) -> tuple[str, Tensor, Tensor | None, float]:
-        return self.kind, self.gain, self.shift, self.epsilon
 
     @staticmethod
     def of(module: nn.Module) -> Norm | None:
@@ -45,20 +42,25 @@ class Norm:
 def usable(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether these kernels can run on this device with this dtype."""
     return (
-        device.type == "cuda"
-        and torch.version.hip is None
+        has_triton(device)
         and torch.cuda.get_device_capability(device) >= (8, 0)  # the oldest that Triton supports
         and dtype in (torch.bfloat16, torch.float16)
-        and importlib.util.find_spec("triton") is not None
     )
 
 
 def norm_step(x: Tensor, norm: Norm) -> Tensor:
     """norm(x) for every row of x (R, W)."""
-    from regard.kernels.step_triton import launch_norm
+    from regard.kernels import step_triton as programs
 
+    x = x.contiguous()
+    out, width = torch.empty_like(x), x.shape[1]
+    shift = norm.gain if norm.shift is None else norm.shift  # any valid pointer: it is not read
     with torch.cuda.device_of(x):  # Triton launches on the current device
-        return launch_norm(x.contiguous(), norm.arguments)
+        programs.norm_row[(len(x),)](
+            x, norm.gain, shift, out, width, norm.epsilon,
+            NORM=norm.kind, DEPTH=next_power_of_2(width), **_launch_options(x),
+        )  # fmt: skip
+    return out
 
 
 def linear_step(
@@ -71,22 +73,35 @@ def linear_step(
     times: Tensor | None = None,
 ) -> Tensor:
     """act(norm(x) Wᵀ + b), plus ``add`` or times ``times``: (R, W), (V, W) → (R, V)."""
-    from regard.kernels.step_triton import MAX_ROW, launch_linear
+    from regard.kernels import step_triton as programs
 
-    if norm is not None and (
-        len(x) > 1 or x.shape[1] > MAX_ROW
-    ):  # otherwise every program would normalize the rows again
+    (rows, width), columns = x.shape, len(weight)
+    one_row = rows == 1 and width <= MAX_ROW
+    if norm is not None and not one_row:  # else every program would normalize the rows again
         x, norm = norm_step(x, norm), None
     assert activation in ACTIVATIONS, activation
     assert add is None or times is None
-    assert weight.stride() == (x.shape[1], 1)
+    assert weight.stride() == (width, 1)
     other = add if times is None else times
-    arguments = ("none", None, None, 0.0) if norm is None else norm.arguments
+    x, out = x.contiguous(), x.new_empty(rows, columns)
     join = "none" if other is None else "add" if times is None else "times"
+    other = out if other is None else other.contiguous()  # any valid pointer: it is not read
+    flags = {"BIAS": bias is not None, "ACTIVATION": activation, "JOIN": join, **_launch_options(x)}
     with torch.cuda.device_of(x):
-        return launch_linear(
-            x.contiguous(), weight, bias, arguments, activation, join, None if other is None else other.contiguous()
-        )
+        if one_row:
+            kind, gain, shift, epsilon = norm or ("none", None, None, 0.0)
+            programs.linear_row[(-(-columns // 2),)](
+                x, weight, bias, gain, gain if shift is None else shift, other, out, width, columns, epsilon,
+                NORM=kind, COLUMNS=2, DEPTH=next_power_of_2(width), **flags,
+            )  # fmt: skip
+        else:
+            block = min(64, max(16, next_power_of_2(rows)))
+            across, depth = (16, 256) if rows <= 64 else (64 if columns > 1024 else 32, 128)
+            programs.linear_rows[(-(-columns // across), -(-rows // block))](
+                x, weight, bias, other, out, rows, width, columns,
+                ROWS=block, COLUMNS=across, DEPTH=depth, num_stages=3, **flags,
+            )  # fmt: skip
+    return out
 
 
 def attend_step(
@@ -105,15 +120,29 @@ def attend_step(
     before the first of ``slots`` (K,), and the new key and value are written to these slots. ``table``, broadcastable
     to (B, H, K, S), is that of a mask; a query that may look at no key gets zeros.
     """
-    from regard.kernels.step_triton import launch_attention
+    from regard.kernels import step_triton as programs
 
     sentences, heads, length, head = keys.shape
     assert keys.stride()[2:] == values.stride()[2:] == (head, 1)
     assert q.shape == (sentences * queries, heads * head)
     assert new is None or new.stride() == q.stride()
+    strides: tuple[int, ...] = (0, 0, 0, 0)
+    kind, out = "none", q.new_empty(q.shape)
     if table is not None:
+        kind = "bool" if table.dtype == torch.bool else "bias"
         table = table.expand(sentences, heads, queries, length)  # strides of 0, not copies
-    out = q.new_empty(q.shape)
+        strides, table = table.stride(), table.view(torch.uint8) if kind == "bool" else table
     with torch.cuda.device_of(q):
-        launch_attention(q, new, keys, values, slots, table, out, queries, scale)
+        programs.attention[(sentences * heads,)](
+            q, new, keys, values, slots, table, out, heads, queries, length, q.stride(0), scale, *strides,
+            keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
+            WRITES=new is not None, TABLE=kind, HEAD=head, QUERIES=MAX_QUERIES, KEYS=64 if length > 32 else 32,
+            PADDED=max(16, next_power_of_2(head)), num_stages=2, **_launch_options(q),
+        )  # fmt: skip
     return out
+
+
+def _launch_options(x: Tensor) -> dict[str, Any]:
+    """The launch options of a kernel: with PDL if the GPU supports it (compute capability 9 or later)."""
+    pdl = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
+    return {"num_warps": 4, "PDL": pdl, **({"launch_pdl": True} if pdl else {})}

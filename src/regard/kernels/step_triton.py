@@ -7,13 +7,10 @@ that support programmatic dependent launch (PDL) start a kernel while the previo
 its weights, which no kernel changes; then it waits for the previous kernel before it reads or writes anything else.
 """
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-LOG2E = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(TURN·x)
-MAX_ROW = 4096  # the widest row that is held in registers
+LOG2E = tl.constexpr(1.4426950408889634)  # 1 / ln 2: eˣ = 2^(LOG2E·x)
 
 
 @triton.jit
@@ -187,63 +184,3 @@ def attention(
     y = sums / tl.where(total == 0.0, 1.0, total)[:, None]
     place = (b * queries + i)[:, None] * (heads * HEAD) + h * HEAD + d[None, :]
     tl.store(out + place, y.to(out.dtype.element_ty), mask=inside)
-
-
-def launch_norm(x: Tensor, norm: tuple) -> Tensor:
-    """Launches the kernel of ``kernels.step.norm_step``; ``norm`` is (kind, gain, shift, epsilon)."""
-    kind, gain, shift, epsilon = norm
-    out, width = torch.empty_like(x), x.shape[1]
-    norm_row[(len(x),)](
-        x, gain, gain if shift is None else shift, out, width, epsilon,
-        NORM=kind, DEPTH=triton.next_power_of_2(width), **_launch_options(x, num_warps=4),
-    )  # fmt: skip
-    return out
-
-
-def launch_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, norm: tuple, activation: str, join: str, other: Tensor | None
-) -> Tensor:
-    """Launches the kernel of ``kernels.step.linear_step``."""
-    kind, gain, shift, epsilon = norm
-    (rows, width), columns = x.shape, len(weight)
-    out = x.new_empty(rows, columns)
-    other = out if other is None else other  # any valid pointer: it is not read
-    flags = {"BIAS": bias is not None, "ACTIVATION": activation, "JOIN": join}
-    if rows == 1 and width <= MAX_ROW:
-        linear_row[(triton.cdiv(columns, 2),)](
-            x, weight, bias, gain, gain if shift is None else shift, other, out, width, columns, epsilon,
-            NORM=kind, COLUMNS=2, DEPTH=triton.next_power_of_2(width), **flags, **_launch_options(x, num_warps=4),
-        )  # fmt: skip
-    else:
-        assert kind == "none"
-        block = min(64, max(16, triton.next_power_of_2(rows)))
-        tile = {"ROWS": block, "COLUMNS": 16, "DEPTH": 256, "num_stages": 3}
-        if rows > 64:
-            tile = {"ROWS": block, "COLUMNS": 64 if columns > 1024 else 32, "DEPTH": 128, "num_stages": 3}
-        linear_rows[(triton.cdiv(columns, tile["COLUMNS"]), triton.cdiv(rows, block))](
-            x, weight, bias, other, out, rows, width, columns, **flags, **_launch_options(x, num_warps=4, **tile),
-        )  # fmt: skip
-    return out
-
-
-def launch_attention(
-    q: Tensor, new: Tensor | None, keys: Tensor, values: Tensor, slots: Tensor | None, table: Tensor | None,
-    out: Tensor, queries: int, scale: float,
-) -> None:  # fmt: skip
-    """Launches the kernel of ``kernels.step.attend_step``."""
-    sentences, heads, length, head = keys.shape
-    kind = "none" if table is None else "bool" if table.dtype == torch.bool else "bias"
-    strides = (0, 0, 0, 0) if table is None else table.stride()
-    attention[(sentences * heads,)](
-        q, new, keys, values, slots, table.view(torch.uint8) if kind == "bool" else table, out,
-        heads, queries, length, q.stride(0), scale, *strides,
-        keys.stride(0), keys.stride(1), values.stride(0), values.stride(1),
-        WRITES=new is not None, TABLE=kind, HEAD=head, QUERIES=16, KEYS=64 if length > 32 else 32,
-        PADDED=max(16, triton.next_power_of_2(head)), **_launch_options(q, num_warps=4, num_stages=2),
-    )  # fmt: skip
-
-
-def _launch_options(x: Tensor, **options: int) -> dict[str, int]:
-    """The launch options of a kernel: with PDL if the GPU supports it (compute capability 9 or later)."""
-    pdl = x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
-    return {"PDL": pdl, "launch_pdl": True, **options} if pdl else {"PDL": False, **options}

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.errors import UserError, nearest
-from regard.heads.tokens import MaskedHead, ReplacedHead
+from regard.heads import MaskedHead, ReplacedHead
 from regard.layers.init import init_weights
 from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions

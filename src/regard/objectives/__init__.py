@@ -2,12 +2,11 @@
 
 from regard.objectives.classify import Classification
 from regard.objectives.counting import Counting
-from regard.objectives.exposure import Exposure, exposure
 from regard.objectives.guided import GuidedAlignment
 from regard.objectives.masked import MaskedTokens
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
-from regard.objectives.sequence import TeacherForcing
+from regard.objectives.sequence import Exposure, TeacherForcing, exposure
 
 __all__ = [
     "Classification",

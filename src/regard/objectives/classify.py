@@ -31,9 +31,6 @@ class Classification(Objective):
     def weights(self) -> dict[str, float]:
         return {"nll": 1.0, "overlap": self.penalty}
 
-    def count(self, batch: Batch) -> dict[str, int]:
-        return dict.fromkeys(("nll", "overlap"), batch.counts["targets"])
-
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, None]:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
-from regard.objectives.objective import Objective, Sums
+from regard.objectives.objective import Objective, Step, Sums
 from regard.objectives.sequence import TeacherForcing
-from regard.objectives.trainer import Step
 
 
 class CountedModel(Protocol):
@@ -36,15 +35,11 @@ class Parts(Protocol):
 class Counting(Objective):
     """Count every pair of adjacent tokens of the training text once; step n of N reads the n-th of N parts of it."""
 
-    weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     heads: ClassVar[tuple[str, ...]] = ("next",)
     learns_by: ClassVar[str] = "counts"
 
     def trainer(self, model: CountedModel, batches: Any, steps: int) -> "CountingTrainer":
         return CountingTrainer(model, batches, steps)
-
-    def count(self, batch: Batch) -> dict[str, int]:
-        return {"nll": batch.counts["targets"]}
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None

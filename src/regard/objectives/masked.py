@@ -34,7 +34,6 @@ class MaskedTokens(Objective):
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     kept: float = 0.1  # the fraction of these tokens that is not replaced
     random: float = 0.1  # the fraction of these tokens that is replaced by a random token; the rest is masked
-    weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
     heads: ClassVar[tuple[str, ...]] = ("masked",)
 
     def __post_init__(self) -> None:
@@ -56,9 +55,6 @@ class MaskedTokens(Objective):
         if special.mask is None:
             raise UserError("the tokenizer has no mask token; start from a model whose tokenizer has one.")
         return MaskTokens(special.mask, text.size, special.ids, self.part, self.kept, self.random)
-
-    def count(self, batch: Batch) -> dict[str, int]:
-        return {"nll": batch.counts["targets"]}
 
     def __call__(
         self, model: BidirectionalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None

@@ -13,8 +13,8 @@ from regard.recipes import Recipe
 from regard.report.figures import deviation, duration, find_metric, size
 from regard.report.run import curves
 from regard.report.sections import Curve, Line, Pre, Section, Table, Text
-from regard.training.ladder.published import Published
 from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal
+from regard.training.ladder.rungs import Published
 
 Results = dict[str, list[dict[str, Any]]]  # by rung, one for each seed
 FREE = ("plan.seed", "plan.patience", "name", "title")  # which do not distinguish rungs

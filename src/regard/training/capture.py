@@ -45,11 +45,10 @@ class Graphs:
         for weight in self._weights:
             weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         gradients = [weight.grad.clone() for weight in self._weights if weight.grad is not None]
-        inputs = {name: tensor.clone() for name, tensor in _tensors(batch).items()}
-        fields = {name: inputs[f"fields.{name}"] for name in batch.fields}
-        fixed = replace(batch, fields=fields, real={name: inputs[f"real.{name}"] for name in batch.real})
-        fixed_factors = factors.clone()
-        fixed_state = with_tensors(state, (tensor.clone() for tensor in tensors(state)))
+        inputs = batch.fields, batch.real, factors, state  # a tensor left out would keep its values from the capture
+        buffers = with_tensors(inputs, (tensor.clone() for tensor in tensors(inputs)))
+        fields, real, fixed_factors, fixed_state = buffers
+        fixed = replace(batch, fields=fields, real=real)
 
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -65,11 +64,9 @@ class Graphs:
             weight.grad.copy_(grad)  # undoes what the warm-up runs added
 
         def replay(batch: Batch, step: int, factors: Tensor, state: Any) -> tuple[Tensor, Any]:
-            for name, tensor in _tensors(batch).items():
-                inputs[name].copy_(tensor, non_blocking=True)
-            fixed_factors.copy_(factors)
-            for buffer, tensor in zip(tensors(fixed_state), tensors(state), strict=True):
-                buffer.copy_(tensor)
+            inputs = batch.fields, batch.real, factors, state
+            for buffer, tensor in zip(tensors(buffers), tensors(inputs), strict=True):
+                buffer.copy_(tensor, non_blocking=True)
             graph.replay()
             # The results are cloned, since another graph may overwrite the memory.
             return sums.clone(), with_tensors(after, (tensor.clone() for tensor in tensors(after)))
@@ -84,10 +81,4 @@ def kind_of(batch: Batch, state: Any = None) -> Kind:
     An input without padding is read without a mask, by other kernels.
     """
     unpadded = tuple(name for name in sorted(batch.real) if batch.visible(name) is None)
-    shapes = tuple((name, tensor.shape, tensor.dtype) for name, tensor in sorted(_tensors(batch).items()))
-    return shapes, unpadded, batch.segment is None, signature(state)
-
-
-def _tensors(batch: Batch) -> dict[str, Tensor]:
-    """Every tensor of a batch by name. If one were left out, the graph would read its values from the capture."""
-    return {f"{kind}.{name}": tensor for kind in ("fields", "real") for name, tensor in getattr(batch, kind).items()}
+    return signature((batch.fields, batch.real, state)), unpadded, batch.segment is None

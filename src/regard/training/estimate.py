@@ -3,8 +3,6 @@
 import resource
 import statistics
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -19,7 +17,6 @@ from regard.data.text_files import Report
 from regard.recipes import KINDS, Recipe
 from regard.tensor_tree import signature
 from regard.training.loop import GradientTrainer, train
-from regard.training.memory import within_memory
 from regard.training.prepare import Prepared, prepare
 from regard.training.warm_start import WarmStart
 
@@ -69,13 +66,13 @@ def estimate(
     If a text on disk has no token file yet, only a sample of it is encoded.
     """
     prepared = prepare(recipe, given=init, kinds=kinds, report=report, whole=False)
-    with within_memory(recipe.plan, prepared.device):
+    with prepared.within_memory():
         return _measure(prepared)
 
 
 def _measure(prepared: Prepared) -> Estimate:
     # All layers train at the end of gradual unfreezing, which takes the most memory and time.
-    plan, saved = replace(prepared.recipe.plan, unfreeze=0), SavedBytes()
+    plan, activations = replace(prepared.recipe.plan, unfreeze=0), 0
     trainer = replace(prepared, recipe=replace(prepared.recipe, plan=plan)).trainer()
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
@@ -94,15 +91,23 @@ def _measure(prepared: Prepared) -> Estimate:
             list(train(loss_module, SelectedBatches(prepared.batches, numbers[-1:]), plain, optimizer, carried=carried))
             if signature(list(carried.values())) == before:
                 break
-        longest = SelectedBatches(prepared.batches, [_longest(prepared.batches, numbers[-1])])
-        with count_saved_bytes(loss_module) as saved:
+        number = numbers[-1]
+        if len(prepared.batches.shapes) > 1:  # the batch of the first epoch with the most positions, with padding
+            batches = map(prepared.batches.batch, range(len(prepared.batches)))
+            sizes = [sum(real.numel() for real in batch.real.values()) for batch in batches]
+            number = sizes.index(max(sizes))
+        longest = SelectedBatches(prepared.batches, [number])
+        saved = SavedBytes(loss_module)
+        with saved:
             list(train(loss_module, longest, plain, optimizer, carried=carried))
+        activations = saved.bytes
     else:
         per_step = statistics.mean(step.seconds for step in islice(trainer.steps(0), TIMED))
 
-    weights, state = _bytes(list(trainer.model.parameters())), _bytes(list(trainer.state().values()))
+    weights = sum(weight.nbytes for weight in trainer.model.parameters())
+    state = sum(tensor.nbytes for tensor in trainer.state().values())
     gradients = weights if isinstance(trainer, GradientTrainer) else 0
-    peak = weights + gradients + state + saved.bytes
+    peak = weights + gradients + state + activations
     if prepared.device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(prepared.device)
     token_bytes, (_, head) = 0, prepared.config.split()
@@ -117,7 +122,7 @@ def _measure(prepared: Prepared) -> Estimate:
         device=str(prepared.device),
         weights_bytes=weights,
         optimizer_bytes=state,
-        activations_bytes=saved.bytes,
+        activations_bytes=activations,
         peak_bytes=peak,
         seconds_per_step=per_step,
         seconds=min(per_step * plan.steps, 60 * plan.minutes if plan.minutes else float("inf")),
@@ -129,39 +134,16 @@ def _measure(prepared: Prepared) -> Estimate:
     )
 
 
-@dataclass
-class SavedBytes:
-    """The number of bytes that autograd saved for the backward pass."""
+class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
+    """Counts the bytes that autograd saves inside the block, each storage once, without weights and their views."""
 
-    bytes: int = 0
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__(self._count, lambda tensor: tensor)
+        self.bytes, self._seen = 0, {weight.untyped_storage().data_ptr() for weight in module.parameters()}
 
-
-@contextmanager
-def count_saved_bytes(module: nn.Module) -> Iterator[SavedBytes]:
-    """Count the bytes that autograd saves inside the block, each storage once; weights and their views are excluded."""
-    total, seen = SavedBytes(), {weight.untyped_storage().data_ptr() for weight in module.parameters()}
-
-    def pack(tensor: Tensor) -> Tensor:
+    def _count(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in seen:
-            seen.add(storage.data_ptr())
-            total.bytes += storage.nbytes()
+        if storage.data_ptr() not in self._seen:
+            self._seen.add(storage.data_ptr())
+            self.bytes += storage.nbytes()
         return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield total
-
-
-def _longest(batches: Batches | Windows, known: int) -> int:
-    """The number of the batch in the first epoch with the most positions, padding included; `known` if all have one
-    shape."""
-
-    def size(number: int) -> int:
-        batch = batches.batch(number)
-        return sum(real.numel() for real in batch.real.values())
-
-    return max(range(len(batches)), key=size) if len(batches.shapes) > 1 else known
-
-
-def _bytes(tensors: list[Tensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors)

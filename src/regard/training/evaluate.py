@@ -1,24 +1,28 @@
-"""Evaluation of a model: the metrics of `regard.metrics`, computed on examples."""
+"""Evaluation of a model: the metrics of `regard.metrics` on examples, and how a run selects its best step."""
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.alignment import merge
 from regard.data.batches import Batch, Corruption, collate
-from regard.data.example import Pair, Unit
+from regard.data.example import Corpus, Pair
 from regard.data.flat import Row, Rows
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
-from regard.training.parallel import Share, share_alone
+from regard.recipes import Recipe
+from regard.training.folder import RunState
+from regard.training.parallel import ALONE, Share
 from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
-from regard.verbs.loaded import IdPair, Loaded
+from regard.verbs.loaded import Loaded
 from regard.verbs.parts import aligning
 from regard.verbs.search import translate
 
@@ -45,7 +49,7 @@ def evaluate(
     beam: int = 1,
     penalty: float = 1.0,
     batch_tokens: int = BATCH_TOKENS,
-    share: Share = share_alone,
+    share: Share = ALONE.share,
 ) -> Scores:
     """Those of the named metrics that can be computed for the model and the examples; `share` divides the batches.
 
@@ -56,26 +60,18 @@ def evaluate(
         raise UserError("there are no examples to evaluate the model on; give at least one.")
     names = [each for name in model.metrics if name in metrics for each in (name, *WITH.get(name, ()))]
     wanted = {name: model.metrics[name] for name in names}
-    scores = Scores()
-    if sums := _metrics_needing("sums", wanted):
-        scores |= _compute(sums, *_sum_terms(model, examples, batch_tokens, share))
-    if answers := _metrics_needing("answers", wanted):
+    needed = {metric.needs for metric in wanted.values()}
+    given: dict[str, tuple[Any, Any]] = {}  # what metrics need → the arguments of `Metric.compute`
+    if "sums" in needed:
+        given["sums"] = _sum_terms(model, examples, batch_tokens, share)
+    if "answers" in needed:
         texts = _translations(model, [example.source for example in examples], beam, penalty, batch_tokens, share)
-        scores |= _compute(answers, texts, [(example.target, *example.others) for example in examples])
-    if weights := _metrics_needing("weights", wanted):
+        given["answers"] = texts, [(example.target, *example.others) for example in examples]
+    if "weights" in needed:
         linked = [example for example in examples if _has_comparable_links(model, example)]
-        tables = _attention(model, linked, batch_tokens, share) if linked else None
-        if tables is not None:
-            scores |= _compute(weights, tables, [example.links for example in linked])
-    return scores
-
-
-def _metrics_needing(what: str, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
-    return {name: metric for name, metric in metrics.items() if metric.needs == what}
-
-
-def _compute(metrics: Mapping[str, Metric], *given: Any) -> Scores:
-    found = {name: metric.compute(*given) for name, metric in metrics.items()}
+        if linked and aligning(model) is not None:
+            given["weights"] = _attention(model, linked, batch_tokens, share), [example.links for example in linked]
+    found = {name: metric.compute(*given[metric.needs]) for name, metric in wanted.items() if metric.needs in given}
     values = {name: one.score if isinstance(one, Bleu) else one for name, one in found.items() if one is not None}
     return Scores(values, {name: one.signature for name, one in found.items() if isinstance(one, Bleu)})
 
@@ -159,19 +155,30 @@ def _translations(
     return _in_place(groups, share(groups, work))
 
 
-def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int, share: Share) -> list[Floats] | None:
-    """The attention weights between the linked units of each example; None for a model without attention."""
-    if aligning(model) is None:
-        return None
-    pairs = id_pairs(model, examples)
+def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int, share: Share) -> list[Floats]:
+    """The attention weights (target units, source units) between the linked units of each example.
+
+    Units are tokens if these are characters, else words. Sources and targets are truncated to the model's context.
+    """
+    source, target = model.source_tokenizer, model.target_tokenizer
+    assert source is not None
+    sources = source.encode_batch([example.source for example in examples])
+    targets = target.encode_batch([example.target for example in examples])
+    if model.longest is not None:  # the special tokens must fit in the context too
+        source_limit = model.longest - len(source.special_tokens.wrap_input([]))
+        target_limit = model.longest - len(target.special_tokens.wrap_target([])) + 1
+        sources, targets = [ids[:source_limit] for ids in sources], [ids[:target_limit] for ids in targets]
+    pairs = list(zip(sources, targets))
 
     def work(group: list[int]) -> list[list[list[float]]]:
-        tables = [look.weights for look in forced(model, [pairs[place] for place in group], batch_tokens)]
-        return [
-            _merge_units(model, examples[place].unit, pairs[place], table[:-1]).tolist()  # without the row of eos
-            for place, table in zip(group, tables)
-            if table is not None
-        ]
+        tables = []
+        for place, look in zip(group, forced(model, [pairs[place] for place in group], batch_tokens)):
+            assert look.weights is not None
+            table = look.weights[:-1]  # without the row of eos
+            if examples[place].unit != "char":
+                table = merge(table, target.words(targets[place]), source.words(sources[place]))
+            tables.append(table.tolist())
+        return tables
 
     groups = list(grouped([max(len(source), len(target) + 1) for source, target in pairs], batch_tokens))
     return [np.array(table) for table in _in_place(groups, share(groups, work))]
@@ -190,14 +197,6 @@ def _has_comparable_links(model: Loaded, example: Any) -> bool:
     return example.unit == "word" or {model.source_tokenizer.kind, model.target_tokenizer.kind} == {"char"}
 
 
-def _merge_units(model: Loaded, unit: Unit, pair: IdPair, weights: Floats) -> Floats:
-    """Attention weights (Tq, Tk) between the linked units: tokens if these are characters, or words."""
-    if unit == "char":
-        return weights
-    assert model.source_tokenizer is not None
-    return merge(weights, model.target_tokenizer.words(pair[1]), model.source_tokenizer.words(pair[0]))
-
-
 def truncated(model: Loaded, examples: Sequence[Any]) -> int:
     """The number of examples that are longer than the model's context, of which only the beginning is evaluated."""
     if running_text(model) is not None or model.longest is None:
@@ -211,16 +210,57 @@ def encoded(model: Loaded, examples: Sequence[Any]) -> list[Row]:
     return model.encode(examples, longest=model.longest)
 
 
-def id_pairs(model: Loaded, examples: Sequence[Pair]) -> list[IdPair]:
-    """The ids of sources and targets without special tokens, truncated so that these still fit in the context."""
-    source, target = model.source_tokenizer, model.target_tokenizer
-    assert source is not None
-    pairs = zip(
-        source.encode_batch([example.source for example in examples]),
-        target.encode_batch([example.target for example in examples]),
-    )
-    if model.longest is None:
-        return list(pairs)
-    source_limit = model.longest - len(source.special_tokens.wrap_input([]))
-    target_limit = model.longest - len(target.special_tokens.wrap_target([])) + 1
-    return [(a[:source_limit], b[:target_limit]) for a, b in pairs]
+def check_evaluation(recipe: Recipe, corpus: Corpus, metrics: Mapping[str, Metric]) -> None:
+    """Refuse a recipe whose steps cannot be evaluated, before anything is trained."""
+    plan = recipe.plan
+    if not corpus.valid:
+        raise UserError("data: there are no validation examples to evaluate a step with; set data.valid.")
+    if metrics[plan.select].needs != "sums" and not plan.samples:
+        raise UserError(f"plan.samples=0: plan.select={plan.select} is measured on samples; give 1 or more.")
+
+
+@contextmanager
+def evaluation_mode(module: nn.Module, compiled: bool) -> Iterator[None]:
+    """Inside the block, the module is in evaluation mode and runs uncompiled; then it returns to training mode.
+
+    A program is compiled for one grad mode and few shapes. Evaluation has no gradients and other shapes than training,
+    so that each new shape would be compiled again.
+    """
+    module.eval()
+    try:
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield
+    finally:
+        module.train()
+
+
+def evaluate_step(model: Loaded, valid: Sequence[Any], recipe: Recipe, share: Share = ALONE.share) -> Scores:
+    """The loss on all validation examples, and metrics that need decoding on `plan.samples` of them."""
+    plan = recipe.plan
+    cheap = {name for name in ("loss", *recipe.metrics) if model.metrics[name].needs == "sums"}
+    slow = set(recipe.metrics) - cheap
+    stride = max(1, len(valid) // max(1, plan.samples))  # the samples are spread over the file, which may be sorted
+    some = valid[::stride][: plan.samples]
+    scores = evaluate(model, valid, cheap, batch_tokens=plan.batch_tokens, share=share)
+    if slow and some:
+        scores |= evaluate(model, some, slow, batch_tokens=plan.batch_tokens, share=share)
+    return scores
+
+
+def select_best(state: RunState, name: str, metric: Metric, scores: Scores) -> RunState:
+    """The state after an evaluation: `best_step` becomes the present step if that is the best so far.
+
+    If the values of two steps are equal, the step with the lower loss is better.
+    """
+    value, loss, before = scores.values.get(name), scores.values["loss"], state.best
+    if value is None or not math.isfinite(value):
+        better = False
+    elif before is None or state.best_loss is None:
+        better = True
+    elif value == before:
+        better = loss < state.best_loss
+    else:
+        better = value < before if metric.lower_is_better else value > before
+    if not better:
+        return replace(state, evaluated=state.step, waited=state.waited + 1)
+    return replace(state, evaluated=state.step, best=value, best_loss=loss, best_step=state.step, waited=0)

@@ -1,16 +1,34 @@
-"""The directory of a run: checks before anything is written, and its creation and removal."""
+"""The directory of a run: checks before anything is written, its creation and removal, and its saved steps.
+
+A step has the model, and under `training/` what is needed to resume the run.
+"""
 
 import os
 import shutil
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.checkpoint import read_pointer, truncate_after, write_json
+from torch import Tensor
+
+from regard.checkpoint import (
+    Content,
+    load_tensors,
+    read_json,
+    read_pointer,
+    save_step,
+    save_tensors,
+    truncate_after,
+    write_json,
+)
 from regard.config import Kinds, to_json
 from regard.errors import UserError
+from regard.models import Model
+from regard.objectives.objective import Trainer
 from regard.recipes import Recipe
-from regard.stored import recipe_json, stored_recipe
-from regard.training.schedule import INDEPENDENT_OF_STEPS
+from regard.stored import load_weights, recipe_json, stored_recipe
+from regard.training.optim import INDEPENDENT_OF_STEPS
+from regard.training.prepare import Prepared
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
@@ -35,7 +53,10 @@ def check_folder(out: Path, existing: Existing) -> None:
         raise UserError(
             f"{out}: holds a run; continue it with --resume, replace it with --overwrite, or choose another --out."
         )
-    if not is_run(out) and out.is_dir() and not _is_unused(out):
+    paths = [path.relative_to(out) for path in (*out.glob("*"), *out.glob("steps/*"))]
+    seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
+    # A run that was killed before its recipe was written has left step 0.
+    if not is_run(out) and not seen <= {"latest", "steps", "steps/000000"}:
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
         raise UserError(f"{out}: holds no run to resume; leave --resume out to start one.")
@@ -92,13 +113,6 @@ def open_run(out: Path, recipe: Recipe, step: int, kinds: Kinds) -> None:
     truncate_after(out / "metrics.jsonl", step)
 
 
-def _is_unused(out: Path) -> bool:
-    """Whether the directory is empty, or has only step 0 of a run that was killed before its recipe was written."""
-    paths = (path.relative_to(out) for path in (*out.iterdir(), *out.glob("steps/*")))
-    seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
-    return seen <= {"latest", "steps", "steps/000000"}
-
-
 def _flatten(tree: dict[str, Any], place: str = "") -> dict[str, Any]:
     """The settings of a JSON tree as dotted name → value; the kind of a part has the part's own name."""
     found: dict[str, Any] = {}
@@ -110,3 +124,47 @@ def _flatten(tree: dict[str, Any], place: str = "") -> dict[str, Any]:
 
 def _format(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The progress of a run."""
+
+    step: int = 0  # updates so far
+    evaluated: int = 0  # the last step that was evaluated
+    best: float | None = None  # the best value of the metric plan.select
+    best_loss: float | None = None  # the loss of the best step
+    best_step: int | None = None
+    waited: int = 0  # evaluations since the best step
+    seconds: float = 0.0  # since the run began, evaluation and saving included
+    evaluating: float = 0.0  # seconds of evaluation and saving
+    data: str = ""  # the digest of the training examples
+    batches: int = 0  # batches per step, on all ranks together
+
+
+def save(run: Path, state: RunState, prepared: Prepared, model: Model, training: dict[str, Tensor]) -> Path:
+    """Write the present step of a run: its model, and `training`, the state of its trainer. Return its directory."""
+    files: dict[str, Content] = {
+        "model.json": to_json(model.config, prepared.kinds),
+        "weights.safetensors": lambda path: save_tensors(path, model.state_dict()),
+        **{f"fields/{name}.json": each.save for name, each in prepared.fields.items()},
+        "training/trainer.safetensors": lambda path: save_tensors(path, training),
+        "training/state.json": asdict(state),
+    }
+    return save_step(run, state.step, files, prepared.recipe.plan.keep)
+
+
+def restore(folder: Path, trainer: Trainer) -> None:
+    """Restore the model and the trainer that `save` wrote."""
+    load_weights(trainer.model, folder / "weights.safetensors")
+    trainer.restore(load_tensors(folder / "training/trainer.safetensors"))
+
+
+def read_state(folder: Path) -> RunState:
+    """The state of a run when this step was saved."""
+    path = folder / "training/state.json"
+    state = read_json(path)
+    names = {field.name for field in fields(RunState)}
+    if not isinstance(state, dict) or state.keys() != names:
+        raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
+    return RunState(**state)

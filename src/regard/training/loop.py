@@ -15,15 +15,13 @@ from regard.data.batches import Batch
 from regard.decode.state import DelayedFlag
 from regard.device import autocast, choose_precision, seed_noise
 from regard.errors import UserError
-from regard.objectives.objective import LossModule, Objective
-from regard.objectives.trainer import Step
+from regard.layers.transformer import Block
+from regard.objectives.objective import LossModule, Objective, Step
 from regard.recipes import Plan
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
-from regard.training.compiled import compile_blocks
-from regard.training.optim import build_optimizer, optimizer_state, restore_optimizer, set_rate, unfreeze
+from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer, set_rate, unfreeze
 from regard.training.parallel import ALONE, Ranks
-from regard.training.schedule import rate_at
 
 
 class Diverged(UserError):  # noqa: N818
@@ -37,7 +35,7 @@ class Source(Protocol):
 
 
 class GradientTrainer:
-    """Trains a model by the gradients of its objective: a `regard.objectives.trainer.Trainer`."""
+    """Trains a model by the gradients of its objective: a `regard.objectives.objective.Trainer`."""
 
     def __init__(self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE) -> None:
         self.loss_module, self.optimizer = loss_module, build_optimizer(loss_module, plan)
@@ -195,6 +193,18 @@ def _width(loss_module: LossModule, plan: Plan) -> int:
 def _can_capture(loss_module: LossModule, plan: Plan) -> bool:
     """Whether the steps are captured as CUDA graphs."""
     return plan.capture and next(loss_module.parameters()).is_cuda and loss_module.objective.capturable
+
+
+def compile_blocks(model: nn.Module) -> int:
+    """Mark every block of a model for compilation at its first call, in place; return the number of blocks.
+
+    All blocks share one program, which is compiled once and not per layer. The rest of the model, with its search and
+    caches, is not compiled. `Module.compile` keeps the names of the weights, which `torch.compile` would change.
+    """
+    blocks = [module for module in model.modules() if isinstance(module, Block)]
+    for block in blocks:
+        block.compile()
+    return len(blocks)
 
 
 def _batch_step(

@@ -1,5 +1,6 @@
-"""Optimisers, and their state by the name of each weight."""
+"""The learning rate of each step, the optimisers, and their state by the name of each weight."""
 
+import math
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -8,6 +9,31 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from regard.config import format_value
 from regard.errors import UserError, nearest
 from regard.recipes import Plan
+
+INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
+
+
+def rate_at(plan: Plan, step: int, width: int) -> float:
+    """The learning rate of step 0, 1, …: a linear warm-up to `plan.rate`, then the decay that `plan.schedule` names.
+
+    `width` is the model's. Only noam uses it: rate · width^-½ · min(n^-½, n · warmup^-1½) for n = step + 1
+    (Vaswani et al. 2017, eq. 3). Noam has the form of inverse-sqrt, with another maximum.
+    """
+    if plan.schedule == "noam":
+        n, warmup = step + 1, max(plan.warmup, 1)
+        return plan.rate * width**-0.5 * min(n**-0.5, n * warmup**-1.5)
+    if step < plan.warmup:
+        return plan.rate * (step + 1) / plan.warmup
+    done = (step - plan.warmup) / max(plan.steps - plan.warmup, 1)  # 0 … 1 over the steps after the warm-up
+    match plan.schedule:
+        case "constant":
+            return plan.rate
+        case "linear":
+            return plan.rate * max(1 - done, 0.0)
+        case "cosine":
+            return plan.rate * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+        case "inverse-sqrt":  # Vaswani et al. 2017, section 5.3
+            return plan.rate * math.sqrt(max(plan.warmup, 1) / (step + 1))
 
 
 def build_optimizer(module: nn.Module, plan: Plan) -> Optimizer:
@@ -63,7 +89,12 @@ def layers_of(module: nn.Module, plan: Plan) -> list[LayerWeights]:
         inside = (group[0] for group in paths if any(f"{name}.".startswith(f"model.{path}.") for path in group))
         layers[next(inside, paths[-1][0])].append(weight)
     names = [name for name, weights in layers.items() if weights]
-    frozen = _frozen(plan, names)
+    frozen = names[: plan.freeze] if isinstance(plan.freeze, int) else list(plan.freeze)
+    for name in frozen:
+        if name not in names:
+            raise UserError(f"plan.freeze={','.join(frozen)}: the model has no layer {name}.{nearest(name, names)}")
+    if len(set(frozen)) == len(names):
+        raise UserError(f"plan.freeze={format_value(plan.freeze)}: all {len(names)} layers are frozen; give fewer.")
     trained = [name for name in reversed(names) if name not in frozen]
     return [
         LayerWeights(
@@ -74,17 +105,6 @@ def layers_of(module: nn.Module, plan: Plan) -> list[LayerWeights]:
         )
         for at, name in enumerate(names)
     ]
-
-
-def _frozen(plan: Plan, names: list[str]) -> list[str]:
-    """The names of the layers that `plan.freeze` freezes."""
-    found = names[: plan.freeze] if isinstance(plan.freeze, int) else list(plan.freeze)
-    for name in found:
-        if name not in names:
-            raise UserError(f"plan.freeze={','.join(found)}: the model has no layer {name}.{nearest(name, names)}")
-    if len(set(found)) == len(names):
-        raise UserError(f"plan.freeze={format_value(plan.freeze)}: all {len(names)} layers are frozen; give fewer.")
-    return found
 
 
 def unfreeze(optimizer: Optimizer, step: int) -> bool:

@@ -40,13 +40,18 @@ class Share(Protocol):
     def __call__(self, items: Iterable[T], work: Callable[[T], R]) -> list[R]: ...
 
 
-def share_alone(items: Iterable[T], work: Callable[[T], R]) -> list[R]:
-    """The `Share` of a process that does all the work."""
-    return [work(item) for item in items]
-
-
 class RankLost(UserError):  # noqa: N818
     """Another rank has died or does not answer; the weights are those of the last complete step."""
+
+
+@contextmanager
+def _detect_lost_rank() -> Iterator[None]:
+    """Turn the failure of a collective inside the block, or the function, into RankLost."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = "does not answer" if "timed out" in str(error).lower() else "has died"
+        raise RankLost(f"another process of this job {reason}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,22 +97,22 @@ class Ranks:
 
     # -- collectives: all ranks must call the same ones in the same order ----------------------------------------------
 
+    @_detect_lost_rank()
     def sum(self, values: Sequence[float]) -> list[float]:
         """The sum of each number over all ranks, computed on the CPU without a GPU synchronisation."""
         if not self.several:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64)
-        with _detect_lost_rank():
-            dist.all_reduce(numbers)
+        dist.all_reduce(numbers)
         return numbers.tolist()
 
+    @_detect_lost_rank()
     def broadcast(self, values: Sequence[float]) -> list[float]:
         """The values of the first rank, with a long timeout; the values of the other ranks are ignored."""
         if not self.several:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64)
-        with _detect_lost_rank():
-            dist.broadcast(numbers, src=0, group=self.slow_group)
+        dist.broadcast(numbers, src=0, group=self.slow_group)
         return numbers.tolist()
 
     def share(
@@ -136,17 +141,16 @@ class Ranks:
         in_turn = zip_longest(*(found for _, found in shares), fillvalue=NOTHING)
         return [one for turn in in_turn for one in turn if one is not NOTHING]
 
+    @_detect_lost_rank()
     def gather(self, value: Any) -> list[Any]:
         """The value of every rank, in the order of the ranks. Values travel as JSON: nothing received is executed."""
         if not self.several:
             return [value]
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.long) for _ in range(self.count)]
-        with _detect_lost_rank():
-            dist.all_gather(sizes, torch.tensor([len(data)]), group=self.slow_group)
+        dist.all_gather(sizes, torch.tensor([len(data)]), group=self.slow_group)
         parts = [data.new_empty(max(map(int, sizes))) for _ in sizes]
-        with _detect_lost_rank():
-            dist.all_gather(parts, nn.functional.pad(data, (0, len(parts[0]) - len(data))), group=self.slow_group)
+        dist.all_gather(parts, nn.functional.pad(data, (0, len(parts[0]) - len(data))), group=self.slow_group)
         return [json.loads(bytes(part[: int(size)].tolist())) for part, size in zip(parts, sizes)]
 
     def gather_tensors(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
@@ -167,13 +171,13 @@ class Ranks:
                 found.append(part)
         return received
 
+    @_detect_lost_rank()
     def agree(self, number: int) -> bool:
         """Whether all ranks gave the same number, of 63 bits at most."""
         if not self.several:
             return True
         numbers = torch.tensor([number, -number])
-        with _detect_lost_rank():
-            dist.all_reduce(numbers, op=dist.ReduceOp.MAX, group=self.slow_group)
+        dist.all_reduce(numbers, op=dist.ReduceOp.MAX, group=self.slow_group)
         return bool(numbers[0] == -numbers[1])
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> None:
@@ -242,13 +246,3 @@ def _group_messages(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
             group.append(tensor)
             size += tensor.numel()
         yield group
-
-
-@contextmanager
-def _detect_lost_rank() -> Iterator[None]:
-    """Turn the failure of a collective inside the block into RankLost."""
-    try:
-        yield
-    except RuntimeError as error:
-        reason = "does not answer" if "timed out" in str(error).lower() else "has died"
-        raise RankLost(f"another process of this job {reason}") from error

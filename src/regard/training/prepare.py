@@ -1,6 +1,7 @@
 """Turns a recipe into what training needs: the corpus, fields, batches, and the model's config with its sizes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,7 @@ from regard.device import choose_device
 from regard.errors import UserError
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
-from regard.objectives import LossModule
-from regard.objectives.trainer import Trainer
+from regard.objectives.objective import LossModule, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
@@ -70,6 +70,19 @@ class Prepared:
         loss_module, plan = self.build(), self.recipe.plan
         own = self.recipe.objective.trainer(loss_module.model, self.batches, plan.steps)
         return own or GradientTrainer(loss_module, self.batches, plan, ranks)
+
+    @contextmanager
+    def within_memory(self) -> Iterator[None]:
+        """Turn torch's out-of-memory error inside the block into a UserError that names the settings to change."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            plan = self.recipe.plan
+            lower = f"lower plan.batch_tokens ({plan.batch_tokens})"
+            keep = f"raise plan.accumulate ({plan.accumulate}) in proportion to keep the size of a step"
+            raise UserError(
+                f"out of memory on {self.device}: {lower} and {keep}, or make the model smaller."
+            ) from error
 
     def init_embeddings(self, model: nn.Module) -> float | None:
         """Set the input embedding to the word vectors of the file `config.embedding`, if there is one.
@@ -132,7 +145,14 @@ def prepare(
     if isinstance(text, RunningText):
         batches, encoded = _windows(recipe, corpus, config, text, report, whole, ranks)
     else:
-        batches = _batches(recipe, task, corpus, config, fields)
+        batches = Batches(
+            encode(fields, corpus.train),
+            task,
+            recipe.plan.batch_tokens,
+            recipe.plan.seed,
+            limit=_longest_row(config),
+            corruption=recipe.objective.corruption(fields),
+        )
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
     rest = replace(corpus, train=())
     return Prepared(recipe, task, config, fields, rest, len(corpus.train), batches, device, kinds, size, encoded)
@@ -159,14 +179,6 @@ def _windows(
             raise UserError(f"data.order=contiguous: {why}; use objective=teacher, or data.order=random.")
         return Streams(ids, window, plan.batch_tokens, plan.seed, plan.accumulate * ranks, key), part
     return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
-
-
-def _batches(recipe: Recipe, task: Task, corpus: Corpus, config: ModelConfig, fields: Mapping[str, Field]) -> Batches:
-    """The batches of the training examples."""
-    plan = recipe.plan
-    columns = encode(fields, corpus.train)
-    corruption = recipe.objective.corruption(fields)
-    return Batches(columns, task, plan.batch_tokens, plan.seed, limit=_longest_row(config), corruption=corruption)
 
 
 def _longest_row(config: ModelConfig) -> int | None:

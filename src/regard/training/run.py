@@ -20,13 +20,14 @@ from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError
 from regard.models import Model
-from regard.objectives.trainer import Step
+from regard.objectives.objective import Step
 from regard.recipes import Recipe, with_kinds
 from regard.stored import stored_recipe
-from regard.training.evaluate import Scores
+from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
 from regard.training.folder import (
     Existing,
+    RunState,
     check_batches,
     check_folder,
     check_same,
@@ -34,14 +35,14 @@ from regard.training.folder import (
     is_run,
     make_folder,
     open_run,
+    read_state,
+    restore,
+    save,
 )
 from regard.training.interrupt import SignalGuard
 from regard.training.loop import require_finite
-from regard.training.memory import within_memory
-from regard.training.parallel import ALONE, RankLost, Ranks, Share, share_alone
+from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import prepare
-from regard.training.saved import RunState, read_state, restore, save
-from regard.training.selection import check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.warm_start import Transfer, WarmStart
 from regard.verbs.loaded import Loaded
 
@@ -87,9 +88,22 @@ class Run:
         chosen = self.prepared.recipe  # with the settings of `init`
         self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head)
         check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
-        with within_memory(recipe.plan, self.prepared.device):
+        with self.prepared.within_memory():
             self.trainer = self.prepared.trainer(ranks)
-            self.state = self._restore(before) if before else self._initial_state(init)
+            digest = self.prepared.batches.digest
+            if before:
+                self.state = read_state(before)
+                check_batches(out, plan.accumulate, ranks.count, self.state.batches)
+                restore(before, self.trainer)
+                if self.state.data != digest:
+                    changed = "the training data is not what the run was started with"
+                    raise UserError(f"{out}: {changed}; restore it to resume.")
+            else:
+                self.state = RunState(data=digest, batches=plan.accumulate * ranks.count)
+                if init:
+                    self.transfer = init.load_into(self.model, recipe)
+                else:
+                    self._vectors = self.prepared.init_embeddings(self.model)
         self._last: Step | None = None  # the last step of this process
         self.saved = self.state.step if before else -1  # the last step on disk; -1: none
         if not ranks.agree(int(self.state.data[:12], 16) + self.state.step):  # also a barrier: no rank writes before it
@@ -103,28 +117,11 @@ class Run:
         """The model that is trained."""
         return cast(Model, self.trainer.model)
 
-    def _restore(self, before: Path) -> RunState:
-        """Restore the model and the trainer from the last saved step; return its state."""
-        check_batches(self.out, self.recipe.plan.accumulate, self.ranks.count, read_state(before).batches)
-        state = restore(before, self.trainer)
-        if state.data != self.prepared.batches.digest:
-            changed = "the training data is not what the run was started with"
-            raise UserError(f"{self.out}: {changed}; restore it to resume.")
-        return state
-
-    def _initial_state(self, given: WarmStart | None) -> RunState:
-        """The state of a new run; its weights are initialised, or set to those of the given model."""
-        if given:
-            self.transfer = given.load_into(self.model, self.recipe)
-        else:
-            self._vectors = self.prepared.init_embeddings(self.model)
-        return RunState(data=self.prepared.batches.digest, batches=self.recipe.plan.accumulate * self.ranks.count)
-
     def __iter__(self) -> Iterator[Event]:
         """Train to the end. An interrupt saves the last step; so does the end of iteration or a lack of memory, but not
         with several ranks, since these are not at the same step then."""
         guard = SignalGuard(always_delay=self.ranks.several)
-        with within_memory(self.recipe.plan, self.prepared.device), guard.installed():
+        with self.prepared.within_memory(), guard.installed():
             try:
                 saved = self._write_folder()
                 yield self._started()
@@ -232,7 +229,7 @@ class Run:
         yield saved
         self.state = replace(state, evaluating=self._elapsed - training)
 
-    def evaluate(self, share: Share = share_alone) -> Scores:
+    def evaluate(self, share: Share = ALONE.share) -> Scores:
         """The metrics of the present step on the validation examples; `share` divides the work among the ranks."""
         prepared, recipe = self.prepared, self.recipe
         model = Loaded(

@@ -48,27 +48,26 @@ class WarmStart(NamedTuple):
         return replace(recipe, model=body, head=head if fits and recipe.head is None else recipe.head)
 
     def fields_for(self, task: Task, recipe: Recipe, examples: Iterable[Any]) -> dict[str, Field]:
-        """The fields of a task, with the model's tokenizers. Other fields are fitted to the data under a new head."""
+        """The fields of a task, with the model's tokenizers. Other fields are fitted to the data under a new head.
+
+        The fields of a head that is kept must be able to encode the data.
+        """
         texts, kept = iter(self.tokenizers), self.others if self._keeps_head(recipe) else {}
         fields: dict[str, Field] = {}
         for name, kind in task.fields.items():
             if issubclass(kind, TextField):
                 fields[name] = kind(next(texts))
             elif name in kept:
-                fields[name] = self._checked(kept[name], [getattr(example, name) for example in examples], task)
+                fields[name] = kept[name]
+                try:
+                    kept[name].encode([getattr(example, name) for example in examples])
+                except UserError as error:  # such as a class that the model does not have
+                    takes_head = self.config.split()[0].takes_head
+                    cure = f"give head={task.head} for a new head" if takes_head else "leave from= out"
+                    raise UserError(f"from={self.path}: {str(error).rstrip('.')}; {cure}.") from error
             else:
                 fields |= fit_fields({name: kind}, examples, recipe.data)
         return fields
-
-    def _checked(self, field: Field, values: Sequence[Any], task: Task) -> Field:
-        """The field of the given model; an error if it cannot encode the data, such as other classes."""
-        try:
-            field.encode(values)
-        except UserError as error:
-            takes_head = self.config.split()[0].takes_head
-            cure = f"give head={task.head} for a new head" if takes_head else "leave from= out"
-            raise UserError(f"from={self.path}: {str(error).rstrip('.')}; {cure}.") from error
-        return field
 
     def load_into(self, model: Any, recipe: Recipe) -> Transfer:
         """Load the weights that fit by name into the model of a recipe."""
@@ -190,7 +189,14 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
         return
     part, cure = f"data={data}", f"start from one of the kind {' or '.join(fitting)}, or leave from= out"
     if kind in _fitting_models(data, None, kinds):
-        part, cure = f"objective={objective}", f"use the recipe {' or '.join(_fitting_recipes(kind, data, kinds))}"
+        recipes = {name: recipe() for name, recipe in kinds["recipe"].items()}
+        use = [
+            name
+            for name, one in recipes.items()
+            if name_of(one.data, kinds["data"]) == data
+            and kind in _fitting_models(data, name_of(one.objective, kinds["objective"]), kinds)
+        ]
+        part, cure = f"objective={objective}", f"use the recipe {' or '.join(use)}"
     raise UserError(f"from={path}: a model of the kind {kind} does not fit {part}; {cure}.")
 
 
@@ -201,17 +207,6 @@ def _fitting_models(data: str, objective: str | None, kinds: Kinds) -> list[str]
         return models_for(tasks, kinds)
     kind = kinds["objective"][objective]
     return models_for([task for task in tasks if can_train(kind, task)], kinds, kind.learns_by)
-
-
-def _fitting_recipes(kind: str, data: str, kinds: Kinds) -> list[str]:
-    """The names of recipes that train this kind of model on this kind of data."""
-    recipes = {name: recipe() for name, recipe in kinds["recipe"].items()}
-    return [
-        name
-        for name, one in recipes.items()
-        if name_of(one.data, kinds["data"]) == data
-        and kind in _fitting_models(data, name_of(one.objective, kinds["objective"]), kinds)
-    ]
 
 
 def _with_tokens(data: Any, stated: Mapping[str, str], given: WarmStart, path: str | Path) -> Any:

@@ -17,7 +17,6 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import processors
 
-from regard.average import average as averaged
 from regard.checkpoint import read_json, resolve, write_json
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import files_with_prefix
@@ -27,6 +26,7 @@ from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
+from regard.stored import average as averaged
 from regard.verbs.loaded import Loaded, load
 
 TOOLS = ("transformers", "ctranslate2")

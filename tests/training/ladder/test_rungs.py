@@ -10,10 +10,8 @@ from regard.data.sources import Multi30k, Pairs
 from regard.errors import UserError
 from regard.models import Seq2SeqConfig, TransformerConfig
 from regard.recipes import Recipe, find_recipe
-from regard.training.ladder.cells import cells
-from regard.training.ladder.fitting import TOLERANCE, fit_size, parameters, with_vocabularies
-from regard.training.ladder.published import published
-from regard.training.ladder.rungs import OWN, attentions, rungs, select_rungs
+from regard.training.ladder.cells import TOLERANCE, cells, fit_size, parameters, with_vocabularies
+from regard.training.ladder.rungs import OWN, attentions, published, rungs, select_rungs
 from regard.training.prepare import prepare
 
 

@@ -1,22 +1,47 @@
-"""The head that predicts one class per text."""
+"""Heads: the output layers that read the features of a body, and the table HEADS of those that settings can name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.config import set_sizes
 from regard.errors import UserError
-from regard.heads.head import HeadConfig
 from regard.layers.init import init_weights
 from regard.layers.transformer import ACTIVATIONS
 
 if TYPE_CHECKING:
+    from regard.models.bert import BertConfig
     from regard.models.facts import Facts
+
+
+class HeadConfig(Protocol):
+    """The settings of a head: a frozen dataclass. A config may inherit from this class to get the defaults.
+
+    The module that `build` makes maps features (B, T, width) and `real` (B, T), or None, to logits.
+    """
+
+    predicts: ClassVar[str]  # what the head predicts: the `head` of the tasks that it serves
+    sizes: ClassVar[Mapping[str, str]] = {}  # settings that follow from the data, and the field whose size each has
+    one_per_text: ClassVar[bool] = False  # whether the head makes one prediction per text, and not one per token
+    # Modules of a model without this head whose weights the head starts from: their paths, and those here.
+    init_from: ClassVar[Mapping[str, str]] = {}
+
+    def for_body(self, body: Facts) -> Self:
+        """The settings with the values that depend on the body filled in."""
+        return self
+
+    def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> Self:
+        """The settings with the sizes of the fields, see `regard.config.set_sizes`."""
+        return set_sizes(self, self.sizes, sizes, padded, "head")
+
+    def build(self, body: Facts) -> Any:
+        """The head of a body, with new weights."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +109,36 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     last = real.shape[1] - 1 - real.flip(1).int().argmax(1)
     places = real.int().argmax(1) if pool == "first" else last
     return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
+
+
+class MaskedHead(nn.Module):
+    """Transforms a state to the width of the embeddings; logits are its product with the embedding matrix."""
+
+    def __init__(self, config: BertConfig, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, width)
+        self.activation = ACTIVATIONS[config.head_activation or config.activation]
+        self.norm = nn.LayerNorm(width, eps=config.epsilon)
+        self.weight = None if config.tied else nn.Parameter(torch.empty(config.vocab, width))
+        self.bias = nn.Parameter(torch.zeros(config.vocab))
+        if self.weight is not None:
+            nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(features)))
+
+
+class ReplacedHead(nn.Module):
+    """One logit for each position: whether its token was replaced."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width)
+        self.activation = ACTIVATIONS[config.activation]
+        self.out = nn.Linear(config.width, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.out(self.activation(self.dense(features))).squeeze(-1)
+
+
+HEADS: dict[str, type[HeadConfig]] = {"class": ClassHeadConfig}

@@ -1,19 +1,41 @@
-"""The tasks, one literal table."""
+"""Tasks: what a model is trained to do, as data; one literal table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from regard.data.batches import IGNORED, Batch
-from regard.data.fields import InputText, LabelField, LinkField, MaskedText, TargetText
-from regard.data.flat import Lengths, Rows
+from regard.data.batches import IGNORED, Batch, one_row
+from regard.data.fields import Field, InputText, LabelField, LinkField, MaskedText, TargetText
+from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.streams import RunningText
 from regard.objectives import Classification, MaskedTokens, TeacherForcing
-from regard.tasks.task import Task
+
+Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
+Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a model is trained to do, as data. No other code compares the name of a task.
+
+    `rows` gives the rows of an example (mostly one), `widths` the length of each axis of a batch from the lengths of
+    the fields, and `collate` a batch from rows that are padded to these widths.
+    """
+
+    name: str
+    verb: str  # the command that uses a trained model
+    fields: Mapping[str, type[Field]]  # the columns that it needs, and what each becomes
+    widths: Widths
+    collate: Collate
+    head: str  # what the model must predict; the configs of models list in `predicts` what they can
+    objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
+    metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe says otherwise
+    rows: Callable[[Columns, int], list[Row]] = one_row
 
 
 def next_token(rows: Rows, widths: Mapping[str, int], random: np.random.Generator, name: str = "text") -> Batch:
@@ -73,17 +95,13 @@ def labelled_text(rows: Rows, widths: Mapping[str, int], random: np.random.Gener
     return Batch(fields, text.real, {**text.counts, "targets": int(rows.lengths("label").sum())})
 
 
-def _one_less(name: str) -> Any:
-    """The widths of teacher forcing: one place fewer than the text has tokens, special tokens included."""
-    return lambda lengths: {**lengths, name: np.maximum(lengths[name] - 1, 0)}
+def _axes(*read: str, predicted: str = "") -> Widths:
+    """The axes of a batch: texts that are read whole, and a text that is predicted.
 
-
-def _two_texts(lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-    return {"source": lengths["source"], "target": np.maximum(lengths["target"] - 1, 0)}
-
-
-def _text_only(lengths: Mapping[str, Lengths]) -> Mapping[str, Lengths]:
-    return {"text": lengths["text"]}
+    Teacher forcing needs one place fewer than the predicted text has tokens, special tokens included.
+    """
+    less = {predicted: 1} if predicted else {}
+    return lambda lengths: {name: np.maximum(lengths[name] - less.get(name, 0), 0) for name in (*read, *less)}
 
 
 TASKS: dict[str, Task] = {
@@ -91,7 +109,7 @@ TASKS: dict[str, Task] = {
         name="translate",
         verb="translate",
         fields={"source": InputText, "target": TargetText},
-        widths=_one_less("target"),
+        widths=_axes("source", predicted="target"),
         collate=translation,
         head="target",
         objective=TeacherForcing,
@@ -101,7 +119,7 @@ TASKS: dict[str, Task] = {
         name="aligned",
         verb="translate",
         fields={"source": InputText, "target": TargetText, "alignment": LinkField},
-        widths=_two_texts,
+        widths=_axes("source", predicted="target"),
         collate=aligned_translation,
         head="target",
         objective=TeacherForcing,
@@ -111,7 +129,7 @@ TASKS: dict[str, Task] = {
         name="language",
         verb="generate",
         fields={"text": TargetText},
-        widths=_one_less("text"),
+        widths=_axes(predicted="text"),
         collate=next_token,
         head="next",
         objective=TeacherForcing,
@@ -121,7 +139,7 @@ TASKS: dict[str, Task] = {
         name="running",
         verb="generate",
         fields={"text": RunningText},
-        widths=_one_less("text"),
+        widths=_axes(predicted="text"),
         collate=next_token,
         head="next",
         objective=TeacherForcing,
@@ -131,7 +149,7 @@ TASKS: dict[str, Task] = {
         name="masked",
         verb="fill",
         fields={"text": MaskedText},
-        widths=_text_only,
+        widths=_axes("text"),
         collate=whole_text,
         head="masked",
         objective=MaskedTokens,
@@ -141,7 +159,7 @@ TASKS: dict[str, Task] = {
         name="classify",
         verb="classify",
         fields={"text": InputText, "label": LabelField},
-        widths=_text_only,
+        widths=_axes("text"),
         collate=labelled_text,
         head="class",
         objective=Classification,
@@ -152,4 +170,4 @@ TASKS: dict[str, Task] = {
 
 def task_of(config: Any) -> Task:
     """The first task that a model of this config can do."""
-    return next(task for task in TASKS.values() if task.head in config.predicts)
+    return next(each for each in TASKS.values() if each.head in config.predicts)

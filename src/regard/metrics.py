@@ -1,16 +1,66 @@
-"""Metrics of outputs: exact match, error rates by edit distance, BLEU, chrF, perplexity.
+"""Metrics: how good a model is, one literal table.
 
 Rates are fractions from 0 to 1 (an error rate may exceed 1); BLEU and chrF are from 0 to 100, as in sacreBLEU.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from regard.alignment import aer, chance_accuracy, correct_targets, links_from
 from regard.errors import UserError
 
+Format = Literal["percent", "points", "digits"]
 References = Sequence[tuple[str, ...]]  # for each output, the accepted references
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that says how good a model is.
+
+    `compute` gets what the metric needs:
+    sums     (sums, counts): what the objective adds up over all examples, and how many there are of each term
+    answers  (texts, references): what the model generates, and for each example the texts that are accepted
+    weights  (weights, links): attention weights (target units, source units) of each example, and its gold links
+
+    It returns a number, a `Bleu` (a number and how it was computed), or None where the metric does not exist.
+    """
+
+    title: str  # the heading of its column
+    needs: Literal["sums", "answers", "weights"]
+    compute: Callable[[Any, Any], Any]
+    lower_is_better: bool
+    format: Format = "digits"
+
+    def show(self, value: float | None, deviation: float | None = None) -> str:
+        """The value as people read it, and its standard deviation over several runs if it is given."""
+        if value is None:
+            return "–"
+        scale, unit = (100, " %") if self.format == "percent" else (1, "")
+        if deviation is None:
+            return f"{value:.4g}" if self.format == "digits" else f"{scale * value:.2f}{unit.strip()}"
+        if self.format == "digits":
+            return f"{value:.4g} ± {deviation:.1g}"
+        return f"{scale * value:.2f} ± {scale * deviation:.2f}{unit}"
+
+
+def _alignment(weights: Any, links: Any) -> float | None:
+    """How often a target unit with gold links looks most at a source unit that is linked to it."""
+    found = [correct_targets(table, gold) for table, gold in zip(weights, links)]
+    targets = sum(count for _, count in found)
+    return sum(right for right, _ in found) / targets if targets else None
+
+
+def _chance(weights: Any, links: Any) -> float | None:
+    """What `alignment` would be if every target unit looked at a random source unit."""
+    counts = [correct_targets(table, gold)[1] for table, gold in zip(weights, links)]
+    hits = (count * chance_accuracy(gold, table.shape[1]) for count, table, gold in zip(counts, weights, links))
+    return sum(hits, 0.0) / sum(counts) if sum(counts) else None
+
+
+def _alignment_error(weights: Any, links: Any) -> float:
+    return aer(links, links, [links_from(table) for table in weights]).aer
 
 
 @dataclass(frozen=True)
@@ -99,3 +149,26 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
 def _check_lengths(hyps: Sequence[Any], refs: Sequence[Any]) -> None:
     if len(hyps) != len(refs):
         raise UserError(f"{len(hyps)} outputs but {len(refs)} references; give as many of each.")
+
+
+METRICS: dict[str, Metric] = {
+    "loss": Metric("loss", "sums", lambda sums, counts: float(sums["nll"] / counts["nll"]), lower_is_better=True),
+    "perplexity": Metric(
+        "perplexity", "sums", lambda sums, counts: perplexity(-sums["nll"], counts["nll"]), lower_is_better=True
+    ),
+    "accuracy": Metric(
+        "accuracy",
+        "sums",
+        lambda sums, counts: sums["right"] / counts["nll"] if "right" in sums else None,
+        lower_is_better=False,
+        format="percent",
+    ),
+    "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
+    "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
+    "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),
+    "word_error": Metric("word error", "answers", word_error, lower_is_better=True, format="percent"),
+    "phoneme_error": Metric("phoneme error", "answers", phoneme_error, lower_is_better=True, format="percent"),
+    "alignment": Metric("alignment", "weights", _alignment, lower_is_better=False, format="percent"),
+    "chance": Metric("(by chance)", "weights", _chance, lower_is_better=False, format="percent"),
+    "aer": Metric("alignment error rate", "weights", _alignment_error, lower_is_better=True, format="percent"),
+}

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint install clean
+.PHONY: demo test test-all lint docs install clean
 
 install: $(VENV)/.installed
 
@@ -28,6 +28,10 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Writes the prose of each topic of `regard explain` into the pages that include it.
+docs: install
+	$(BIN)/python docs/topics.py
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache

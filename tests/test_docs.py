@@ -6,6 +6,7 @@ own, in which `runs/dates` is a model that was trained for a moment.
 
 import io
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ import pytest
 from regard.cli import main
 from regard.config import override
 from regard.data.dates import Dates
+from regard.explain import TOPICS
 from regard.recipes import KINDS, find_recipe
 from regard.training.run import Run
 
@@ -35,9 +37,9 @@ SMALL = ["model.width=32", "model.embed=8", "plan.batch_tokens=512"]
 SHORT = {  # what to add to a command so that it takes a moment
     "train": [*SMALL, "--dry-run"],
     "ladder": [*SMALL, "--steps", "1", "--seeds", "1"],
-    "explain gradients": ["--length", "8", "--steps", "1"],
-    "explain layers": ["--length", "64", "--width", "8"],
-    **{f"explain {topic}": ["--steps", "1"] for topic in ("attention", "masking", "positions", "residuals", "heads")},
+    "explain gradients": ["length=8", "steps=1"],
+    "explain layers": ["length=64", "width=8"],
+    **{f"explain {topic}": ["steps=1"] for topic in ("attention", "masking", "positions", "residuals", "heads")},
 }
 FILES = {
     "pairs.tsv": "3 février 2021\t2021-02-03\n2 June 1998\t1998-06-02\n" * 20,
@@ -151,6 +153,18 @@ def anchors(page: Path) -> set[str]:
     """The names by which GitHub links to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", named(sorted((ROOT / "docs").glob("*.md"))))
+def test_pages_include_the_prose_of_topics(page: Path) -> None:
+    include = runpy.run_path(str(ROOT / "docs" / "topics.py"))["include"]
+    text = page.read_text(encoding="utf-8")
+    assert text == include(text), "run: make docs"
+
+
+def test_every_topic_is_included_in_a_page() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert set(re.findall(r"<!-- topic: (\w+) -->", pages)) == set(TOPICS)
 
 
 def test_the_trees_are_whole() -> None:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 import regard
 import regard.models
 from regard import verbs
-from regard.cli.conclude import Outcome, next_commands
-from regard.cli.samples import samples
+from regard.cli.conclude import next_commands
 from regard.data.batches import Batch
 from regard.data.example import Text
 from regard.data.fields import Field, InputText, LabelField, TargetText
@@ -24,6 +23,8 @@ from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
 from regard.models import MODELS, SIZES, Facts
 from regard.recipes import find_recipe
+from regard.report.run import Outcome
+from regard.report.samples import samples
 from regard.tasks import TASKS
 from regard.training.evaluate import Scores
 from regard.training.events import Finished

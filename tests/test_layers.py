@@ -21,6 +21,7 @@ ORDER = (
     "mask",
     "alignment",
     "metrics",
+    "report.sections",
     "render",
     "data",
     "kernels",
@@ -34,7 +35,6 @@ ORDER = (
     "models",
     "objectives",
     "tasks",
-    "explain",
     "recipes",
     "pretrained",
     "stored",
@@ -43,6 +43,8 @@ ORDER = (
     "verbs.loaded",
     "verbs",
     "training",
+    "report",
+    "explain",
     "cli",
     "__main__",
 )
@@ -133,6 +135,6 @@ else:
 def f():
     from regard import verbs
     from regard.training.run import Run
-    from regard.render import report
+    from regard.report import sections
 """
-    assert _imported(source) == {"mask", "verbs", "training.run", "render.report"}
+    assert _imported(source) == {"mask", "verbs", "training.run", "report.sections"}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,35 +10,38 @@ from typing import Any
 import pytest
 
 from regard.checkpoint import save_step, save_tensors, set_pointer, write_json
-from regard.cli.topics import TOPICS
-from regard.config import to_json
+from regard.config import override, to_json, tree
 from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
+from regard.explain import TOPICS, masking
+from regard.explain.experiment import Progress
 from regard.explain.pronouns import pairs
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe, find_task
+from regard.render.json import sections_json
+from regard.report.sections import Text
 from regard.stored import recipe_json
 
 Regard = Callable[..., Any]
 
 LINES = ["a dog , a cat", "the cat sat .", "a cat and the dog"]
 QUICK = {
-    "attention": ["--steps", 1],
-    "scaling": ["--keys", 4],
-    "masking": ["--steps", 1],
-    "heads": ["--steps", 1],
-    "positions": ["--steps", 1, "--length", 6],
-    "residuals": ["--steps", 1, "--length", 6],
-    "layers": ["--length", 64, "--width", 8],
-    "gradients": ["--length", 6, "--steps", 1],
+    "attention": ["steps=1"],
+    "scaling": ["keys=4"],
+    "masking": ["steps=1"],
+    "heads": ["steps=1"],
+    "positions": ["steps=1", "length=6"],
+    "residuals": ["steps=1", "length=6"],
+    "layers": ["length=64", "width=8"],
+    "gradients": ["length=6", "steps=1"],
 }
 
 
 @pytest.fixture(autouse=True)
 def _time_layers_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers are timed for half a millisecond: no test here depends on their time."""
-    monkeypatch.setattr("regard.explain.layers.TIMING_SECONDS", 0.0005)
+    monkeypatch.setattr("regard.explain.measuring.TIMING_SECONDS", 0.0005)
 
 
 @pytest.mark.parametrize("topic", QUICK)
@@ -67,23 +71,47 @@ def test_in_eighty_columns_lines_break_between_words(
 
 def test_without_a_topic_all_are_listed(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    result = regard("explain")
-    assert result.code == 0
-    for topic in QUICK:  # each in one line
-        assert re.search(rf"^│ {topic} +[A-Z].*[.?] +│$", result.out, re.MULTILINE), topic
-    assert not result.err
+    for arguments in ([], ["--help"]):
+        result = regard("explain", *arguments)
+        assert result.code == 0
+        for topic in QUICK:  # each in one line
+            assert re.search(rf"^{topic} +[A-Z].*[.?] *$", result.out, re.MULTILINE), topic
+        assert not result.err
 
 
-@pytest.mark.parametrize("topic", [name for group in TOPICS.values() for name in group])
-def test_the_help_of_a_topic(regard: Regard, topic: str) -> None:
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_help_of_a_topic_has_its_prose_and_its_options(regard: Regard, topic: str) -> None:
     result = regard("explain", topic, "--help")
     assert result.code == 0
     assert f"regard explain {topic}" in result.out
+    words = " ".join(result.out.split())
+    assert all(text in words for text in (TOPICS[topic].summary, *TOPICS[topic].prose))
+    for setting in tree(TOPICS[topic].options):
+        assert setting.comment, setting.name
+        assert re.search(rf"^{setting.name} +", result.out, re.MULTILINE), setting.name
     assert topic in QUICK
 
 
+@pytest.mark.parametrize("topic", TOPICS)
+def test_the_examples_of_a_topic_have_valid_options(topic: str) -> None:
+    for example in TOPICS[topic].examples:
+        settings = [word for word in shlex.split(example) if re.match("[a-z_]+=", word)]
+        assert override(TOPICS[topic].options, settings, {}) != TOPICS[topic].options or not settings
+
+
+def test_a_topic_from_python() -> None:
+    found: list[Progress] = []
+    result = masking.run(masking.MaskingOptions(steps=2, count=2), found.append)
+    assert [(one.name, one.step, one.steps) for one in found] == [
+        (name, step, 2) for name in ("causal mask", "no mask") for step in (1, 2)
+    ]
+    assert result.sections[0] == Text("\n\n".join(TOPICS["masking"].prose))
+    kinds = [section["kind"] for section in sections_json(result.sections)]
+    assert kinds == ["text", "table", "pre", "pre", "gallery"]
+
+
 def test_the_textbook_example(regard: Regard) -> None:
-    found = json.loads(regard("explain", "attention", "--steps", 2, "--layer", -1, "--json").out)
+    found = json.loads(regard("explain", "attention", "steps=2", "layer=-1", "--json").out)
     assert found["textbook"]["scores"] == [112, 96]
     assert found["textbook"]["scaled"] == [14, 12]
     assert [round(weight, 2) for weight in found["textbook"]["weights"]] == [0.88, 0.12]
@@ -97,7 +125,7 @@ def test_the_textbook_example(regard: Regard) -> None:
 @pytest.mark.parametrize("topic", ["attention", "gradients", "heads", "positions", "residuals", "scaling"])
 def test_results_depend_on_the_seed_only(regard: Regard, topic: str) -> None:
     first, same, other = (
-        regard("explain", topic, *QUICK[topic], "--json", "--seed", seed).out.replace(f'"seed": {seed}', "")
+        regard("explain", topic, *QUICK[topic], "--json", f"seed={seed}").out.replace(f'"seed": {seed}', "")
         for seed in (1, 1, 2)
     )
     assert first == same != other
@@ -138,7 +166,7 @@ def saved(name: str, lines: Sequence[str] = LINES) -> Path:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_model_of_a_run(regard: Regard, name: str) -> None:
     run = saved(name)
-    result = regard("explain", "attention", run, "a cat sat", "--word", 1, "--json")
+    result = regard("explain", "attention", run, "a cat sat", "word=1", "--json")
     assert result.code == 0, result.err
     found = json.loads(result.out)
     assert found["difference"] < 1e-6
@@ -168,12 +196,17 @@ def test_coreference_in_the_model_of_a_run(regard: Regard, name: str) -> None:
     [
         (["scalin"], 'Did you mean "scaling"'),
         (["scaling", "-o", "curve.svg"], ".html"),
-        (["scaling", "--keys", 1], "--keys"),
-        (["attention", "--steps", 1, "--layer", 2], "--layer 2: there are layers 0 to 1"),
-        (["attention", "--steps", 1, "--head", 4], "--head 4: there are heads 0 to 3"),
-        (["attention", "--steps", 1, "--word", -7], "--word -7: there are words 0 to 5"),
+        (["scaling", "keys=1"], "keys=1: give 2 to 4096"),
+        (["scaling", "keys=many"], "keys=many: expected a whole number"),
+        (["scaling", "keyz=8"], 'Did you mean "keys"'),
+        (["scaling", "runs/dates"], "scaling takes options only"),
+        (["heads", "runs/dates", "a text", "another"], '"another"'),
+        (["attention", "steps=-1"], "steps=-1: give 0 or more"),
+        (["attention", "steps=1", "layer=2"], "layer=2: there are layers 0 to 1"),
+        (["attention", "steps=1", "head=4"], "head=4: there are heads 0 to 3"),
+        (["attention", "steps=1", "word=-7"], "word=-7: there are words 0 to 5"),
         (["attention", "nowhere", "text"], "nowhere"),
-        (["layers", "--length", 3], "--length"),
+        (["layers", "length=3"], "length=3"),
     ],
 )
 def test_a_mistake_gives_one_line(regard: Regard, arguments: list[object], message: str) -> None:

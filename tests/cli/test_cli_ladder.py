@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from regard.cli.figures import deviation, spread
 from regard.cli.progress import follow
+from regard.metrics import METRICS
+from regard.report.figures import deviation
 from regard.training.events import Event, Finished, Started
 
 Regard = Callable[..., "Said"]  # noqa: F821
@@ -42,9 +43,9 @@ def test_a_ladder_is_fair_and_resumes(regard: Regard, tiny: list[str], pairs: Pa
 
 def test_a_spread_needs_two() -> None:
     assert (deviation([0.5]), deviation([0.25, 0.75])) == (None, pytest.approx(0.3536, abs=1e-4))
-    assert spread("exact", 0.5, None) == "50.00%"
-    assert spread("exact", 0.5, 0.25) == "50.00 ± 25.00 %"
-    assert "±" not in spread("loss", 0.5, None)
+    assert METRICS["exact"].show(0.5, None) == "50.00%"
+    assert METRICS["exact"].show(0.5, 0.25) == "50.00 ± 25.00 %"
+    assert "±" not in METRICS["loss"].show(0.5, None)
 
 
 def families(tiny: list[str], pairs: Path) -> list[object]:

@@ -9,8 +9,7 @@ import torch
 
 from regard.cli.show import bars
 from regard.explain import gradients
-from regard.explain.experiment import result_of
-from regard.explain.gradients import SYMBOLS, RecurrentRecall, gradient_norms, sample_batch
+from regard.explain.gradients import SYMBOLS, GradientsOptions, RecurrentRecall, gradient_norms, sample_batch
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -74,12 +73,12 @@ def test_gradients_reach_every_input_through_attention() -> None:
 
 
 def test_explain_gradients_writes_table_and_page(regard: Regard) -> None:
-    said = regard("explain", "gradients", "--length", 12, "--steps", 2, "-o", "out/g.html")
+    said = regard("explain", "gradients", "length=12", "steps=2", "-o", "out/g.html")
     assert said.code == 0
     assert "LSTM + attention" in said.out
     page = Path("out/g.html").read_text(encoding="utf-8")
     assert "After training" in page
-    found = json.loads(regard("explain", "gradients", "--length", 8, "--steps", 0, "--json").out)
+    found = json.loads(regard("explain", "gradients", "length=8", "steps=0", "--json").out)
     assert found["page"] is None
     assert [path.name for path in Path.cwd().glob("*.html")] == []  # a page only where one was asked for
     assert [one["name"] for one in found["networks"]] == ["RNN", "LSTM", "LSTM + attention", "Transformer"]
@@ -88,20 +87,20 @@ def test_explain_gradients_writes_table_and_page(regard: Regard) -> None:
 
 def test_explain_respects_every_seed(regard: Regard) -> None:
     def networks(*seed: object) -> object:
-        said = regard("explain", "gradients", "--length", 6, "--steps", 0, "--json", *seed)
+        said = regard("explain", "gradients", "length=6", "steps=0", "--json", *seed)
         return json.loads(said.out)["networks"]
 
-    assert networks() == networks("--seed", 1)
-    assert networks("--seed", 0) == networks("--seed", 0)
-    assert networks("--seed", 0) != networks("--seed", 1)
+    assert networks() == networks("seed=1")
+    assert networks("seed=0") == networks("seed=0")
+    assert networks("seed=0") != networks("seed=1")
 
 
 def test_the_seed_decides_what_is_learnt_from() -> None:
-    trained = [result_of(gradients.run(length=6, steps=2, seed=seed)) for seed in (0, 0, 3)]
+    trained = [gradients.run(GradientsOptions(seed, 6, 2)).data for seed in (0, 0, 3)]
     assert trained[0] == trained[1]
-    assert trained[0] != trained[2]
+    assert trained[0]["networks"] != trained[2]["networks"]
 
 
 @pytest.mark.parametrize("length", [1, "x"])
 def test_explain_refuses_nonsense(regard: Regard, length: object) -> None:
-    assert regard("explain", "gradients", "--length", length).code == 2
+    assert regard("explain", "gradients", f"length={length}").code == 2

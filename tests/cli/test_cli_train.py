@@ -27,7 +27,7 @@ def test_a_run_from_start_to_next_steps(regard: Regard, tiny: list[str]) -> None
     assert len(commands) == 3
     assert all("runs/translate" in command for command in commands)
     page = Path("runs/translate/report.html").read_text(encoding="utf-8")
-    assert all(part in page for part in ("Scores", "Training: loss", "Where it looks", "plan.steps", "no attention"))
+    assert all(part in page for part in ("Scores", "Training: loss", "Attention", "plan.steps", "no attention"))
     assert (Path("runs/translate/baseline") / "best").exists()
     assert any(shade in said.out for shade in "░▒▓█")  # where it looks
 
@@ -232,7 +232,7 @@ def test_ctrl_c_before_the_first_step_or_after_the_last(
     assert (said.code, said.err, Path("run").exists()) == (130, "", False)
     assert "stopped before the first step; nothing to save" in said.out
     with monkeypatch.context() as patch:
-        patch.setattr("regard.cli.conclude.conclude", interrupt)
+        patch.setattr("regard.report.run.conclude", interrupt)
         said = regard("train", "translate", *tiny, "--out", "run")
     assert said.code == 130
     assert "stopped and saved at step 6; go on with: " in said.out
@@ -261,10 +261,10 @@ def test_running_text_says_something_in_the_end(regard: Regard, tmp_path: Path) 
     plan = ["plan.steps=4", "plan.evaluate=4", "plan.batch_tokens=96", "plan.threads=1"]
     said = regard("train", "shakespeare-cpu", "data=book", "data.train=book.txt", *model, *plan, "--out", "run")
     assert (said.code, said.err) == (0, "")
-    assert "What it says" in said.out
+    assert "Samples" in said.out
     assert said.out.count("and the mouse") > 3
     page = Path("run/report.html").read_text(encoding="utf-8")
-    assert all(part in page for part in ("What it says", "Where it looks"))
+    assert all(part in page for part in ("Samples", "Attention"))
     commands = said.out.partition("Next:")[2]
     assert "regard generate run 'and the mouse' --temperature 0.8" in commands
     look = shlex.split(next(line for line in commands.splitlines() if " look run " in line))

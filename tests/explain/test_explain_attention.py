@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.attention import attend, weights
-from regard.explain.attention import BlockCall, attention_steps, compute_by_hand, record_block_calls, textbook_example
+from regard.explain.by_hand import BlockCall, attention_steps, compute_by_hand, record_block_calls, textbook_example
 from regard.explain.experiment import TinyTransformer
 from regard.layers.transformer import Shape, Stack
 from regard.mask import CAUSAL, EVERYTHING, Mask

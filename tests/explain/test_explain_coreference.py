@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from encoded import fields_for
-from regard.cli.topics.coreference import Coreference, evaluate_coreference
 from regard.data.fields import MaskedText
 from regard.data.tokenizers import Tokenizer, train_tokenizer
-from regard.explain.coreference import Proportion, preference, score_heads
+from regard.explain.coreference import Coreference, Proportion, evaluate_coreference, preference, score_heads
 from regard.explain.pronouns import PRONOUN, pairs
 from regard.models import Bert, BertConfig, GptConfig, TransformerConfig
+from regard.report.sections import Table
 from regard.tasks import task_of
 from regard.verbs.loaded import Loaded
 
@@ -111,7 +111,9 @@ def test_a_head_built_to_resolve_it_is_found() -> None:
     assert best.correct.interval[0] > 0.9
     others = [one.correct.rate for one in it.scores.heads if (one.layer, one.head) != (best.layer, best.head)]
     assert others == [0.5, 0.5, 0.5]
-    assert it.rows()[0] == ["1", "0", "100%", "100%"]
+    table = it.sections()[1]
+    assert isinstance(table, Table)
+    assert table.rows[0] == ("1", 0, "100%", "100%")
 
 
 @torch.no_grad()
@@ -150,4 +152,4 @@ def test_pairs_that_the_model_cannot_read_are_skipped_and_reported() -> None:
     assert short.scores is None
     assert short.pairs == 0
     assert "cannot be evaluated" in short.summary()
-    assert short.rows() == []
+    assert len(short.sections()) == 1

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.explain import gradients
-from regard.explain.experiment import result_of
-from regard.explain.gradients import NETWORKS, SYMBOLS, gradient_norms, sample_batch
+from regard.explain.experiment import Progress
+from regard.explain.gradients import NETWORKS, SYMBOLS, GradientsOptions, gradient_norms, sample_batch
 
 
 def test_the_target_is_the_marked_symbol() -> None:
@@ -28,19 +28,19 @@ def test_gradients_vanish_in_recurrent_networks_but_not_with_attention() -> None
 
 
 def test_a_transformer_learns_faster_than_an_rnn() -> None:
-    found = {one.name: one for one in result_of(gradients.run(length=5, steps=40))}
+    found = {one.name: one for one in gradients.run(GradientsOptions(length=5, steps=40)).data["networks"]}
     assert list(found) == list(NETWORKS)
     assert all(one.steps == 40 and len(one.before) == len(one.after) == 5 for one in found.values())
     assert found["Transformer"].accuracy > 0.9 > found["RNN"].accuracy
 
 
 def test_all_networks_train_for_the_same_steps_and_runs_are_deterministic() -> None:
-    progress = list(gradients.run(length=4, steps=2))
-    assert [(one.name, one.step, one.steps) for one in progress] == [
+    progress: list[Progress] = []
+    first, same, other = (
+        gradients.run(GradientsOptions(length=4, steps=2, seed=seed), progress.append).data["networks"]
+        for seed in (5, 5, 6)
+    )
+    assert first == same != other
+    assert [(one.name, one.step, one.steps) for one in progress[:8]] == [
         (name, at, 2) for name in NETWORKS for at in (1, 2)
     ]
-    assert (
-        result_of(gradients.run(4, 2, seed=5))
-        == result_of(gradients.run(4, 2, seed=5))
-        != result_of(gradients.run(4, 2, seed=6))
-    )

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from regard.explain import layers
-from regard.explain.layers import KINDS, LayerKind, PeakMemory, Sizes, count_operations, growth_exponent, lengths_to
+from regard.explain.layers import KINDS, LayerKind, Sizes, count_operations, lengths_to, measure
+from regard.explain.measuring import PeakMemory, growth_exponent
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -84,8 +84,8 @@ def test_growth_exponents() -> None:
 
 
 def test_memory_and_operations_grow_as_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.explain.layers.TIMING_SECONDS", 0.001)
-    found = {cost.name: cost for cost in layers.run(lengths_to(1024, 3), width=8, window=8)}
+    monkeypatch.setattr("regard.explain.measuring.TIMING_SECONDS", 0.001)
+    found = {kind.name: measure(kind, lengths_to(1024, 3), width=8, window=8) for kind in KINDS}
     assert list(found) == [kind.name for kind in KINDS]
     grow = {name: [round(cost.exponents[key]) for key in ("memory", "operations")] for name, cost in found.items()}
     assert grow["self-attention"] == [1, 2]

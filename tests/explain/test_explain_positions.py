@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from regard.data.batches import IGNORED
 from regard.explain import positions, residuals
-from regard.explain.experiment import IGNORE_INDEX, result_of
-from regard.explain.positions import KINDS, OFFSET, counter, lookback_batch, order_difference
-from regard.explain.residuals import SHAPE, LayerwiseTransformer, position_r2
+from regard.explain.positions import KINDS, OFFSET, PositionsOptions, counter, lookback_batch, order_difference
+from regard.explain.residuals import SHAPE, LayerwiseTransformer, ResidualsOptions, position_r2
 from regard.layers.positions import sinusoids
 
 
@@ -21,15 +21,14 @@ def test_the_counter_counts() -> None:
 
 def test_the_task() -> None:
     tokens, targets = lookback_batch(7, 5, torch.Generator().manual_seed(0))
-    assert (targets[:, :OFFSET] == IGNORE_INDEX).all()
+    assert (targets[:, :OFFSET] == IGNORED).all()
     assert (targets[:, OFFSET:] == tokens[:, :-OFFSET]).all()
 
 
 def test_every_kind_of_positions_is_tested_at_every_length() -> None:
-    found = result_of(positions.run(trained=6, lengths=(6, 12), steps=2))
-    assert [one.positions for one in found.extrapolation] == [one.positions for one in found.order] == list(KINDS)
-    assert all(one.lengths == [6, 12] and len(one.accuracy) == 2 for one in found.extrapolation)
-    torch.testing.assert_close(torch.tensor(found.encodings), sinusoids(torch.arange(20), 48))
+    found = positions.run(PositionsOptions(length=6, lengths=(6, 12), steps=2)).data
+    assert [one.positions for one in found["extrapolation"]] == list(found["order"]) == list(KINDS)
+    assert all(one.lengths == [6, 12] and len(one.accuracy) == 2 for one in found["extrapolation"])
 
 
 def test_a_probe_finds_positions_in_sinusoids_and_not_in_noise() -> None:
@@ -51,7 +50,7 @@ def test_a_layerwise_transformer_equals_its_stack_without_timing(timing: bool) -
 
 @pytest.mark.slow
 def test_residual_connections_and_timing_signals_carry_positions() -> None:
-    found = {one.name: one for one in result_of(residuals.run(length=8, steps=100))}
+    found = {one.name: one for one in residuals.run(ResidualsOptions(length=8, steps=100)).data["networks"]}
     whole, without, timed = found.values()
     assert list(found) == ["with residuals", "without", "without, with timing signals"]
     assert whole.accuracy > 0.9 > 0.5 > without.accuracy

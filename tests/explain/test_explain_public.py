@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from regard.cli.topics.coreference import evaluate_coreference
-from regard.cli.topics.tokenized import load_transformer, tokenize
-from regard.explain.attention import compute_by_hand, record_block_calls
+from regard.explain.by_hand import compute_by_hand, record_block_calls
+from regard.explain.coreference import evaluate_coreference
 from regard.explain.pronouns import pairs
+from regard.explain.tokenized import load_transformer, tokenize
 
 transformers = pytest.importorskip("transformers")
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -71,7 +71,7 @@ def albert(folder: Path) -> Any:
 def test_blocks_by_hand_and_coreference_of_a_public_model(build: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     build(tmp_path).save_pretrained(tmp_path)
-    model = load_transformer(tmp_path)
+    model = load_transformer(str(tmp_path))
     it = evaluate_coreference(model)
     assert (it.pairs, it.skipped) == (len(pairs()), 0)
     assert it.scores is not None

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from regard.render import AttentionView, Layer
-from regard.render.report import Curve, Gallery, Line, Pre, Table, Text, report_html
+from regard.render.html import report_html
+from regard.report.sections import Curve, Gallery, Line, Pre, Table, Text
 
 
 def cells_of(page: str, row: str) -> list[tuple[str, str]]:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.render import AttentionView, Layer
-from regard.render.curve import Line, curve_svg
+from regard.render.curve import curve_svg
+from regard.report.sections import Curve, Line
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -98,9 +99,8 @@ def test_large_pictures_leave_out_faint_cells():
 
 
 def test_a_curve_has_its_lines_points_and_ticks():
-    picture = curve_svg(
-        "loss", "step", "nats", [Line("a & b", [0, 100, 200], [3.0, 2.0, 1.0]), Line("c", [0, 200], [1, 4])]
-    )
+    lines = [Line("a & b", [0, 100, 200], [3.0, 2.0, 1.0]), Line("c", [0, 200], [1, 4])]
+    picture = curve_svg(Curve("loss", "step", "nats", lines))
     root = ET.fromstring(picture)
     tooltips = [title.text for title in root.iter(f"{SVG}title")]
     assert tooltips == ["loss", "a & b: 0, 3", "a & b: 100, 2", "a & b: 200, 1", "c: 0, 1", "c: 200, 4"]
@@ -109,11 +109,10 @@ def test_a_curve_has_its_lines_points_and_ticks():
 
 
 def test_missing_points_break_the_line():
-    path = re.findall(
-        r'class="line s0" d="([^"]+)"', curve_svg("", "x", "y", [Line("a", [0, 1, 2, 3], [1, math.nan, 2, 3])])
-    )[-1]
+    broken = Curve("", "x", "y", [Line("a", [0, 1, 2, 3], [1, math.nan, 2, 3])])
+    path = re.findall(r'class="line s0" d="([^"]+)"', curve_svg(broken))[-1]
     assert (path.count("M"), path.count("L")) == (2, 1)
-    logarithmic = curve_svg("", "x", "y", [Line("a", [0, 1, 2], [0.0, 0.001, 10])], log_y=True)
+    logarithmic = curve_svg(Curve("", "x", "y", [Line("a", [0, 1, 2], [0.0, 0.001, 10])], log_y=True))
     assert len(re.findall("<circle", logarithmic)) == 2
     assert all(f">{tick}<" in logarithmic for tick in ("0.001", "0.1", "10"))
 
@@ -122,7 +121,7 @@ def test_missing_points_break_the_line():
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(width=32), max_size=8))
 def test_any_values_can_be_drawn(log_y, ys):
-    ET.fromstring(curve_svg("t", "x", "y", [Line("a", range(len(ys)), ys)], log_y))
+    ET.fromstring(curve_svg(Curve("t", "x", "y", [Line("a", range(len(ys)), ys)], log_y)))
 
 
 def test_a_line_with_unequal_lengths_raises_an_error():

@@ -14,6 +14,7 @@ from regard.cli.classify import classify
 from regard.cli.console import INTERRUPTED, MISTAKE, discard
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
+from regard.cli.explain import explain
 from regard.cli.export import export
 from regard.cli.fill import fill
 from regard.cli.generate import generate
@@ -22,7 +23,6 @@ from regard.cli.look import look
 from regard.cli.options import added, help_of
 from regard.cli.score import score
 from regard.cli.show import show
-from regard.cli.topics import explain
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError
@@ -52,7 +52,8 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
         app.command(name, rich_help_panel=panel, help=help_of(command))(command)
-app.add_typer(explain, name="explain", rich_help_panel="Look")
+# Its --help is its own: it explains a topic.
+app.command("explain", rich_help_panel="Look", help=help_of(explain), add_help_option=False)(explain)
 
 
 def _version(wanted: bool) -> None:

@@ -93,7 +93,7 @@ def evaluate(
     console = Console()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
     rows = [[title(each), figure(each, value), scores.notes.get(each, "")] for each, value in scores.values.items()]
-    console.print(grid(f"{what} on {len(examples):,} examples of {name}", ["", "", ""], rows, justify="left"))
+    console.print(grid(f"{what} on {len(examples):,} examples of {name}", ["", "", ""], rows))
     if cut:
         console.print(f"{cut:,} of them are past the model's {model.longest} tokens and were cut", style="yellow")
     if lengths:

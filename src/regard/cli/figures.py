@@ -1,7 +1,6 @@
-"""Measures as text."""
+"""Measures as text, with the metrics of all tables of kinds."""
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from regard.cli.options import all_kinds
@@ -11,11 +10,9 @@ if TYPE_CHECKING:
 
 
 def _metric(name: str) -> "Metric":
-    """The metric of this name; any other number is shown with four digits."""
-    from regard.metrics import Metric
+    from regard.report.figures import find_metric
 
-    known: Metric | None = all_kinds()["metric"].get(name)
-    return known or Metric(name, "sums", lambda sums, counts: None, lower_is_better=True)
+    return find_metric(name, all_kinds()["metric"])
 
 
 def title(name: str) -> str:
@@ -36,29 +33,3 @@ def formatted(values: Mapping[str, float]) -> dict[str, str]:
 def figures(values: Mapping[str, float]) -> str:
     """Several measures in one line."""
     return " · ".join(f"{name} {value}" for name, value in formatted(values).items())
-
-
-def deviation(values: Sequence[float]) -> float | None:
-    """The standard deviation of several runs; one run has none."""
-    return statistics.stdev(values) if len(values) > 1 else None
-
-
-def spread(name: str, mean: float, sd: float | None) -> str:
-    """A mean ± its standard deviation, if it has one."""
-    return _metric(name).show(mean, sd)
-
-
-def duration(seconds: float) -> str:
-    """12 s, 3 min 05 s, 2 h 10 min."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes, left = divmod(round(seconds), 60)
-    return f"{minutes} min {left:02d} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def size(count: float) -> str:
-    """A large number in three digits: 912, 45.6k, 1.23M."""
-    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= unit:
-            return f"{count / unit:.3g}{letter}"
-    return f"{count:.0f}"

@@ -13,7 +13,6 @@ from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step, r
 from regard.cli.lines import print_line
 
 if TYPE_CHECKING:
-    from regard.cli.standing import Results
     from regard.recipes import Recipe
 
 
@@ -51,10 +50,14 @@ def ladder(
     console = LastingConsole(stderr=json)
     ready(console, what)
     with before_first_step(console):
+        from regard.checkpoint import write_json
         from regard.cli.progress import follow
-        from regard.cli.standing import Standing
         from regard.config import override
         from regard.recipes import KINDS, RECIPES, find_recipe
+        from regard.render.files import write
+        from regard.render.html import report_html
+        from regard.render.terminal import sections_text
+        from regard.report.ladder import Results, Standing
         from regard.training.ladder.cells import cells, measure
         from regard.training.ladder.rungs import published
 
@@ -75,11 +78,13 @@ def ladder(
             raise typer.Exit(INTERRUPTED) from None
     trained = {cell.name: cell.recipe for cell in wanted}
     standing = Standing(recipe, trained, results, published(recipe), quality)
-    page = standing.save(place)
+    every = [one for seeds_of_rung in results.values() for one in seeds_of_rung]
+    write_json(place / "ladder.json", {**standing.numbers, "cells": every})
+    page = write(place / "ladder.html", report_html(f"Ladder: {recipe.name}", standing.sections(place)))
     if json:
         print_line({**standing.numbers, "page": page})
         return
-    console.print("", standing.table(), "")
+    console.print("", sections_text(standing.tables()))
     console.print(f"The page: [bold]{escape(str(page))}[/]", highlight=False, soft_wrap=True)
 
 

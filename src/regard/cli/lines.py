@@ -1,7 +1,5 @@
 """Reads lines of input as they arrive, and prints lines of output."""
 
-import json
-import math
 import os
 import shutil
 import sys
@@ -186,22 +184,9 @@ class Unknown:
 
 def print_line(line: str | Mapping[str, Any]) -> None:
     """Print one line; an object as JSON, with null for numbers that are not finite."""
-    print(line if isinstance(line, str) else json.dumps(_plain(line), ensure_ascii=False, allow_nan=False))
+    from regard.render.json import to_json
 
-
-def _plain(value: Any) -> Any:
-    """A value that JSON can hold: arrays as lists, floats with the seven digits of single precision."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else None
-    return value
+    print(line if isinstance(line, str) else to_json(line))
 
 
 def program() -> str:

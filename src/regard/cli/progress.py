@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from regard.cli.figures import figures, size
+from regard.cli.figures import figures
 from regard.data.download import REMOTE_FILES, DownloadProgress, download
+from regard.report.figures import size
 from regard.training.events import Evaluated, Event, Finished, Started
 from regard.training.events import Progress as Going
 

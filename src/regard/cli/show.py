@@ -57,7 +57,7 @@ def show(
             rows.setdefault(tasks[name].verb, []).append(row)
         for verb, some in rows.items():
             heading = HEADINGS.get(verb, verb.capitalize())
-            console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some, justify="left"), "")
+            console.print(grid(heading, ["recipe", "data", "model", "what it learns"], some), "")
         console.print("Next: [bold]regard show dates[/] for its settings, [bold]regard train dates[/] to train it.")
         return
     recipe = change(find_recipe(name, kinds), settings or [], kinds)
@@ -87,7 +87,7 @@ def _settings(console: Console, recipe: "Recipe") -> None:
         kind = _kind(part) if head else recipe.name
         title = f"{head}={kind}" if head and kind != head else kind  # of a plan there is one kind
         about = (type(part).__doc__ or "").partition("\n")[0] if head else recipe.title
-        console.print(grid(f"{title}: {about}", ["setting", "value", "what it is"], rows, justify="left"), "")
+        console.print(grid(f"{title}: {about}", ["setting", "value", "what it is"], rows), "")
     console.print(f"Change any of them: [bold]regard train {escape(recipe.name)} plan.steps=400[/]", highlight=False)
 
 
@@ -124,7 +124,7 @@ def _examples(console: Console, recipe: "Recipe") -> None:
         if "target" in texts:
             texts["target"] += getattr(example, "others", ())  # all targets that are accepted
         rows.append([" / ".join(map(str, texts[column])) for column in columns])
-    console.print(grid(f"{recipe.name}: {sizes}", columns, rows, justify="left"))
+    console.print(grid(f"{recipe.name}: {sizes}", columns, rows))
 
 
 def _kind(part: Any) -> str:

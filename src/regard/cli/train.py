@@ -19,8 +19,8 @@ from regard.cli.options import all_kinds
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.cli.conclude import Outcome
     from regard.recipes import Recipe
+    from regard.report.run import Outcome
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
     from regard.training.warm_start import WarmStart
@@ -159,9 +159,9 @@ class Job:
 
 def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """Print the parameters, memory and time of the run on this machine, for one rank."""
-    from regard.cli.figures import duration, size
     from regard.cli.progress import many
     from regard.data.files import cache_folder
+    from regard.report.figures import duration, size
     from regard.training.estimate import estimate
 
     if not ranks.first:
@@ -209,8 +209,8 @@ def _baseline(job: Job) -> Job:
 
 def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcome | None":
     """Train to the end; the first rank evaluates the best step. Ctrl-C saves and prints the command to resume."""
-    from regard.cli.conclude import conclude
     from regard.cli.progress import follow
+    from regard.report.run import conclude
     from regard.training.run import Run
 
     with before_first_step(console, job.out):
@@ -232,20 +232,22 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     """Print the scores and some examples, write the report, print commands to try next."""
-    from regard.cli.conclude import next_commands, sample_table, sampled, score_table, views, write_report
+    from regard.cli.conclude import next_commands
+    from regard.render.files import write
+    from regard.render.html import report_html
+    from regard.render.terminal import sections_text
+    from regard.report.run import run_sections, sample_table, score_table
 
     if not outcomes:  # only the first rank has outcomes
         return
     first = outcomes[0]
-    seen, found = views(first), sampled(first)
-    path = write_report(outcomes, seen, found)
+    seen, found = first.views(), first.samples()
+    path = write(first.path / "report.html", report_html(first.recipe.name, run_sections(outcomes, seen, found)))
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
         print_line({**runs[0], "report": path, "others": runs[1:]})
         return
-    console.print("", score_table(outcomes), "")
-    if found:
-        console.print(sample_table(found), "")
+    console.print("", sections_text([score_table(outcomes), *([sample_table(found)] if found else [])]))
     for number, view in enumerate(seen):
         short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets
         if view.layers and (number == 0 or short):

@@ -1,185 +1,177 @@
-"""Attention computed by hand: six steps in one head, then all heads and the rest of the block.
+"""Attention by hand: a textbook example, a head, a whole block.
 
-The steps: (1) compute queries, keys and values; (2) the dot product of the query with every key; (3) divide by √width;
-(4) softmax; (5) multiply every value by its weight; (6) sum (Vaswani et al. 2017, §3.2). The computation does not use
-the library's fused kernels, and its result is compared with theirs.
+Attention computes the output for a word in six steps. The numbers are those of the textbook example.
+
+1. Compute a query, a key and a value for every word: its state times three matrices.
+
+2. Multiply the query of the word with every key (dot product): 112 and 96.
+
+3. Divide by the square root of the width, √64 = 8: 14 and 12.
+
+4. Apply softmax to get weights that sum to 1: 0.88 and 0.12.
+
+5. Multiply every value by its weight.
+
+6. Sum. The result is the output of attention for the word.
+
+The same steps are then shown for a head of a real model: the one that is given, or a small one that is trained now.
+After that comes the rest of the block: the heads are concatenated, multiplied by W^O, added to the input of the block
+and normalised, and the feed-forward part follows. Everything is computed from the matrices in double precision and
+compared with the output of the block itself.
 """
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.attention import Memory, MultiHead
-from regard.layers.kv_cache import AttentionPlan
-from regard.layers.transformer import Block
-from regard.mask import EVERYTHING, Mask
-from regard.scores import Dot, Score
+from regard.errors import UserError
+from regard.explain.by_hand import AttentionSteps, BlockByHand, compute_by_hand, record_block_calls, textbook_example
+from regard.explain.experiment import Report, no_report
+from regard.explain.grammar import BOS, encode, train_language_model
+from regard.explain.tokenized import ModelOptions, load_transformer, tokenize
+from regard.explain.topic import Result, Topic, prose
+from regard.mask import CAUSAL
+from regard.render import AttentionView, Layer
+from regard.render.view_data import Floats
+from regard.report.sections import Gallery, Section, Table, Text
 
-TOLERANCE = 1e-6
-DEFAULTS: tuple[Any, ...] = (None, None, EVERYTHING)  # of the arguments of a block after states and plan
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionSteps:
-    """The six steps for one query in one head, with T keys of width D. Masked keys have a scaled score of -∞."""
-
-    query: Tensor  # (D,)                     step 1
-    keys: Tensor  # (T, D)                    step 1
-    values: Tensor  # (T, D)                  step 1
-    scores: Tensor  # (T,) q·k                step 2
-    scaled: Tensor  # (T,) q·k · scale        step 3, plus mask and position bias
-    weights: Tensor  # (T,)                   step 4
-    weighted: Tensor  # (T, D)                step 5
-    output: Tensor  # (D,)                    step 6
-    scale: float
+SENTENCE = "the dogs behind a tree"  # the input of the small model: should a singular or a plural verb follow?
+MAX_NUMBERS = 4  # of a vector
+MAX_HEADS = 12  # of a table
 
 
-def attention_steps(
-    query: Tensor, keys: Tensor, values: Tensor, scale: float, bias: Tensor | None = None
-) -> AttentionSteps:
-    """Steps 2 to 6 for a query (D,), keys (T, D) and values (T, D); ``bias`` (T,) is added to the scaled scores."""
-    scores = torch.stack([(query * key).sum() for key in keys])
-    scaled = scores * scale if bias is None else scores * scale + bias
-    exponentials = torch.exp(scaled - scaled.max())
-    weights = exponentials / exponentials.sum()
-    weighted = weights[:, None] * values
-    return AttentionSteps(query, keys, values, scores, scaled, weights, weighted, weighted.sum(dim=0), scale)
+@dataclass(frozen=True)
+class AttentionOptions(ModelOptions):
+    """The options of the topic."""
+
+    layer: int = 0  # the block, from 0, the lowest; -1 is the last
+    head: int | None = None  # the head, from 0; none: the one with the largest weight on another word
+    word: int = -1  # the word whose query is shown, from 0; -1 is the last
+    steps: int = 150  # training steps of the small model
 
 
-def textbook_example() -> AttentionSteps:
-    """A well-known example with two words: scores 112 and 96, divided by √64 = 8: 14 and 12, softmax: 0.88 and 0.12."""
-    query = torch.tensor([2.0, 1.0]).repeat(32)
-    keys = torch.stack([torch.tensor([1.0, 1.5]).repeat(32), torch.tensor([1.0, 1.0]).repeat(32)])
-    values = torch.stack([torch.tensor([1.0, 0.0]).repeat(32), torch.tensor([0.0, 1.0]).repeat(32)])
-    return attention_steps(query, keys, values, 1 / math.sqrt(64))
+DEFAULTS = AttentionOptions()
 
 
-@dataclass(frozen=True, eq=False)
-class BlockCall:
-    """The inputs and the output of one call of a block."""
-
-    name: str
-    block: Block
-    x: Tensor  # (B, T, width)
-    plan: AttentionPlan
-    past: Memory | None
-    source: Memory | None
-    source_mask: Mask
-    output: Tensor  # (B, T, width)
-
-
-@contextmanager
-def record_block_calls(model: nn.Module) -> Iterator[list[BlockCall]]:
-    """Records all calls of all blocks of a model inside the with-statement."""
-    calls: list[BlockCall] = []
-
-    def add_hook(name: str, block: Block) -> torch.utils.hooks.RemovableHandle:
-        def hook(_: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, Memory | None]) -> None:
-            x, plan, past, source, source_mask = (*inputs, *DEFAULTS[len(inputs) - 2 :])
-            calls.append(BlockCall(name, block, x, plan, past, source, source_mask, outputs[0]))
-
-        return block.register_forward_hook(hook)
-
-    handles = [add_hook(name, part) for name, part in model.named_modules() if isinstance(part, Block)]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@dataclass(frozen=True, eq=False)
-class BlockByHand:
-    """A block computed by hand: its self-attention, head by head, and all that follows."""
-
-    name: str
-    heads: list[list[AttentionSteps]]  # [head][query], for the first text of the batch
-    concatenated: Tensor  # (T, H·D) the outputs of all heads
-    projected: Tensor  # (T, width) times W^O
-    added: Tensor  # (T, width) plus the input of the block (residual connection)
-    normed: Tensor  # (T, width) after layer normalisation, if the block is post-norm
-    output: Tensor  # (T, width) of the whole block, by hand
-    expected: Tensor  # (T, width) of the whole block, by the model
-
-    @property
-    def difference(self) -> float:
-        """The largest absolute difference between both outputs."""
-        return (self.output - self.expected).abs().max().item()
-
-
-def compute_by_hand(call: BlockCall) -> BlockByHand:
-    """Computes a call again from the block's matrices, for the first text of the batch; use a model in float64.
-
-    Raises AssertionError if the result differs from the block's own output by more than TOLERANCE.
-    """
-    block, x, plan = call.block, call.x[:1], call.plan
-    states = block.attention_norm(x) if block.pre else x
-    query, new = block.attention.project(states)
-    memory, _ = plan.join(None if call.past is None else _first_row(call.past), new)
-    q_at, k_at = plan.positions(x.shape[1], x.device)
-    heads = _steps_of_heads(block.attention, query, memory, plan.mask, q_at, k_at)
-    concatenated = _concatenate(heads)
-    projected = block.attention.out(concatenated)
-    added = x[0] + projected if block.residual else projected
-    normed = added if block.pre else block.attention_norm(added)
-    after = normed if block.cross is None else _cross_attention(block, normed, call)
-    fed = block.feed(block.feed_norm(after) if block.pre else after)
-    output = after + fed if block.residual else fed
-    output = output if block.pre else block.feed_norm(output)
-    result = BlockByHand(call.name, heads, concatenated, projected, added, normed, output, call.output[0])
-    assert result.difference < TOLERANCE, f"{call.name}: by hand and by the model differ by {result.difference:.1e}"
-    return result
+def run(options: AttentionOptions = DEFAULTS, report: Report = no_report) -> Result:
+    """Computes a block by hand for a text, and shows one query in one head step by step."""
+    words, blocks = _blocks_of_model(options) if options.model else _blocks_of_small_model(options, report)
+    layer, query = _check_index("layer", options.layer, len(blocks)), _check_index("word", options.word, len(words))
+    block = blocks[layer]
+    head = (
+        _sharpest_head(block, query) if options.head is None else _check_index("head", options.head, len(block.heads))
+    )
+    steps, textbook, word = block.heads[head][query], textbook_example(), f"“{words[query]}”"
+    memory = len(steps.keys) - len(words)  # of Transformer-XL
+    keys = [*["memory"] * memory, *words]
+    shown = block.heads[:MAX_HEADS]
+    weights = [[key, *(f"{each[query].weights[at]:.2f}" for each in shown)] for at, key in enumerate(keys)]
+    stages = {
+        "heads concatenated": block.concatenated,
+        "× W^O": block.projected,
+        "+ input of the block": block.added,
+        "normalised": block.normed,
+        "whole block, by hand": block.output,
+        "whole block, by the model": block.expected,
+    }
+    views = [
+        AttentionView(f"head {at}", words, keys, [Layer(f"layer {layer}", _stacked(each))])
+        for at, each in enumerate(block.heads)
+    ]
+    title = f"Layer {layer}, head {head}, width {len(steps.query)}: query {word}"
+    sections: list[Section] = [
+        prose(__doc__),
+        *_step_tables("Textbook example, width 64", textbook, ["word 1", "word 2"], 0),
+        *_step_tables(title, steps, keys, memory + query),
+        Table(
+            f"Weights for query {word}, heads 0 to {len(shown) - 1} of {len(block.heads)}",
+            ["", *(f"H{at}" for at in range(len(shown)))],
+            weights,
+        ),
+        Gallery("All heads, all words", views),
+        Table(
+            f"The rest of the block: {word}",
+            ["", "width", "first numbers"],
+            [[name, states.shape[1], _vector(states[query])] for name, states in stages.items()],
+        ),
+        Text(
+            f"The block computed by hand and the block of the model differ by at most {block.difference:.1e}, over all "
+            f"{len(words)} words of layer {layer}."
+        ),
+    ]
+    data = {
+        "text": words,
+        "block": block.name,
+        "head": head,
+        "word": words[query],
+        "textbook": textbook.numbers,
+        "model": steps.numbers,
+        "heads": [each[query].weights for each in block.heads],
+        "output": block.output[query],
+        "difference": block.difference,
+    }
+    return Result("Attention, step by step", data, sections)
 
 
-def _first_row(memory: Memory) -> Memory:
-    return Memory(memory.keys[:1], memory.values[:1])
+def _blocks_of_small_model(options: AttentionOptions, report: Report) -> tuple[list[str], list[BlockByHand]]:
+    """Trains a small language model; returns the words of a sentence, and every block that reads it, by hand."""
+    words = [BOS, *SENTENCE.split()]
+    network, _ = train_language_model("language model", CAUSAL, options.steps, options.seed, report)
+    with torch.no_grad(), record_block_calls(network.double()) as calls:
+        network(torch.tensor([encode(words)]))
+        return words, [compute_by_hand(call) for call in calls]
 
 
-def _concatenate(heads: list[list[AttentionSteps]]) -> Tensor:
-    """The outputs of all heads, side by side: (T, H·D)"""
-    return torch.cat([torch.stack([steps.output for steps in head]) for head in heads], dim=-1)
+def _blocks_of_model(options: AttentionOptions) -> tuple[list[str], list[BlockByHand]]:
+    """The tokens of a text, and every block of a model that reads it, by hand; of a translator, only the encoder."""
+    text = tokenize(load_transformer(options.model), options.text)
+    text.model.module.double()
+    with torch.no_grad(), record_block_calls(text.model.module) as calls:
+        text.forward()
+        return text.pieces, [compute_by_hand(call) for call in calls if call.block.cross is None]
 
 
-def _steps_of_heads(
-    attention: MultiHead, query: Tensor, memory: Memory, mask: Mask, q_at: Tensor, k_at: Tensor
-) -> list[list[AttentionSteps]]:
-    """The six steps of every query in every head: (1, H, Tq, D), (1, H, Tk, D) → [H][Tq]"""
-    score, keys, values = attention.read.score, memory.keys[0], memory.values[0]
-    scale, bias = _scale_and_bias(score, query, memory.keys, q_at, k_at)
-    table = memory.mask_padding(mask).table(q_at, k_at, 4)
-    if table is not None:
-        mask_bias = torch.zeros(()).masked_fill(~table, -math.inf) if table.dtype == torch.bool else table
-        bias = bias + mask_bias  # (1, H or 1, Tq, Tk)
-    bias = bias.expand(1, len(keys), len(q_at), len(k_at))[0].to(query.dtype)
-    queries = score.queries(query)[0] if isinstance(score, Dot) else query[0]
+def _check_index(option: str, value: int, count: int) -> int:
+    if not -count <= value < count:
+        raise UserError(f"{option}={value}: there are {option}s 0 to {count - 1}.")
+    return value % count
+
+
+def _sharpest_head(block: BlockByHand, query: int) -> int:
+    """The head in which this word has the largest weight on another word."""
+    others = [[*head[query].weights[:query], *head[query].weights[query + 1 :], 0.0] for head in block.heads]
+    largest = [max(map(float, weights)) for weights in others]
+    return largest.index(max(largest))
+
+
+def _stacked(head: list[AttentionSteps]) -> Floats:
+    """The weights of all queries of one head: (1, Tq, Tk)"""
+    return torch.stack([one.weights for one in head]).float().numpy()[None]
+
+
+def _step_tables(title: str, steps: AttentionSteps, words: list[str], query: int) -> list[Table]:
+    """The six steps as three tables with a row per word; one table would be too wide for a terminal."""
+    keys_values = [[word, _vector(key), _vector(value)] for word, key, value in zip(words, steps.keys, steps.values)]
+    division = f"3  ÷ {1 / steps.scale:.3g}" if steps.scale else "3  score"  # not every score is a dot product
+    rows = []
+    for word, score, scaled, weight, weighted in zip(
+        words, steps.scores.tolist(), steps.scaled.tolist(), steps.weights.tolist(), steps.weighted
+    ):
+        scaled_cell = "masked" if scaled == -float("inf") else f"{scaled:.2f}"
+        rows.append([word, f"{score:.2f}", scaled_cell, f"{weight:.2f}", _vector(weighted)])
+    columns = ["", "2  q·k", division, "4  softmax", "5  weight × value"]
     return [
-        [attention_steps(queries[h, t], keys[h], values[h], scale, bias[h, t]) for t in range(query.shape[2])]
-        for h in range(attention.heads)
+        Table(title, ["", "1  query"], [[words[query], _vector(steps.query)]]),
+        Table(f"{title}, keys and values", ["", "1  key", "1  value"], keys_values),
+        Table(f"{title}, steps 2 to 6", columns, [*rows, ["6  sum", "", "", "", _vector(steps.output)]]),
     ]
 
 
-def _scale_and_bias(score: Score, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> tuple[float, Tensor]:
-    """The scale and the bias of a dot-product score. Other scores, such as additive, are all bias, with scale 0."""
-    if not isinstance(score, Dot):
-        return 0.0, score.logits(q, k, q_at, k_at)
-    bias = score.bias(q, k, q_at, k_at)
-    return score.scale, q.new_zeros(1, 1, 1, 1) if bias is None else bias
+def _vector(vector: Tensor) -> str:
+    numbers = " ".join(f"{number:5.2f}" for number in vector[:MAX_NUMBERS].tolist())
+    return numbers + (" …" if len(vector) > MAX_NUMBERS else "")
 
 
-def _cross_attention(block: Block, x: Tensor, call: BlockCall) -> Tensor:
-    """The cross-attention of a block, computed by hand: (T, width) → (T, width)"""
-    assert block.cross is not None
-    assert block.cross_norm is not None
-    assert call.source is not None
-    query = block.cross.queries((block.cross_norm(x) if block.pre else x)[None])
-    memory = _first_row(call.source)
-    q_at, k_at = torch.arange(query.shape[2]), torch.arange(memory.keys.shape[2])
-    heads = _steps_of_heads(block.cross, query, memory, call.source_mask, q_at, k_at)
-    projected = block.cross.out(_concatenate(heads))
-    added = x + projected if block.residual else projected
-    return added if block.pre else block.cross_norm(added)
+EXAMPLES = ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3')
+TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "ten seconds", EXAMPLES)

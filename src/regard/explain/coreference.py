@@ -5,16 +5,24 @@ other half. (Clark et al. 2019, §4, look for heads that follow syntax and coref
 """
 
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.alignment import merge
-from regard.explain.pronouns import Version
+from regard.explain.pronouns import Version, pairs
+from regard.explain.tokenized import TokenizedText, tokenize
+from regard.models import reads_whole
+from regard.report.sections import Section, Table, Text
+from regard.verbs import Loaded
 
 Head = tuple[str, int]  # the name of the layer, and the head's number there
+MIN_PAIRS = 10  # with fewer pairs there is no result
+MAX_HEADS = 10  # in the terminal
 
 
 @dataclass(frozen=True)
@@ -23,20 +31,19 @@ class Proportion:
 
     successes: float
     count: int
+    rate: float = field(init=False)
+    interval: tuple[float, float] = field(init=False)  # 95 % confidence (Wilson 1927), also valid near 0 and 1
 
-    @property
-    def rate(self) -> float:
-        return self.successes / self.count if self.count else math.nan
+    def __post_init__(self) -> None:
+        z, n, rate = 1.96, self.count, self.successes / self.count if self.count else math.nan
+        middle = (rate + z * z / (2 * n)) / (1 + z * z / n) if n else 0.5
+        half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n)) if n else 0.5
+        object.__setattr__(self, "rate", rate)
+        object.__setattr__(self, "interval", (max(0.0, middle - half), min(1.0, middle + half)))
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % confidence interval of the rate (Wilson 1927), which is also valid near 0 and 1."""
-        if not self.count:
-            return 0.0, 1.0
-        z, n = 1.96, self.count
-        middle = (self.rate + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * math.sqrt(self.rate * (1 - self.rate) / n + z * z / (4 * n * n))
-        return max(0.0, middle - half), min(1.0, middle + half)
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.rate:.0%} ({low:.0%} to {high:.0%})"
 
 
 @dataclass(frozen=True)
@@ -77,15 +84,115 @@ def score_heads(preferences: Tensor, names: Sequence[Head]) -> HeadScores:
 
 def _score(preferences: Tensor, names: Sequence[Head]) -> list[HeadScore]:
     """Scores all heads. The sum over both versions of a pair cancels a head's preference for a fixed position."""
-    correct, shifted = _count_positive(preferences.flatten(0, 1)), _count_positive(preferences.sum(dim=1))
-    pairs = len(preferences)
-    return [
-        HeadScore(layer, head, Proportion(one, 2 * pairs), Proportion(two, pairs))
-        for (layer, head), one, two in zip(names, correct, shifted)
-    ]
+    correct, shifted = (
+        [Proportion(successes, len(rows)) for successes in ((rows.sign().double() + 1) / 2).sum(dim=0).tolist()]
+        for rows in (preferences.flatten(0, 1), preferences.sum(dim=1))
+    )
+    return [HeadScore(layer, head, one, two) for (layer, head), one, two in zip(names, correct, shifted)]
 
 
-def _count_positive(preferences: Tensor) -> list[float]:
-    """(N, heads) → for each head, the number of positive preferences; 0 counts as a half."""
-    counts: list[float] = ((preferences > 0).double() + (preferences == 0).double() / 2).sum(dim=0).tolist()
-    return counts
+@dataclass(frozen=True, eq=False)
+class Coreference:
+    """How well the heads of a model resolve "it"."""
+
+    query: str  # the word whose attention is evaluated, as text
+    pairs: int  # number of pairs that were used
+    skipped: int  # number of pairs that are too long for the model, or have a word that it cannot represent
+    scores: HeadScores | None  # None: too few pairs
+    sentences: list[tuple[TokenizedText, int]]  # both versions of each pair, with the index of the query word
+
+    def summary(self) -> str:
+        """The result in a few sentences."""
+        skipped = f" {self.skipped} pairs were skipped, because the model cannot read them." if self.skipped else ""
+        if self.scores is None:
+            return f"“it” cannot be evaluated in this model.{skipped}"
+        selection, best = self.scores.best_on_selection, self.scores.best_on_test
+        return (
+            f"The best head for “it” is layer {layer_number(best.layer)}, head {best.head}. It was selected on one "
+            f"half of {self.pairs} pairs of sentences ({selection.correct.rate:.0%} correct). In the other half, "
+            f"{self.query} attends more to the correct noun than to the wrong one in {best.correct} of "
+            f"{best.correct.count} sentences. When the ending changes, the attention shifts towards the noun that is "
+            f"then correct in {best.shifted} of {best.shifted.count} pairs. Chance is 50%.{skipped}"
+        )
+
+    def ranked(self) -> list[HeadScore]:
+        """All heads, from the best to the worst over all pairs."""
+        return sorted(self.scores.heads, key=lambda one: -one.correct.successes) if self.scores else []
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        nothing: dict[str, Any] = {"heads": [], "best_on_selection": None, "best_on_test": None}
+        scores = vars(self.scores) if self.scores else nothing
+        return {"query": self.query, "pairs": self.pairs, "skipped": self.skipped, **scores}
+
+    def sections(self) -> list[Section]:
+        """What "it" means, the result, and all heads."""
+        one, other = pairs()[0]
+        text = (
+            f"In “{one.text}”, “it” is the ladder. In “{other.text}”, “it” is the roof. To find out what “it” means, "
+            "one must understand the ending of the sentence. Is there a head that attends to the correct noun?\n\n"
+            "A head that always attends to the first noun, or always to the nearer one, is correct in one half of the "
+            "sentences. The last column removes this effect: it compares the two versions of a pair, and counts the "
+            "pairs in which the attention shifts towards the noun that is then correct.\n\n"
+        )
+        sections: list[Section] = [Text(text + self.summary(), "What “it” means")]
+        if self.scores:
+            title = f"Attention from {self.query} to the nouns: heads from the best to the worst"
+            columns = ["layer", "head", "correct noun", "shifts with the ending"]
+            rows = [
+                (layer_number(one.layer), one.head, f"{one.correct.rate:.0%}", f"{one.shifted.rate:.0%}")
+                for one in self.ranked()
+            ]
+            sections.append(Table(title, columns, rows, f"Over all {self.pairs} pairs.", first=MAX_HEADS))
+        return sections
+
+
+def layer_number(layer: str) -> str:
+    """3 for stack.blocks.3.attention.read, and for stack.blocks.0.attention.read[3], where layers share a module."""
+    numbers = re.findall(r"\d+", layer)
+    return numbers[-1] if numbers else layer
+
+
+def evaluate_coreference(model: Loaded) -> Coreference:
+    """Evaluates the heads of a model on all pairs of sentences.
+
+    The query is the word "it". A causal model has not read the ending at "it", so there the query is the last word, the
+    first one at which such a model can know the answer.
+    """
+    ahead = reads_whole(model.module.config)
+    names: list[tuple[str, int]] = []
+    preferences: list[Tensor] = []
+    sentences: list[tuple[TokenizedText, int]] = []
+    skipped = 0
+    for pair in pairs():
+        texts = [text for version in pair if (text := _tokenize_version(model, version)) is not None]
+        if len(texts) < 2:
+            skipped += 1
+            continue
+        queries = [version.pronoun if ahead else version.last for version in pair]
+        by_layer = [
+            {name: preference(weights, text.words, version, query) for name, weights in text.weights.items()}
+            for text, version, query in zip(texts, pair, queries)
+        ]
+        names = [(layer, head) for layer, values in by_layer[0].items() for head in range(len(values))]
+        preferences.append(torch.stack([torch.cat(list(layers.values())) for layers in by_layer]))  # (2, heads)
+        sentences += zip(texts, queries)
+    scores = score_heads(torch.stack(preferences), names) if len(preferences) >= MIN_PAIRS else None
+    return Coreference("“it”" if ahead else "the last word", len(preferences), skipped, scores, sentences)
+
+
+def _tokenize_version(model: Loaded, version: Version) -> TokenizedText | None:
+    """The tokenized sentence; None if it is too long, or if a noun, "it" or the last word cannot be recovered."""
+    longest, (tokens,) = model.longest, model.tokenizer.encode_batch([version.text])
+    if longest is not None and len(tokens) + len(model.tokenizer.special_tokens.wrap_input([])) + 1 > longest:
+        return None
+    text = tokenize(model, version.text)
+    words = [""] * (max(text.words, default=-1) + 1)
+    for word, piece in zip(text.words, model.tokenizer.detokenizer(text.tokens)):
+        if word >= 0:
+            words[word] += piece.decode("utf-8", errors="replace").strip()
+    if len(words) <= version.last:
+        return None
+    needed = (*version.nouns, version.pronoun, version.last)
+    same = all(words[at].rstrip(".").lower() == version.words[at].lower() for at in needed)
+    return text if same else None

@@ -1,47 +1,42 @@
-"""What the experiments share: a small Transformer, a training loop, and progress reports."""
+"""What the experiments share: a small Transformer, training with the library's own loop, and progress reports."""
 
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from regard.data.batches import IGNORED, Batch
 from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
+from regard.objectives.loss import cross_entropy
+from regard.objectives.objective import LossModule, Objective, Sums
+from regard.recipes import Plan
+from regard.training.loop import GradientTrainer
 
-IGNORE_INDEX = -100  # targets with this value do not count in the loss
-
-T = TypeVar("T")
 SampleBatch = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # returns new tokens (B, T) and their targets (B, T)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of training after a step: the network's name, the step and the loss."""
+    """The state of an experiment after a step: the network's name, the step, and the loss if it is trained."""
 
     name: str
     step: int
     steps: int
-    loss: float
+    loss: float | None = None
 
 
-Experiment = Generator[Progress, None, T]  # yields its progress and returns its result
+Report = Callable[[Progress], None]
 
 
-def result_of(experiment: Experiment[T]) -> T:
-    """Runs an experiment to its end and returns its result."""
-    while True:
-        try:
-            next(experiment)
-        except StopIteration as end:
-            result: T = end.value
-            return result
+def no_report(_: Progress) -> None:
+    """Ignores the progress."""
 
 
 @contextmanager
@@ -55,12 +50,25 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class TinyTransformer(nn.Module):
-    """A small Transformer with logits at every position: a language model with a causal mask, else an encoder."""
+@dataclass(frozen=True, eq=False)
+class Prefix:
+    """The tokens (R, T) that a network has read so far: the state of decoding."""
 
-    def __init__(self, shape: Shape, vocab: int, mask: Mask = EVERYTHING) -> None:
+    tokens: Tensor
+
+    def select(self, rows: Tensor) -> "Prefix":
+        return Prefix(self.tokens[rows])
+
+
+class TinyTransformer(nn.Module):
+    """A small Transformer with logits at every position: a language model with a causal mask, else an encoder.
+
+    ``tokens`` embeds its inputs if they are not tokens.
+    """
+
+    def __init__(self, shape: Shape, vocab: int, mask: Mask = EVERYTHING, tokens: nn.Module | None = None) -> None:
         super().__init__()
-        self.embedding = TokenEmbedding(shape, vocab)
+        self.embedding = TokenEmbedding(shape, vocab, tokens=tokens)
         self.stack = Stack(shape, mask.causal)
         self.readout = nn.Linear(shape.width, vocab)
         self.mask = mask
@@ -76,27 +84,68 @@ class TinyTransformer(nn.Module):
         states: Tensor = self.stack(self.embedding(tokens, at), mask=self.mask if mask is None else mask)
         return states
 
+    def step(self, tokens: Tensor, state: Prefix) -> tuple[Tensor, Prefix]:
+        """Reads one token per row, and all tokens before it again: without a mask, their states change."""
+        read = torch.cat([state.tokens, tokens[:, None]], dim=1)
+        return self(read)[:, -1], Prefix(read)
+
+
+@dataclass(frozen=True)
+class PredictTargets(Objective):
+    """The cross-entropy of a network's logits (B, T, V), without the targets that are ignored."""
+
+    weights: ClassVar[Mapping[str, float]] = {"nll": 1.0}
+    heads: ClassVar[tuple[str, ...]] = ()
+
+    def count(self, batch: Batch) -> dict[str, int]:
+        return {"nll": batch.counts["targets"]}
+
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
+        logits = model(batch["tokens"])
+        return {"nll": cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())}, None
+
+
+class SampledBatches:
+    """Batches of new examples. They are drawn one after the other from one generator, so they cannot be read again."""
+
+    def __init__(self, sample: SampleBatch, seed: int) -> None:
+        self.sample, self.generator = sample, torch.Generator().manual_seed(seed)
+
+    def batch(self, step: int) -> Batch:
+        tokens, targets = self.sample(self.generator)
+        return Batch({"tokens": tokens, "targets": targets}, counts={"targets": int((targets != IGNORED).sum())})
+
 
 def train(
-    name: str, network: nn.Module, sample_batch: SampleBatch, steps: int, seed: int, rate: float = 3e-3
-) -> Experiment[float]:
+    name: str,
+    network: nn.Module,
+    sample: SampleBatch,
+    steps: int,
+    seed: int,
+    rate: float = 3e-3,
+    report: Report = no_report,
+) -> float:
     """Trains with Adam on new examples at every step, and returns the final loss in nats.
 
     The learning rate rises during the first tenth of the steps and then falls linearly to 0. The final loss is the mean
     over the last twentieth of the steps.
     """
-    optimizer = torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.98))
-    generator, losses = torch.Generator().manual_seed(seed), deque[float](maxlen=max(1, steps // 20))
-    for step in range(1, steps + 1):
-        with single_thread():
-            for group in optimizer.param_groups:
-                group["lr"] = rate * min(10 * step / steps, (steps - step + 1) / steps * 10 / 9, 1.0)
-            tokens, targets = sample_batch(generator)
-            optimizer.zero_grad()
-            loss = F.cross_entropy(network(tokens).flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX)
-            loss.backward()
-            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
-            losses.append(loss.item())
-        yield Progress(name, step, steps, losses[-1])
+    losses = deque[float](maxlen=max(1, steps // 20))
+    plan = Plan(
+        steps=max(1, steps),
+        rate=rate,
+        schedule="linear",
+        warmup=steps // 10,
+        optimizer="adam",
+        betas=(0.9, 0.98),
+        seed=seed,
+        device="cpu",
+    )
+    trainer = GradientTrainer(LossModule(network, PredictTargets()), SampledBatches(sample, seed), plan)
+    with single_thread():
+        for step in trainer.steps(0) if steps else ():
+            losses.append(step.loss)
+            report(Progress(name, step.n, steps, losses[-1]))
     return sum(losses) / len(losses) if losses else math.nan

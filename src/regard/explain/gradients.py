@@ -1,29 +1,45 @@
-"""Vanishing gradients: the gradient of a network's last output with respect to every earlier input.
+"""Vanishing gradients: how far back a network can learn from.
 
-The task is recall: one symbol of a random sequence is marked, and at the end the network must name it. In a plain RNN
-the gradient shrinks by about the same factor at every step back in time (Bengio et al. 1994). The gates of an LSTM can
-preserve it (Hochreiter & Schmidhuber 1997). Attention connects the output to every input by a path of length one
-(Bahdanau et al. 2015); a Transformer has only such paths (Vaswani et al. 2017).
+One symbol of a sequence of random symbols is marked, and at the end the network must name it. Shown is the size of the
+gradient of the output with respect to each input, against the distance between input and output, before and after
+training. If it is almost 0, training cannot learn from that input. All networks train for the same number of steps.
+
+In a plain RNN the gradient shrinks by about the same factor at every step back in time (Bengio et al. 1994). An LSTM
+learns to set its gates so that the gradient is preserved (Hochreiter & Schmidhuber 1997). Attention connects the output
+to every input by a path of length one, also before training (Bahdanau et al. 2015). In a Transformer all paths are of
+this kind (Vaswani et al. 2017).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention
-from regard.explain.experiment import Experiment, train
+from regard.explain.experiment import Report, TinyTransformer, no_report, train
+from regard.explain.topic import INFINITE, Limits, Options, Result, Topic, prose
 from regard.layers.recurrent import Recurrent
-from regard.layers.tokens import TokenEmbedding
-from regard.layers.transformer import Shape, Stack
+from regard.layers.transformer import Shape
 from regard.mask import CAUSAL
+from regard.report.sections import Curve, Line, Section, Table
 from regard.scores import Additive
 
 SYMBOLS = 8  # that a sequence is made of
 WIDTH = 32
 ROWS, RATE = 32, 2e-2
+DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+
+@dataclass(frozen=True)
+class GradientsOptions(Options):
+    """The options of the topic."""
+
+    length: int = 40  # inputs of a sequence
+    steps: int = 300  # training steps of each network
+    limits: ClassVar[Limits] = {"length": (2, INFINITE)}
 
 
 class RecurrentRecall(nn.Module):
@@ -46,21 +62,16 @@ class RecurrentRecall(nn.Module):
         return logits
 
 
-class TransformerRecall(nn.Module):
+class TransformerRecall(TinyTransformer):
     """A small causal Transformer for the same task."""
 
     def __init__(self, length: int) -> None:
-        super().__init__()
         shape = Shape(WIDTH, heads=4, layers=2, inner=2 * WIDTH, context=length, positions="sinusoidal", dropout=0.0)
-        self.embedding = TokenEmbedding(shape, 0, tokens=nn.Linear(SYMBOLS + 1, WIDTH))
-        self.stack = Stack(shape, causal=True)
-        self.readout = nn.Linear(WIDTH, SYMBOLS)
+        super().__init__(shape, SYMBOLS, CAUSAL, nn.Linear(SYMBOLS + 1, WIDTH))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(B, T, symbols + 1) → logits of the recalled symbol (B, 1, symbols)"""
-        positions = torch.arange(inputs.shape[1])[None]
-        logits: Tensor = self.readout(self.stack(self.embedding(inputs, positions), mask=CAUSAL)[:, -1:])
-        return logits
+        return super().forward(inputs)[:, -1:]
 
 
 NETWORKS: dict[str, Callable[[int], nn.Module]] = {  # functions of the sequence length
@@ -82,19 +93,47 @@ class GradientNorms:
     steps: int  # of training
 
 
-def run(length: int = 40, steps: int = 300, seed: int = 1) -> Experiment[list[GradientNorms]]:
+DEFAULTS = GradientsOptions()
+
+
+def run(options: GradientsOptions = DEFAULTS, report: Report = no_report) -> Result:
     """Measures the gradient norms of each network before and after training on the recall task."""
-    results = []
+    length, steps, seed = options.length, options.steps, options.seed
+    networks = []
     for name, build in NETWORKS.items():
         torch.manual_seed(seed)
         network = build(length)
         before = gradient_norms(network, length, seed)
-        yield from train(name, network, lambda generator: sample_batch(length, ROWS, generator), steps, seed, RATE)
+        train(name, network, lambda generator: sample_batch(length, ROWS, generator), steps, seed, RATE, report)
         inputs, targets = sample_batch(length, 1024, _generator(seed, "test"))
         with torch.no_grad():
             accuracy = (network(inputs).argmax(dim=-1) == targets).float().mean().item()
-        results.append(GradientNorms(name, before, gradient_norms(network, length, seed), accuracy, steps))
-    return results
+        networks.append(GradientNorms(name, before, gradient_norms(network, length, seed), accuracy, steps))
+    rows = [(one.name, f"{one.accuracy:.1%}", one.steps, one.before[-1], one.after[-1]) for one in networks]
+    columns = ["network", "accuracy", "training steps", "first input,\nbefore training", "first input,\nafter training"]
+    note = (
+        "Chance is 12.5%. The last two columns are ‖∂logit/∂input‖ for the first input, which is the most distant one."
+    )
+    sections: list[Section] = [
+        prose(__doc__),
+        *_before_or_after("before training", [(one.name, one.before) for one in networks]),
+        *_before_or_after("after training", [(one.name, one.after) for one in networks]),
+        Table("Accuracy of the recall", columns, rows, note),
+    ]
+    data = {"length": length, "steps": steps, "seed": seed, "networks": networks}
+    return Result("Vanishing gradients", data, sections)
+
+
+def _before_or_after(when: str, norms: list[tuple[str, list[float]]]) -> list[Curve | Table]:
+    """The gradient norms of all networks by distance: a curve, and a table for some distances."""
+    length, title = len(norms[0][1]), f"‖∂logit/∂input‖ by distance, {when}"
+    lines = [Line(name, range(length), values) for name, values in norms]
+    rows = [
+        [str(distance), *(f"{values[distance]:.1e}" for _, values in norms)]
+        for distance in sorted({*(d for d in DISTANCES if d < length), length - 1})
+    ]
+    curve = Curve(when.capitalize(), "distance between input and output", "‖∂logit/∂input‖", lines, log_y=True)
+    return [curve, Table(title, ["distance", *(name for name, _ in norms)], rows)]
 
 
 def sample_batch(length: int, rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -120,3 +159,7 @@ def gradient_norms(network: nn.Module, length: int, seed: int) -> list[float]:
 def _generator(seed: int, use: str) -> torch.Generator:
     """A random generator for each use, which differs from the generator of training (seeded with ``seed``)."""
     return torch.Generator().manual_seed(2**40 + 2 * seed + ("gradients", "test").index(use))
+
+
+EXAMPLES = ("", "length=80 steps=1000 -o gradients.html")
+TOPIC = Topic("Comparison with other layers", __doc__, DEFAULTS, run, "15 to 30 seconds", EXAMPLES)

@@ -13,50 +13,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regard.explain.experiment import IGNORE_INDEX, Experiment, TinyTransformer, train
+from regard.data.batches import IGNORED
+from regard.decode.sample import Sampler, collect, stream
+from regard.explain.experiment import Prefix, Report, TinyTransformer, no_report, train
 from regard.layers.transformer import Shape
 from regard.mask import Mask
 
 Words = tuple[str, ...]
-
 NUMBERS: Words = ("singular", "plural")
-DETERMINERS: dict[str, Words] = {"singular": ("the", "a", "every"), "plural": ("the", "some", "many")}
-ADJECTIVES: Words = ("small", "old", "happy", "green", "quiet")
-NOUNS: dict[str, Words] = {
-    "singular": ("dog", "cat", "bird", "child", "tree", "boat"),
-    "plural": ("dogs", "cats", "birds", "children", "trees", "boats"),
-}
-PREPOSITIONS: Words = ("near", "behind", "under")
-INTRANSITIVE_VERBS: dict[str, Words] = {
-    "singular": ("sleeps", "waits", "sings", "falls"),
-    "plural": ("sleep", "wait", "sing", "fall"),
-}
-TRANSITIVE_VERBS: dict[str, Words] = {
-    "singular": ("sees", "likes", "follows"),
-    "plural": ("see", "like", "follow"),
-}
-ADVERBS: Words = ("quietly", "today", "again")
 
+
+def _words(text: str) -> Words:
+    return tuple(text.split())
+
+
+DETERMINERS = {"singular": _words("the a every"), "plural": _words("the some many")}
+ADJECTIVES = _words("small old happy green quiet")
+NOUNS = {"singular": _words("dog cat bird child tree boat"), "plural": _words("dogs cats birds children trees boats")}
+PREPOSITIONS = _words("near behind under")
+INTRANSITIVE_VERBS = {"singular": _words("sleeps waits sings falls"), "plural": _words("sleep wait sing fall")}
+TRANSITIVE_VERBS = {"singular": _words("sees likes follows"), "plural": _words("see like follow")}
+ADVERBS = _words("quietly today again")
 PAD, BOS, EOS = "<pad>", "<begin>", "<end>"
-VOCABULARY: tuple[str, ...] = (
-    PAD,
-    BOS,
-    EOS,
-    ".",
-    *dict.fromkeys(
-        word
-        for words in (
-            *DETERMINERS.values(),
-            ADJECTIVES,
-            *NOUNS.values(),
-            PREPOSITIONS,
-            *INTRANSITIVE_VERBS.values(),
-            *TRANSITIVE_VERBS.values(),
-            ADVERBS,
-        )
-        for word in words
-    ),
+LISTS = (
+    *((PAD, BOS, EOS, "."), *DETERMINERS.values(), ADJECTIVES, *NOUNS.values(), PREPOSITIONS),
+    *(*INTRANSITIVE_VERBS.values(), *TRANSITIVE_VERBS.values(), ADVERBS),
 )
+VOCABULARY = tuple(dict.fromkeys(word for words in LISTS for word in words))
 IDS = {word: at for at, word in enumerate(VOCABULARY)}
 SHAPE = Shape(
     width=64, heads=4, layers=2, inner=128, context=32, norm_place="post", dropout=0.0, positions="sinusoidal"
@@ -135,7 +118,7 @@ def sample_batch(generator: torch.Generator, rows: int = 48) -> tuple[Tensor, Te
     lines = [[IDS[BOS], *encode(sampler.sentence()), IDS[EOS]] for _ in range(rows)]
     longest = max(map(len, lines))
     tokens = torch.tensor([[*line, *[IDS[PAD]] * (longest - len(line))] for line in lines])
-    targets = tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORE_INDEX)
+    targets = tokens[:, 1:].masked_fill(tokens[:, 1:] == IDS[PAD], IGNORED)
     return tokens[:, :-1], targets
 
 
@@ -148,24 +131,23 @@ def entropy_per_token(sentences: int = 5000, seed: int = 0) -> float:
     return -logp / tokens
 
 
-def train_language_model(name: str, mask: Mask, steps: int, seed: int) -> Experiment[tuple[TinyTransformer, float]]:
+def train_language_model(
+    name: str, mask: Mask, steps: int, seed: int, report: Report = no_report
+) -> tuple[TinyTransformer, float]:
     """Trains a small Transformer with this mask to predict the next word; returns it and its final training loss."""
     torch.manual_seed(seed)
     network = TinyTransformer(SHAPE, len(VOCABULARY), mask)
-    loss = yield from train(name, network, sample_batch, steps, seed)
+    loss = train(name, network, sample_batch, steps, seed, report=report)
     return network.eval(), loss
 
 
-@torch.no_grad()
 def generate_sentences(network: TinyTransformer, count: int, seed: int, longest: int = 20) -> list[list[str]]:
     """Samples sentences from a network, word by word, until the end token or ``longest`` words.
 
     The tokens <begin> and <pad> are never generated.
     """
-    generator = torch.Generator().manual_seed(seed)
-    tokens, suppressed = torch.full((count, 1), IDS[BOS]), torch.tensor([IDS[BOS], IDS[PAD]])
-    for _ in range(longest):
-        logits = network(tokens)[:, -1].index_fill(1, suppressed, -torch.inf)
-        tokens = torch.cat([tokens, torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)], dim=1)
-    sentences = [[VOCABULARY[token] for token in row] for row in tokens[:, 1:].tolist()]
+    sampler, prompt = Sampler(generator=torch.Generator().manual_seed(seed)), torch.full((count,), IDS[BOS])
+    nothing = Prefix(prompt[:, None][:, :0])
+    tokens, _ = collect(stream(network, nothing, prompt, sampler, longest, IDS[EOS], forbid=(IDS[BOS], IDS[PAD])))
+    sentences = [[VOCABULARY[token] for token in row] for row in tokens.tolist()]
     return [words[: words.index(EOS)] if EOS in words else words for words in sentences]

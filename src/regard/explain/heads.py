@@ -1,14 +1,55 @@
-"""What heads attend to: each head's attention to the previous word, the next, itself and separators; entropy; distance.
+"""What each head attends to, and whether a head resolves “it”.
 
-These are the statistics of Clark et al. (2019, §3). For comparison they are also computed for uniform attention, which
-gives every visible word the same weight.
+Training decides what each head attends to. The tables show how much of a head's weight is on the previous word, the
+next word, the word itself, the first position and separators, as means over all words (Clark et al. 2019, §3). They
+also show the entropy of the weights in nats, and the mean distance to the words that the head attends to. The last line
+is uniform attention: a head that gives every visible word the same weight. A head has learned a pattern where its
+numbers differ from this line. Layers and heads count from 0.
+
+Without a model, a small encoder is trained to predict masked words (“yesterday the dog barked , the bird sang .”). Then
+every word of a hundred sentences is masked in turn, and the statistics are those of the masked positions. A model that
+is given reads the text, or without a text the sentences about “it”.
+
+If the model is an English one, it also reads pairs of sentences that differ only in the ending. The ending decides
+which of two nouns “it” means. One half of the pairs selects the head that most often attends from “it” to the correct
+noun; the other half tests this head against chance. A causal model has not read the ending at “it”, so there the last
+word is used instead.
 """
 
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from regard.errors import UserError
+from regard.explain.coreference import Coreference, evaluate_coreference, layer_number
+from regard.explain.experiment import Report, no_report
+from regard.explain.masked_lm import ANIMALS, TextWeights, mask_each_word, sentence, train_encoder
+from regard.explain.tokenized import ModelOptions, load_transformer, tokenize
+from regard.explain.topic import Result, Topic, prose
+from regard.render import AttentionView, Layer
+from regard.report.sections import Cell, Gallery, Heatmap, Heatmaps, LineGallery, Section, Table
+
+SENTENCES = 100
+EXAMPLE = "yesterday the dog barked , the bird sang , the owl hooted ."
+PATTERNS = {  # statistics that are a part of the weight
+    "previous": "the previous word",
+    "next": "the next word",
+    "itself": "itself",
+    "first": "the first position",
+    "separator": "separators",
+}
+HEADS_PER_PICTURE = (1, 2, 8)
+
+
+@dataclass(frozen=True)
+class HeadsOptions(ModelOptions):
+    """The options of the topic."""
+
+    steps: int = 400  # training steps of the small model
 
 
 @dataclass(frozen=True)
@@ -27,11 +68,89 @@ class HeadStatistics:
 
 
 STATISTICS = tuple(field.name for field in fields(HeadStatistics))[2:]
-PATTERNS = STATISTICS[:5]  # those that are a part of the weight
-TextWeights = tuple[dict[str, Tensor], Sequence[bool]]  # weights (H, T, T) by layer; which words are separators
 
 
-def run(texts: Iterable[TextWeights]) -> list[HeadStatistics]:
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """The weights of a model on some texts, and one text for the pictures."""
+
+    texts: Sequence[TextWeights]
+    note: str
+    pieces: Sequence[str]  # the tokens of the text in the pictures
+    weights: dict[str, Tensor]  # its weights, (H, T, T) by layer
+    queries: Sequence[int]  # the tokens whose lines are drawn: with eight heads, the lines of all are too many
+    coreference: Coreference | None = None
+
+
+DEFAULTS = HeadsOptions()
+
+
+def run(options: HeadsOptions = DEFAULTS, report: Report = no_report) -> Result:
+    """Computes the statistics of all heads of a model, and evaluates whether a head resolves "it"."""
+    observed = _observe_model(options) if options.model else _observe_small_model(options, report)
+    found, coreference = head_statistics(observed.texts), observed.coreference
+    uniform = found[-1]
+    rows: list[list[Cell]] = [
+        [layer_number(one.layer), one.head if one.head >= 0 else None, *(f"{getattr(one, n):.2f}" for n in STATISTICS)]
+        for one in found
+    ]
+    strongest: list[list[Cell]] = [
+        [PATTERNS[name], layer_number(one.layer), one.head, *(f"{getattr(each, name):.2f}" for each in (one, uniform))]
+        for name, one in strongest_heads(found).items()
+    ]
+    values = [[getattr(one, name) for one in found] for name in PATTERNS]
+    names = [one.layer if one.head < 0 else f"L{layer_number(one.layer)} H{one.head}" for one in found]
+    heatmap = Heatmap("weight on …", "L: layer, H: head", "", values, list(PATTERNS.values()), names, vmax=1.0)
+    sections: list[Section] = [
+        prose(__doc__),
+        Table("The strongest head for each pattern", ["weight on", "layer", "head", "weight", "uniform"], strongest),
+        Heatmaps("All heads as a picture", [heatmap]),
+        Table("All heads", ["layer", "head", *STATISTICS], rows, observed.note),
+        *(coreference.sections() if coreference else []),
+        *_pictures(observed, found),
+    ]
+    data = {
+        "run": options.model or None,
+        "text": options.text,
+        "heads": found,
+        "coreference": coreference.numbers if coreference else None,
+    }
+    return Result("What heads attend to", data, sections)
+
+
+def _observe_small_model(options: HeadsOptions, report: Report) -> Observed:
+    """Trains a small encoder and masks each word of some sentences in turn."""
+    network, rng = train_encoder(options.steps, options.seed, report), random.Random(2**40 + options.seed)
+    results = [mask_each_word(network, sentence(rng, rng.choice(ANIMALS))) for _ in range(SENTENCES)]
+    accuracy = sum(one for _, one in results) / SENTENCES
+    note = f"Every word of {SENTENCES} sentences was masked in turn; {accuracy:.0%} were predicted correctly."
+    words = EXAMPLE.split()
+    (weights, _), _ = mask_each_word(network, words)
+    return Observed([text for text, _ in results], note, words, weights, [words.index("sang")])
+
+
+def _observe_model(options: HeadsOptions) -> Observed:
+    """Runs a model on a text, or on the sentences about "it"."""
+    model = load_transformer(options.model)
+    coreference = evaluate_coreference(model)
+    if options.text.strip():
+        texts, note = [tokenize(model, options.text)], f"The text is {options.text!r}."
+        shown, queries = texts[0], list(range(len(texts[0].tokens)))
+    elif coreference.sentences:
+        texts = [one for one, _ in coreference.sentences]
+        note = f"The texts are {len(texts)} sentences about “it”."
+        shown, query = coreference.sentences[2 % len(texts)]  # from a pair that did not select the best head
+        queries = [at for at, word in enumerate(shown.words) if word == query]
+    else:
+        raise UserError(
+            f"{options.model}: cannot read the English sentences that are used without a TEXT; give a text, for "
+            f'example: regard explain heads {options.model} "a line of text"'
+        )
+    weights = [(one.weights, one.separators) for one in texts]
+    return Observed(weights, note, shown.pieces, shown.weights, queries, coreference)
+
+
+def head_statistics(texts: Iterable[TextWeights]) -> list[HeadStatistics]:
     """The statistics of all heads, as means over all words of the texts; the last item is uniform attention."""
     sums: dict[tuple[str, int], Tensor] = {}
     words = 0
@@ -66,3 +185,43 @@ def _sum_statistics(weights: Tensor, separators: Sequence[bool]) -> Tensor:
     pattern_weights = [(weights * pattern).sum(dim=(-2, -1)) for pattern in patterns]
     entropy = -torch.xlogy(weights, weights).sum(dim=(-2, -1))
     return torch.stack([*pattern_weights, entropy, (weights * offset.abs()).sum(dim=(-2, -1))], dim=-1)
+
+
+def _rank_by_pattern(found: list[HeadStatistics]) -> list[tuple[str, int]]:
+    """The strongest head of each pattern, ordered by its excess over uniform attention; then the rest by entropy."""
+    *heads, uniform = found
+    strongest = strongest_heads(found)
+    by_excess = sorted(strongest, key=lambda name: getattr(uniform, name) - getattr(strongest[name], name))
+    ranked = (*(strongest[name] for name in by_excess), *sorted(heads, key=lambda one: one.entropy))
+    return list(dict.fromkeys((one.layer, one.head) for one in ranked))
+
+
+def _pictures(observed: Observed, found: list[HeadStatistics]) -> list[Section]:
+    """Pictures of one layer: its best heads for "it" if known, otherwise the heads with the clearest patterns."""
+    if observed.coreference and observed.coreference.scores:
+        order = [(one.layer, one.head) for one in observed.coreference.ranked()]
+        layer = observed.coreference.scores.best_on_test.layer
+    else:
+        order = _rank_by_pattern(found)
+        layer = order[0][0]
+    heads = [head for name, head in order if name == layer]
+    pieces, weights, name = observed.pieces, observed.weights[layer].float().numpy(), f"layer {layer_number(layer)}"
+    is_query = np.isin(np.arange(len(pieces)), observed.queries)[:, None]  # (T, 1)
+
+    def view(title: str, shown: Sequence[int], queries: bool) -> AttentionView:
+        chosen = weights[list(shown)] * (is_query if queries else True)
+        return AttentionView(title, pieces, pieces, [Layer(name, chosen, kept_heads=tuple(shown))])
+
+    counts = sorted({min(count, len(heads)) for count in HEADS_PER_PICTURE})
+    lines = [view(f"{count} heads" if count > 1 else "1 head", heads[:count], True) for count in counts]
+    matrices = [view(f"head {head}", [head], False) for head in heads[: counts[-1]]]
+    query = "".join(pieces[at] for at in observed.queries).strip("▁Ġ ")
+    source = "all words" if is_query.all() else f"“{query}”"
+    return [
+        LineGallery(f"Heads of {name} as lines: from {source} on the left to the keys on the right", lines),
+        Gallery("The same heads as matrices", matrices),
+    ]
+
+
+EXAMPLES = ("-o heads.html", 'runs/shakespeare "to be or not to be"', "models/bert-base-uncased -o heads.html")
+TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "about twenty seconds", EXAMPLES)

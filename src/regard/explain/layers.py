@@ -1,30 +1,51 @@
-"""The cost of a layer as its input grows: time, memory, operations, and the path length between two positions.
+"""The cost of a layer as its input grows, and its path lengths.
 
-These are measurements for Table 1 of Vaswani et al. (2017): self-attention, restricted self-attention, a recurrent
-layer, a recurrent layer with attention, and a convolution. torch counts the operations, on tensors without data (device
-"meta"); time and memory are measured on this machine.
+Self-attention compares every position with every other: n² comparisons of width d, all in parallel, and any two
+positions are one step apart. A recurrent layer does a fixed amount of work per position, about d² operations, but one
+position after the other, and its first input is n steps away from its last. A convolution and a window see only near
+positions, so many layers are needed to connect distant positions. So attention is cheaper than a recurrent layer while
+n is smaller than d, and its paths are always shorter. The n² is in the number of operations; a fused kernel avoids it
+in the memory.
+
+These are measurements for Table 1 of Vaswani et al. (2017). First come the operations at length 1000 and width 1000, by
+the formula and as torch counts them on tensors without data. Then come time, memory and operations on this machine at
+several lengths, with the exponent of the length: 1 means linear growth, 2 quadratic.
 """
 
 import math
-import time
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import attend, weights
-from regard.explain.experiment import single_thread
+from regard.explain.experiment import Progress, Report, no_report, single_thread
+from regard.explain.measuring import growth_exponent, measure_memory, measure_seconds
+from regard.explain.topic import INFINITE, Limits, Options, Result, Topic, prose
 from regard.layers.recurrent import Recurrent, cell
 from regard.mask import EVERYTHING, Mask
+from regard.report.sections import Curve, Line, Section, Table
 from regard.scores import ScaledDot
 
-TIMING_SECONDS = 0.02  # how long a layer is run repeatedly in each round of timing
+SIZE = 1000  # the length and the width of the textbook comparison
+NOTE = (
+    "“path” is the number of steps between the two positions that are farthest apart, which is how far a gradient must "
+    "travel. For a window it counts the layers that are needed to connect them; for a convolution, the layers of a "
+    "dilated stack. “MB” is the peak memory of a forward pass in training."
+)
+
+
+@dataclass(frozen=True)
+class LayersOptions(Options):
+    """The options of the topic."""
+
+    length: int = 4096  # the longest input; its half, its quarter … are measured too
+    width: int = 64  # of the states
+    window: int = 32  # how many positions restricted attention sees to either side
+    limits: ClassVar[Limits] = {"length": (32, 2**17), "width": (1, 8192), "window": (1, INFINITE)}
 
 
 @dataclass(frozen=True)
@@ -40,9 +61,9 @@ class Sizes:
 class SelfAttention(nn.Module):
     """softmax(xxᵀ/√d)x with one head: QKᵀ and PV without the projections, as in the table."""
 
-    def __init__(self, width: int, mask: Mask = EVERYTHING) -> None:
+    def __init__(self, sizes: Sizes, mask: Mask = EVERYTHING) -> None:
         super().__init__()
-        self.score, self.mask = ScaledDot(width), mask
+        self.score, self.mask = ScaledDot(sizes.width), mask
 
     def forward(self, x: Tensor) -> Tensor:
         x = x[:, None]  # (B, T, D) → (B, 1, T, D): one head
@@ -63,9 +84,9 @@ class Lstm(nn.Module):
     steps are computed as one batch.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.rnn = Recurrent("lstm", width, width)
+        self.rnn = Recurrent("lstm", sizes.width, sizes.width)
 
     def forward(self, x: Tensor) -> Tensor:
         if x.is_meta:
@@ -76,25 +97,23 @@ class Lstm(nn.Module):
 class LstmAttention(nn.Module):
     """An LSTM layer whose states attend to all inputs (Luong et al. 2015)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.rnn, self.score = Lstm(width), ScaledDot(width)
+        self.rnn, self.score = Lstm(sizes), ScaledDot(sizes.width)
 
     def forward(self, x: Tensor) -> Tensor:
         states, memory = self.rnn(x)[:, None], x[:, None]
         return attend(self.score, states, memory, memory)[:, 0]
 
 
-class Convolution(nn.Module):
+class Convolution(nn.Conv1d):
     """A convolution: every output depends on ``kernel`` neighbouring inputs."""
 
-    def __init__(self, width: int, kernel: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(width, width, kernel, padding="same")
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes.width, sizes.width, sizes.kernel, padding="same")
 
     def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.conv(x.mT).mT
-        return outputs
+        return super().forward(x.mT).mT
 
 
 @dataclass(frozen=True)
@@ -110,53 +129,43 @@ class LayerKind:
     path_length: Callable[[Sizes], int]  # the value of ``path``
 
 
-def _attention_operations(s: Sizes) -> int:
+def _attention(s: Sizes) -> int:
     return 4 * s.length**2 * s.width  # QKᵀ and PV, 2·n²·d each
 
 
-def _lstm_operations(s: Sizes) -> int:
+def _restricted(s: Sizes) -> int:
+    return 4 * s.length * min(2 * s.window + 1, s.length) * s.width
+
+
+def _lstm(s: Sizes) -> int:
     return 16 * s.length * s.width**2  # four gates, two matrices, 2·d² each
 
 
+def _convolution(s: Sizes) -> int:
+    return 2 * s.kernel * s.length * s.width**2
+
+
+def _layers_of_kernel(s: Sizes) -> int:
+    return math.ceil(math.log(s.length) / math.log(s.kernel) - 1e-9)
+
+
+def _layers_of_window(s: Sizes) -> int:
+    return math.ceil((s.length - 1) / s.window)
+
+
+def _window(s: Sizes) -> nn.Module:
+    return SelfAttention(s, Mask(window=s.window))
+
+
 KINDS = (
-    LayerKind("self-attention", "n²·d", "1", "1", lambda s: SelfAttention(s.width), _attention_operations, lambda s: 1),
+    LayerKind("self-attention", "n²·d", "1", "1", SelfAttention, _attention, lambda s: 1),
+    LayerKind("unfused self-attention", "n²·d", "1", "1", UnfusedSelfAttention, _attention, lambda s: 1),
+    LayerKind("restricted", "r·n·d", "1", "n/r", _window, _restricted, _layers_of_window),
+    LayerKind("recurrent", "n·d²", "n", "n", Lstm, _lstm, lambda s: s.length),
     LayerKind(
-        "unfused self-attention",
-        "n²·d",
-        "1",
-        "1",
-        lambda s: UnfusedSelfAttention(s.width),
-        _attention_operations,
-        lambda s: 1,
+        "recurrent + attention", "n·d² + n²·d", "n", "1", LstmAttention, lambda s: _lstm(s) + _attention(s), lambda s: 1
     ),
-    LayerKind(
-        "restricted",
-        "r·n·d",
-        "1",
-        "n/r",
-        lambda s: SelfAttention(s.width, Mask(window=s.window)),
-        lambda s: 4 * s.length * min(2 * s.window + 1, s.length) * s.width,
-        lambda s: math.ceil((s.length - 1) / s.window),
-    ),
-    LayerKind("recurrent", "n·d²", "n", "n", lambda s: Lstm(s.width), _lstm_operations, lambda s: s.length),
-    LayerKind(
-        "recurrent + attention",
-        "n·d² + n²·d",
-        "n",
-        "1",
-        lambda s: LstmAttention(s.width),
-        lambda s: _lstm_operations(s) + _attention_operations(s),
-        lambda s: 1,
-    ),
-    LayerKind(
-        "convolutional",
-        "k·n·d²",
-        "1",
-        "log_k(n)",
-        lambda s: Convolution(s.width, s.kernel),
-        lambda s: 2 * s.kernel * s.length * s.width**2,
-        lambda s: math.ceil(math.log(s.length) / math.log(s.kernel) - 1e-9),
-    ),
+    LayerKind("convolutional", "k·n·d²", "1", "log_k(n)", Convolution, _convolution, _layers_of_kernel),
 )
 
 
@@ -169,6 +178,50 @@ class Cost:
     memory: list[int]  # peak bytes of a forward pass, with what the backward pass needs
     operations: list[int]  # counted by torch
     exponents: dict[str, float]  # of the length, for seconds, memory and operations: 1 is linear, 2 quadratic
+    path: int  # the longest path between two positions at the largest length
+
+
+DEFAULTS = LayersOptions()
+
+
+def run(options: LayersOptions = DEFAULTS, report: Report = no_report) -> Result:
+    """Counts the operations of each kind of layer, and measures its cost at several lengths."""
+    lengths, sizes = lengths_to(options.length), Sizes(SIZE, SIZE, options.window)
+    counts = {kind.name: (kind.operations(sizes), count_operations(kind, sizes)) for kind in KINDS}
+    costs = []
+    for number, kind in enumerate(KINDS, 1):
+        costs.append(measure(kind, lengths, options.width, options.window, options.seed))
+        report(Progress("measuring layers", number, len(KINDS)))
+    theory = Table(
+        f"Length n = {SIZE:,}, width d = {SIZE:,}, window r = {options.window}, kernel k = 3",
+        ["layer", "operations", "by\nformula", "counted", "sequential", "longest\npath"],
+        [
+            [kind.name, kind.complexity, *(f"{n / 1e9:.3g}·10⁹" for n in counts[kind.name]), kind.sequential, kind.path]
+            for kind in KINDS
+        ],
+        _window_note(*counts["restricted"], options.window),
+    )
+    longest = f"{options.length:,}"
+    practice = Table(
+        f"Measured on this machine: width {options.width}, window {options.window}, one thread",
+        [
+            *("layer", *(f"ms at\n{n:,}" for n in lengths[-3:]), f"MB at\n{longest}", f"path at\n{longest}"),
+            *(f"{name}\n∝ n^" for name in ("time", "memory", "counted")),
+        ],
+        [_practice_row(cost) for cost in costs],
+        NOTE,
+    )
+    sections: list[Section] = [
+        prose(__doc__),
+        theory,
+        practice,
+        _curve("Time", "milliseconds of a forward pass", lengths, {one.name: one.seconds for one in costs}, 1e3),
+        _curve("Memory", "megabytes", lengths, {one.name: one.memory for one in costs}, 1e-6),
+        _curve("Operations", "10⁹ operations, counted", lengths, {one.name: one.operations for one in costs}, 1e-9),
+    ]
+    at_1000 = {name: {"formula": formula, "counted": counted} for name, (formula, counted) in counts.items()}
+    about = {"lengths": lengths, "width": options.width, "window": options.window, "seed": options.seed}
+    return Result("The cost of a layer", {**about, "at_1000": at_1000, "layers": costs}, sections)
 
 
 def lengths_to(longest: int, count: int = 5) -> list[int]:
@@ -176,18 +229,17 @@ def lengths_to(longest: int, count: int = 5) -> list[int]:
     return sorted({max(2, longest >> halvings) for halvings in range(count)})
 
 
-def run(lengths: Sequence[int], width: int = 64, window: int = 32, seed: int = 1) -> Iterator[Cost]:
-    """Measures each kind of layer at every length, and yields one result per kind."""
-    for kind in KINDS:
-        torch.manual_seed(seed)
-        sizes = [Sizes(length, width, window) for length in lengths]
-        layer, inputs = kind.build(sizes[-1]), [torch.randn(1, length, width) for length in lengths]
-        with single_thread():  # with several threads, time would grow differently
-            seconds, memory = _measure_seconds(layer, inputs), [_measure_memory(layer, x) for x in inputs]
-        operations = [count_operations(kind, size) for size in sizes]
-        measured: dict[str, Sequence[float]] = {"seconds": seconds, "memory": memory, "operations": operations}
-        exponents = {name: growth_exponent(lengths, values) for name, values in measured.items()}
-        yield Cost(kind.name, seconds, memory, operations, exponents)
+def measure(kind: LayerKind, lengths: Sequence[int], width: int, window: int, seed: int = 1) -> Cost:
+    """The cost of a kind of layer at every length."""
+    torch.manual_seed(seed)
+    sizes = [Sizes(length, width, window) for length in lengths]
+    layer, inputs = kind.build(sizes[-1]), [torch.randn(1, length, width) for length in lengths]
+    with single_thread():  # with several threads, time would grow differently
+        seconds, memory = measure_seconds(layer, inputs), [measure_memory(layer, x) for x in inputs]
+    operations = [count_operations(kind, size) for size in sizes]
+    measured: dict[str, Sequence[float]] = {"seconds": seconds, "memory": memory, "operations": operations}
+    exponents = {name: growth_exponent(lengths, values) for name, values in measured.items()}
+    return Cost(kind.name, seconds, memory, operations, exponents, kind.path_length(sizes[-1]))
 
 
 def count_operations(kind: LayerKind, sizes: Sizes) -> int:
@@ -197,67 +249,26 @@ def count_operations(kind: LayerKind, sizes: Sizes) -> int:
     return counter.get_total_flops()
 
 
-def growth_exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """The exponent b of values ≈ a · lengthᵇ: the slope of a line fitted to the logarithms of the last three values."""
-    xs = torch.tensor(lengths[-3:], dtype=torch.float64).log()
-    ys = torch.tensor(values[-3:], dtype=torch.float64).log()
-    xs, ys = xs - xs.mean(), ys - ys.mean()
-    return (xs @ ys / (xs @ xs)).item()
+def _window_note(formula: int, counted: int, window: int) -> str:
+    """Explains why torch counts more operations for a window than the formula has."""
+    visible, compared = min(2 * window + 1, SIZE), counted / (4 * SIZE**2)  # QKᵀ and PV, two operations each
+    return (
+        f"Restricted: in the formula, every position is compared with the {visible} positions of its window. The "
+        f"computation uses blocks, so it compares each position with {compared:.0f} others, which is "
+        f"{counted / formula:.1f} times as many. (These are the blocks on a GPU. On a CPU they can be smaller.)"
+    )
 
 
-@torch.no_grad()
-def _measure_seconds(layer: nn.Module, inputs: Sequence[Tensor], rounds: int = 5) -> list[float]:
-    """The shortest processor time of a forward pass for each input.
-
-    All inputs are timed in several rounds. If another program slows the machine down for a moment, only one round is
-    affected, and all lengths of that round alike.
-    """
-    shortest = [math.inf] * len(inputs)
-    for at, x in list(enumerate(inputs)) * rounds:
-        until = time.process_time() + TIMING_SECONDS
-        while (began := time.process_time()) < until:
-            layer(x)
-            shortest[at] = min(shortest[at], time.process_time() - began)
-    return shortest
+def _practice_row(cost: Cost) -> list[str]:
+    times = [f"{ms:.{2 if ms < 100 else 0}f}" for ms in (1e3 * seconds for seconds in cost.seconds[-3:])]
+    exponents = [f"{exponent:.2f}" for exponent in cost.exponents.values()]
+    return [cost.name, *times, f"{cost.memory[-1] / 1e6:.1f}", f"{cost.path:,}", *exponents]
 
 
-def _measure_memory(layer: nn.Module, x: Tensor) -> int:
-    """The peak memory of a forward pass in bytes, with all tensors that the backward pass needs."""
-    with PeakMemory() as memory:
-        layer(x.requires_grad_())
-    return memory.peak
+def _curve(title: str, label: str, lengths: list[int], values: Mapping[str, Sequence[float]], factor: float) -> Curve:
+    lines = [Line(name, lengths, [factor * value for value in each]) for name, each in values.items()]
+    return Curve(title, "length of the input", label, lines, log_y=True, log_x=True)
 
 
-class PeakMemory(TorchDispatchMode):
-    """Measures the memory of the tensors that operations create inside the with-statement, on any device.
-
-    Tensors that existed before do not count. The internal workspace of fused kernels is not seen; it is small.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.current = self.peak = 0  # bytes
-        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-
-    def __torch_dispatch__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        before = {t.untyped_storage()._cdata for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)}
-        out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
-                self._add(leaf.untyped_storage(), before)
-        return out
-
-    def _add(self, storage: torch.UntypedStorage, before: set[int]) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key in before or key in self._storages:  # a view, or written in place
-            return
-
-        def on_free(_: object) -> None:
-            self.current -= size
-            del self._storages[key]
-
-        self._storages[key] = weakref.ref(storage, on_free)
-        self.current += size
-        self.peak = max(self.peak, self.current)
+EXAMPLES = ("", "length=16384 window=64", "length=512 width=512 -o layers.html")
+TOPIC = Topic("Comparison with other layers", __doc__, DEFAULTS, run, "about ten seconds, on one thread", EXAMPLES)

@@ -6,12 +6,13 @@ punctuation mark. So we know what the heads must attend to, but not which head a
 """
 
 import random
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from regard.explain.experiment import IGNORE_INDEX, Experiment, TinyTransformer, train
-from regard.explain.heads import TextWeights
+from regard.data.batches import IGNORED
+from regard.explain.experiment import Report, TinyTransformer, no_report, train
 from regard.layers.transformer import Shape
 from regard.recording import record
 
@@ -39,6 +40,7 @@ SHAPE = Shape(
 )
 ROWS, RATE = 48, 5e-3
 MASKED = 0.3  # of the words of a batch
+TextWeights = tuple[dict[str, Tensor], Sequence[bool]]  # weights (H, T, T) by layer; which words are separators
 
 
 def sentence(rng: random.Random, animals: int) -> list[str]:
@@ -56,14 +58,14 @@ def sample_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
     animals = rng.choice(ANIMALS)  # the same in all sentences of a batch, so that they are equally long
     tokens = torch.tensor([[IDS[word] for word in sentence(rng, animals)] for _ in range(ROWS)])
     masked = torch.rand(tokens.shape, generator=generator) < MASKED
-    return tokens.masked_fill(masked, IDS[MASK]), tokens.masked_fill(~masked, IGNORE_INDEX)
+    return tokens.masked_fill(masked, IDS[MASK]), tokens.masked_fill(~masked, IGNORED)
 
 
-def train_encoder(steps: int, seed: int) -> Experiment[TinyTransformer]:
+def train_encoder(steps: int, seed: int, report: Report = no_report) -> TinyTransformer:
     """Trains a small encoder to predict masked words."""
     torch.manual_seed(seed)
     network = TinyTransformer(SHAPE, len(VOCABULARY))
-    yield from train("encoder", network, sample_batch, steps, seed, RATE)
+    train("encoder", network, sample_batch, steps, seed, RATE, report)
     return network.eval()
 
 

@@ -1,16 +1,24 @@
-"""Why a language model needs a causal mask: without one it learns to copy the next word from its input.
+"""Why a language model needs a causal mask.
 
-Two networks that differ only in the mask are trained to predict the next word at every position of a sentence. The one
-without a mask can see the next word: its loss falls to almost 0, far below the entropy of the language. But at
-generation there is no next word to copy.
+Two small Transformers learn to predict the next word at all positions of a sentence at once. They differ only in the
+mask. The one without a mask sees the whole sentence, and with it the word that it must predict. It learns to attend to
+the next position and to copy the word there. Its loss falls to almost 0, far below the lowest loss that a causal model
+can reach, but it has learned nothing about the language. (The lowest loss is the entropy of the language, which is
+known here because the sentences come from a small grammar.)
+
+At generation there is no next word yet. With a causal mask, the loss of this network is high, and the sentences that
+it generates are wrong. The network that was trained with a causal mask could never copy, so it had to learn the
+language.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+import numpy as np
 import torch
-from torch.nn import functional as F
 
-from regard.explain.experiment import IGNORE_INDEX, Experiment, TinyTransformer
+from regard.data.batches import IGNORED
+from regard.explain.experiment import Report, TinyTransformer, no_report
 from regard.explain.grammar import (
     PAD,
     VOCABULARY,
@@ -20,10 +28,23 @@ from regard.explain.grammar import (
     sample_batch,
     train_language_model,
 )
+from regard.explain.topic import Limits, Options, Result, Topic, prose
 from regard.mask import CAUSAL, EVERYTHING, Mask
+from regard.objectives.loss import cross_entropy
 from regard.recording import record
+from regard.render import AttentionView, Layer
+from regard.report.sections import Gallery, Pre, Section, Table
 
 MASKS = {"causal mask": CAUSAL, "no mask": EVERYTHING}
+
+
+@dataclass(frozen=True)
+class MaskingOptions(Options):
+    """The options of the topic."""
+
+    steps: int = 240  # training steps of each network
+    count: int = 200  # sentences that each network generates
+    limits: ClassVar[Limits] = {"count": (1, 100_000)}
 
 
 @dataclass(frozen=True)
@@ -39,39 +60,57 @@ class NetworkResult:
     weights: list[list[float]]  # (Tq, Tk) for one sentence, mean over heads and layers
 
 
-@dataclass(frozen=True)
-class Masking:
-    """Both networks, and the lowest loss that a causal model can reach."""
-
-    entropy: float  # of the grammar, in nats per token
-    sentence: list[str]  # the sentence of `NetworkResult.weights`
-    networks: list[NetworkResult]
+DEFAULTS = MaskingOptions()
 
 
-def run(steps: int = 240, count: int = 200, seed: int = 1) -> Experiment[Masking]:
-    """Trains both networks, tests them on the same sentences, and generates ``count`` sentences with each."""
+def run(options: MaskingOptions = DEFAULTS, report: Report = no_report) -> Result:
+    """Trains both networks, tests them on the same sentences, and generates sentences with each."""
     networks = []
     for name, mask in MASKS.items():
-        network, _ = yield from train_language_model(name, mask, steps, seed)
-        networks.append(_evaluate(name, network, count, seed))
-    tokens, _ = sample_batch(torch.Generator().manual_seed(seed), rows=1)
-    words = [VOCABULARY[token] for token in tokens[0].tolist()]
-    return Masking(entropy_per_token(), [word for word in words if word != PAD], networks)
+        network, _ = train_language_model(name, mask, options.steps, options.seed, report)
+        networks.append(_evaluate(name, network, options))
+    tokens, _ = sample_batch(torch.Generator().manual_seed(options.seed), rows=1)
+    sentence = [word for token in tokens[0].tolist() if (word := VOCABULARY[token]) != PAD]
+    entropy = entropy_per_token()
+    note = (
+        f"The entropy of the grammar is {entropy:.3f} nats per word: no causal model can have a lower loss. "
+        "“loss, causal” is the loss with a causal mask, as at generation. “attention ahead” is the part of the "
+        "attention that goes to later words. “grammatical” is the part of the generated sentences that the grammar "
+        "allows."
+    )
+    rows = [
+        [one.name, f"{one.loss:.3f}", f"{one.causal_loss:.3f}", f"{one.future_attention:.0%}", f"{one.grammatical:.0%}"]
+        for one in networks
+    ]
+    layer = "mean of all heads and layers"
+    views = [
+        AttentionView(one.name, sentence, sentence, [Layer(layer, np.array([one.weights], dtype=np.float32))])
+        for one in networks
+    ]
+    columns = ["", "loss", "loss, causal", "attention ahead", "grammatical"]
+    sections: list[Section] = [
+        prose(__doc__),
+        Table("Predicting the next word", columns, rows, note),
+        *(Pre("\n".join(one.examples), f"Sentences generated with {one.name}") for one in networks),
+        Gallery("Attention in training", views),
+    ]
+    about = {"steps": options.steps, "seed": options.seed, "entropy": entropy, "sentence": sentence}
+    return Result("Why a language model needs a causal mask", {**about, "networks": networks}, sections)
 
 
 @torch.no_grad()
-def _evaluate(name: str, network: TinyTransformer, count: int, seed: int) -> NetworkResult:
-    tokens, targets = sample_batch(torch.Generator().manual_seed(2**40 + seed), rows=512)
+def _evaluate(name: str, network: TinyTransformer, options: MaskingOptions) -> NetworkResult:
+    tokens, targets = sample_batch(torch.Generator().manual_seed(2**40 + options.seed), rows=512)
 
     def loss(mask: Mask) -> float:
-        logits = network.readout(network.states(tokens, mask))
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE_INDEX).item()
+        logits = network.readout(network.states(tokens, mask)).flatten(0, 1)
+        return (cross_entropy(logits, targets.flatten()) / (targets != IGNORED).sum()).item()
 
-    example, _ = sample_batch(torch.Generator().manual_seed(seed), rows=1)
+    example, _ = sample_batch(torch.Generator().manual_seed(options.seed), rows=1)
     with record(network) as tape:
         network(example)
     weights = torch.stack([tape[layer] for layer in tape]).mean(dim=(0, 1, 2))  # (layers, 1, H, T, T) → (T, T)
-    sentences = generate_sentences(network, count, seed)
+    sentences = generate_sentences(network, options.count, options.seed)
     return NetworkResult(
         name,
         loss(network.mask),
@@ -81,3 +120,6 @@ def _evaluate(name: str, network: TinyTransformer, count: int, seed: int) -> Net
         examples=[" ".join(words) for words in sentences[:6]],
         weights=weights.tolist(),
     )
+
+
+TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "less than a minute", ("", "steps=1000 -o masking.html"))

@@ -1,19 +1,33 @@
-"""Why a Transformer needs positions, and which kinds of positions work on sequences longer than in training.
+"""Why a Transformer needs positions, and how far they extrapolate.
 
-Attention is a sum over a set. Without positions, an encoder computes the same states for "dog bites man" as for "man
-bites dog", only in another order. Positions can be added to the embeddings (sinusoids, a learned table; Vaswani et al.
-2017, §3.5) or enter the attention scores (T5's bias: Raffel et al. 2020; relative keys: Shaw et al. 2018).
+Attention is a sum over a set, so it does not depend on the order of the words. Without positions, an encoder computes
+the same states for “dog bites man” as for “man bites dog”, only in another order. So a Transformer needs positions.
+They can be a vector that is added to each embedding (sinusoids, or a learned table; Vaswani et al. 2017, §3.5), or a
+term in the attention scores (T5's bias: Raffel et al. 2020; relative keys: Shaw et al. 2018).
+
+Sinusoids are similar to a binary counter. The lowest bit of a counter changes at every step, the next bit at every
+second step, the next at every fourth. The components of a sinusoidal encoding change smoothly: the first ones by one
+radian per step, the last ones by about a ten-thousandth of that.
+
+Small encoders with each kind of positions learn a task that depends on positions: predict the symbol two positions
+earlier. They train on short texts and are tested on texts up to four times as long. A learned table has no trained
+entries beyond the lengths of training. Sinusoids exist at any length, but the network has not learned to use the larger
+positions. T5's bias and relative keys depend only on the distance, and training covers every distance that the task
+needs.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from regard.explain.experiment import IGNORE_INDEX, Experiment, TinyTransformer, train
+from regard.data.batches import IGNORED
+from regard.explain.experiment import Report, TinyTransformer, no_report, train
+from regard.explain.topic import Limits, Options, Result, Topic, prose
 from regard.layers.positions import sinusoids
 from regard.layers.transformer import Shape
+from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
 
 KINDS = ("none", "sinusoidal", "learned", "t5", "relative")
 SYMBOLS = 12  # that a sequence is made of
@@ -24,11 +38,13 @@ SHAPE = Shape(width=48, heads=2, layers=1, inner=96, norm_place="post", dropout=
 
 
 @dataclass(frozen=True)
-class OrderSensitivity:
-    """How much an encoder's states depend on the order of its input."""
+class PositionsOptions(Options):
+    """The options of the topic."""
 
-    positions: str
-    difference: float  # between the states of the reordered input and the reordered states of the input
+    length: int = 16  # the largest length of texts in training
+    lengths: tuple[int, ...] = ()  # of the texts of the test; empty: up to four times as long
+    steps: int = 300  # training steps of each network
+    limits: ClassVar[Limits] = {"length": (6, 256)}
 
 
 @dataclass(frozen=True)
@@ -40,33 +56,51 @@ class Extrapolation:
     accuracy: list[float]  # at each of the lengths
 
 
-@dataclass(frozen=True)
-class Positions:
-    """The results: sensitivity to order, sinusoids and a binary counter to compare, and extrapolation."""
-
-    order: list[OrderSensitivity]
-    encodings: list[list[float]]  # (positions, width) sinusoids
-    counter: list[list[float]]  # (16, 4) the bits of 0 to 15, the highest first
-    trained: int  # the longest length in training
-    extrapolation: list[Extrapolation]
+DEFAULTS = PositionsOptions()
 
 
-def run(trained: int = 16, lengths: Sequence[int] = (), steps: int = 300, seed: int = 1) -> Experiment[Positions]:
-    """Runs both experiments with every kind of positions; ``lengths`` are those of the test."""
-    lengths = sorted(lengths or {trained // 2, trained, trained * 3 // 2, 2 * trained, 3 * trained, 4 * trained})
-    extrapolation = []
+def run(options: PositionsOptions = DEFAULTS, report: Report = no_report) -> Result:
+    """Compares the states of reordered words, and tests encoders on texts that are longer than in training."""
+    trained, seed = options.length, options.seed
+    lengths = sorted(options.lengths or {trained * part // 2 for part in (1, 2, 3, 4, 6, 8)})
+
+    def sample(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        length = int(torch.randint(SHORTEST, trained + 1, (), generator=generator))
+        return lookback_batch(length, ROWS, generator)
+
+    found = []
     for kind in KINDS:
         torch.manual_seed(seed)
         network = TinyTransformer(replace(SHAPE, positions=kind, context=max(lengths)), SYMBOLS)
-
-        def sample_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-            length = int(torch.randint(SHORTEST, trained + 1, (), generator=generator))
-            return lookback_batch(length, ROWS, generator)
-
-        yield from train(kind, network, sample_batch, steps, seed, RATE)
-        extrapolation.append(Extrapolation(kind, list(lengths), [_accuracy(network.eval(), n, seed) for n in lengths]))
-    order = [OrderSensitivity(kind, order_difference(kind, seed)) for kind in KINDS]
-    return Positions(order, sinusoids(torch.arange(20), 48).tolist(), counter().tolist(), trained, extrapolation)
+        train(kind, network, sample, options.steps, seed, RATE, report)
+        found.append(Extrapolation(kind, lengths, [_accuracy(network.eval(), length, seed) for length in lengths]))
+    order = {kind: order_difference(kind, seed) for kind in KINDS}
+    rows = [[one.positions, *(f"{accuracy:.1%}" for accuracy in one.accuracy)] for one in found]
+    lines = [Line(one.positions, lengths, [100 * accuracy for accuracy in one.accuracy]) for one in found]
+    encodings = sinusoids(torch.arange(20), 48)
+    sections: list[Section] = [
+        prose(__doc__),
+        Table(
+            "Difference: states(dog bites man) − reordered states(man bites dog)",
+            ["positions", "difference"],
+            [[kind, f"{difference:.1e}"] for kind, difference in order.items()],
+        ),
+        Heatmaps(
+            "Sinusoids and a binary counter",
+            [
+                Heatmap("sine and cosine, width 48", "component", "position", encodings.numpy(), side=11),
+                Heatmap("binary counter", "bit", "position", counter().numpy(), columns=["8", "4", "2", "1"], side=11),
+            ],
+        ),
+        Curve("Texts longer than in training", "length of the text", "accuracy, %", lines),
+        Table(
+            f"Accuracy after training on lengths up to {trained} (chance: 8.3%)",
+            ["positions", *(f"length\n{length}" for length in lengths)],
+            rows,
+        ),
+    ]
+    data = {"trained": trained, "steps": options.steps, "seed": seed, "order": order, "extrapolation": found}
+    return Result("Positions", data, sections)
 
 
 def order_difference(kind: str, seed: int = 1) -> float:
@@ -92,7 +126,7 @@ def lookback_batch(length: int, rows: int, generator: torch.Generator) -> tuple[
     """Random symbols, (B, T), and as targets the symbols two positions earlier."""
     tokens = torch.randint(SYMBOLS, (rows, length), generator=generator)
     targets = tokens.roll(OFFSET, dims=1)
-    targets[:, :OFFSET] = IGNORE_INDEX
+    targets[:, :OFFSET] = IGNORED
     return tokens, targets
 
 
@@ -100,4 +134,9 @@ def lookback_batch(length: int, rows: int, generator: torch.Generator) -> tuple[
 def _accuracy(network: TinyTransformer, length: int, seed: int) -> float:
     tokens, targets = lookback_batch(length, 64, torch.Generator().manual_seed(2**40 + seed))
     right = network(tokens).argmax(dim=-1) == targets
-    return (right.sum() / (targets != IGNORE_INDEX).sum()).item()
+    return (right.sum() / (targets != IGNORED).sum()).item()
+
+
+TOPIC = Topic(
+    "The Transformer", __doc__, DEFAULTS, run, "less than a minute", ("", "length=32 steps=1000 -o positions.html")
+)

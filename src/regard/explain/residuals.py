@@ -1,23 +1,46 @@
-"""Residual connections carry positions: networks with them, without them, and with positions added at every layer.
+"""Residual connections carry the positions of words.
 
-Without residual connections, a layer's input is only the output of attention and feed-forward. The positions of words
-are then lost after the first layer, and heads can no longer attend to a position. If positions are added again before
-every layer ("timing signals"), the network works without residual connections.
+Three encoders with three layers learn to predict the symbol two positions earlier. To attend to that position, a layer
+needs the position of each word. The first encoder has residual connections. The second has none, so the input of a
+layer is only what the layer before computed. The third has none either, but positions are added again before every
+layer (“timing signals”).
+
+With residual connections, the input of a layer is added to its output, so positions pass through all layers. Without
+them, a state is only a mixture of other states: the positions are lost after the first layer, and then all words attend
+to the same places. If positions are added again before every layer, the heads can attend to the correct position again.
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from regard.explain.experiment import IGNORE_INDEX, Experiment, TinyTransformer, train
+from regard.data.batches import IGNORED
+from regard.explain.experiment import Report, TinyTransformer, no_report, train
 from regard.explain.positions import OFFSET, RATE, ROWS, SYMBOLS, lookback_batch
+from regard.explain.topic import Limits, Options, Result, Topic, prose
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.positions import sinusoids
 from regard.layers.transformer import Shape
 from regard.recording import record
+from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
 
 SHAPE = Shape(width=48, heads=2, layers=3, inner=96, norm_place="post", dropout=0.0, positions="sinusoidal")
+NOTE = (
+    "“position R²” is the R² of a linear probe that predicts the position of a word from its state: 1 means that the "
+    "state contains the position, 0 that it does not. It is measured at the input of each layer and at the output. "
+    "“attention” is the weight of a layer's best head on the symbol two positions earlier. Layers count from 0."
+)
+
+
+@dataclass(frozen=True)
+class ResidualsOptions(Options):
+    """The options of the topic."""
+
+    length: int = 12  # symbols of a text
+    steps: int = 320  # training steps of each network
+    limits: ClassVar[Limits] = {"length": (4, 128)}
 
 
 class LayerwiseTransformer(TinyTransformer):
@@ -60,19 +83,47 @@ class NetworkResult:
     weights: list[list[list[float]]]  # (layers, T, T) for one text: the weights of these best heads
 
 
-def run(length: int = 12, steps: int = 320, seed: int = 1) -> Experiment[list[NetworkResult]]:
+DEFAULTS = ResidualsOptions()
+
+
+def run(options: ResidualsOptions = DEFAULTS, report: Report = no_report) -> Result:
     """Trains three networks of three layers to predict the symbol two positions earlier."""
-    results = []
+    length, steps, seed = options.length, options.steps, options.seed
+    networks = []
     for name, (residual, timing) in NETWORKS.items():
         torch.manual_seed(seed)
         network = LayerwiseTransformer(replace(SHAPE, residual=residual, context=length), SYMBOLS, timing)
-
-        def sample_batch(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-            return lookback_batch(length, ROWS, generator)
-
-        loss = yield from train(name, network, sample_batch, steps, seed, RATE)
-        results.append(_evaluate(name, network.eval(), loss, length, seed))
-    return results
+        loss = train(
+            name, network, lambda generator: lookback_batch(length, ROWS, generator), steps, seed, RATE, report
+        )
+        networks.append(_evaluate(name, network.eval(), loss, length, seed))
+    layers = range(len(networks[0].offset_attention))
+    names = ["loss", "accuracy", *(f"position R², layer {at}" for at in layers), "position R², output"]
+    names += [f"attention, layer {at}" for at in layers]
+    numbers = [
+        [f"{one.loss:.3f}", f"{one.accuracy:.0%}", *(f"{v:.2f}" for v in (*one.position_r2, *one.offset_attention))]
+        for one in networks
+    ]
+    columns = ["", *(one.name.replace(", with ", ", with\n") for one in networks)]
+    lines = [Line(one.name, range(len(one.position_r2)), one.position_r2) for one in networks]
+    side = max(3, min(16, 192 // length))
+    sections: list[Section] = [
+        prose(__doc__),
+        *(
+            Heatmaps(
+                f"{one.name[0].upper()}{one.name[1:]}: accuracy {one.accuracy:.0%}",
+                [
+                    Heatmap(f"layer {at}", "key", "query", weights, side=side, vmax=1.0)
+                    for at, weights in enumerate(one.weights)
+                ],
+            )
+            for one in networks
+        ),
+        Curve("How well a state predicts its position", "input of layer (last: output)", "R² of a linear probe", lines),
+        Table("The symbol two positions earlier", columns, list(zip(names, *numbers)), NOTE),
+    ]
+    data = {"length": length, "steps": steps, "seed": seed, "networks": networks}
+    return Result("What residual connections carry", data, sections)
 
 
 @torch.no_grad()
@@ -87,7 +138,7 @@ def _evaluate(name: str, network: LayerwiseTransformer, loss: float, length: int
     return NetworkResult(
         name,
         loss,
-        (correct.sum() / (targets != IGNORE_INDEX).sum()).item(),
+        (correct.sum() / (targets != IGNORED).sum()).item(),
         position_r2=[position_r2(layer) for layer in states],
         offset_attention=heads.amax(dim=1).tolist(),
         weights=[layer[0, head].tolist() for layer, head in zip(weights, best)],
@@ -107,3 +158,6 @@ def position_r2(states: Tensor) -> float:
     predicted = held_out @ torch.linalg.solve(normal, fitted.mT @ y[: rows // 2].flatten())
     error = (predicted - y[rows // 2 :].flatten()).square().mean()
     return max(0.0, (1 - error / y.var(correction=0)).item())
+
+
+TOPIC = Topic("The Transformer", __doc__, DEFAULTS, run, "less than a minute", ("", "steps=1000 -o residuals.html"))

@@ -1,21 +1,40 @@
-"""Why dot products are divided by √width: large logits saturate the softmax (Vaswani et al. 2017, §3.2.1).
+"""Why dot products are divided by the square root of the width.
 
-If the components of q and k are independent, with mean 0 and variance 1, then q·k has variance ``width``. Without the
-division, the logits of wide heads are so far apart that the softmax gives almost all weight to one key. There its
-gradient is almost 0, so training can hardly change it.
+Queries and keys are random; every component has mean 0 and variance 1. Their dot product is a sum over all components,
+so its variance is the width. In wide heads the logits are therefore far apart, and the softmax gives almost all weight
+to one key. There its gradient is almost 0, so the head can hardly learn to attend to another key. After division by
+√width the logits have variance 1 at every width, and the weights stay spread over several keys (Vaswani et al. 2017,
+§3.2.1).
+
+Measured for every width, with and without the division: the standard deviation of the logits (spread), the entropy of
+the weights in nats, the largest weight, and the size of ∂weights/∂logits for the median query (gradient).
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regard.attention import weights
+from regard.explain.experiment import Report, no_report
+from regard.explain.topic import Limits, Options, Result, Topic, prose
+from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
 from regard.scores import Dot, ScaledDot, Score
 
-WIDTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
+STATISTICS = ("spread", "entropy", "largest", "gradient")
+SIDES = {"q·k / √width": "scaled", "q·k": "unscaled"}
+
+
+@dataclass(frozen=True)
+class ScalingOptions(Options):
+    """The options of the topic."""
+
+    keys: int = 64  # keys of each query
+    queries: int = 256  # over which the statistics are means or medians
+    widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)  # of queries and keys
+    limits: ClassVar[Limits] = {"keys": (2, 4096), "queries": (1, 4096)}
 
 
 @dataclass(frozen=True)
@@ -38,25 +57,44 @@ class Scaling:
     scaled: SoftmaxStatistics  # q·k / √width
 
 
-def run(widths: Sequence[int] = WIDTHS, keys: int = 64, queries: int = 256, seed: int = 1) -> list[Scaling]:
-    """Statistics of the softmax over dot products of random queries and keys with unit variance, for each width."""
-    results = []
-    for width in widths:
-        generator = torch.Generator().manual_seed(seed)
-        q = torch.randn(queries, 1, width, generator=generator, dtype=torch.float64)
-        k = torch.randn(queries, keys, width, generator=generator, dtype=torch.float64)  # every query has its own keys
-        results.append(Scaling(width, _measure(Dot(), q, k), _measure(ScaledDot(width), q, k)))
-    return results
+DEFAULTS = ScalingOptions()
+
+
+def run(options: ScalingOptions = DEFAULTS, report: Report = no_report) -> Result:
+    """Measures the softmax over dot products of random queries and keys, for each width."""
+    found = []
+    for width in options.widths:
+        generator = torch.Generator().manual_seed(options.seed)
+        q = torch.randn(options.queries, 1, width, generator=generator, dtype=torch.float64)
+        k = torch.randn(options.queries, options.keys, width, generator=generator, dtype=torch.float64)
+        found.append(Scaling(width, _measure(Dot(), q, k), _measure(ScaledDot(width), q, k)))
+    first, last = found[0], found[-1]
+    verdict = (
+        f"Without the division, the largest weight is on average {first.unscaled.largest:.0%} at width {first.width} "
+        f"and {last.unscaled.largest:.0%} at width {last.width}. At width {last.width} the gradient is "
+        f"{last.unscaled.gradient / last.scaled.gradient:.2g} times the gradient with the division. "
+        f"Uniform weights over {options.keys} keys have entropy {math.log(options.keys):.2f}."
+    )
+    columns = ["width", *(f"{name}\n{score}" for score in ("q·k", "q·k/√d") for name in STATISTICS)]
+    sections: list[Section] = [
+        prose(__doc__),
+        _curve(found, "Entropy of the weights", "entropy", "entropy, nats", log_y=False),
+        _curve(found, "Gradient of the softmax", "gradient", "‖∂weights/∂logits‖, median", log_y=True),
+        Heatmaps(
+            "The weights of one query", [_heatmap(found, "q·k / √width", "scaled"), _heatmap(found, "q·k", "unscaled")]
+        ),
+        Table(f"Softmax over {options.keys} keys", columns, [_row(one) for one in found], verdict),
+    ]
+    data = {"keys": options.keys, "seed": options.seed, "widths": found}
+    return Result("Why dot products are divided by √width", data, sections)
 
 
 def _measure(score: Score, q: Tensor, k: Tensor) -> SoftmaxStatistics:
-    q_at, k_at = torch.zeros(1, dtype=torch.long), torch.arange(k.shape[1])
-    logits = score.logits(q, k, q_at, k_at)
+    logits = score.logits(q, k, torch.zeros(1, dtype=torch.long), torch.arange(k.shape[1]))
     p = weights(score, q, k).squeeze(1)  # (queries, keys)
-    entropy = -torch.xlogy(p, p).sum(dim=1)
     return SoftmaxStatistics(
         spread=logits.std().item(),
-        entropy=entropy.mean().item(),
+        entropy=-torch.xlogy(p, p).sum(dim=1).mean().item(),
         largest=p.amax(dim=1).mean().item(),
         gradient=jacobian_norm(p).median().item(),
         sorted=p[0].sort(descending=True).values.tolist(),
@@ -69,6 +107,21 @@ def jacobian_norm(p: Tensor) -> Tensor:
     return (square - 2 * p.pow(3).sum(dim=1) + square.square()).clamp(min=0).sqrt()
 
 
-def uniform_entropy(keys: int) -> float:
-    """The entropy of uniform weights, the largest possible."""
-    return math.log(keys)
+def _row(one: Scaling) -> list[str]:
+    values = [(name, getattr(side, name)) for side in (one.unscaled, one.scaled) for name in STATISTICS]
+    return [str(one.width), *(f"{value:.1e}" if name == "gradient" else f"{value:.2f}" for name, value in values)]
+
+
+def _curve(found: list[Scaling], title: str, name: str, label: str, log_y: bool) -> Curve:
+    widths = [one.width for one in found]
+    lines = [Line(side, widths, [getattr(getattr(one, key), name) for one in found]) for side, key in SIDES.items()]
+    return Curve(title, "width of queries and keys", label, lines, log_y=log_y, log_x=True)
+
+
+def _heatmap(found: list[Scaling], title: str, side: str) -> Heatmap:
+    values = [getattr(one, side).sorted[:24] for one in found]
+    widths, ranks = [str(one.width) for one in found], [str(at + 1) for at in range(len(values[0]))]
+    return Heatmap(title, "keys by rank", "width", values, widths, ranks, 14, vmax=1.0)
+
+
+TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "two seconds", ("", "keys=512 -o scaling.html"))

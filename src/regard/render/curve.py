@@ -6,26 +6,15 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from regard.render.formatting import escape, format_number
-from regard.render.svg import svg_element
+from regard.render.formatting import format_number
+from regard.render.markup import Markup, tag
+from regard.render.svg import label, svg_element, vertical_label
+from regard.report.sections import Curve
 
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, BOTTOM = 84, 24, 56
-DASHES = ("", "7 4", "2 4", "10 4 2 4")  # so that lines can be told apart without colour
+DASHES = (None, "7 4", "2 4", "10 4 2 4")  # lines differ without colour too
 MAX_POINTS = 120  # points per line that show their numbers on hover
-
-
-@dataclass(frozen=True)
-class Line:
-    """One series of points: a name, x values and y values."""
-
-    name: str
-    xs: Sequence[float]
-    ys: Sequence[float]
-
-    def __post_init__(self) -> None:
-        if len(self.xs) != len(self.ys):
-            raise ValueError(f'line "{self.name}": {len(self.xs)} xs and {len(self.ys)} ys')
 
 
 @dataclass(frozen=True)
@@ -54,39 +43,34 @@ class Axis:
         return [tick for tick in candidates if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
 
 
-def curve_svg(
-    title: str, x_label: str, y_label: str, lines: Sequence[Line], log_y: bool = False, log_x: bool = False
-) -> str:
+def curve_svg(curve: Curve) -> Markup:
     """All lines over one pair of axes, as SVG.
 
     A line has a gap where a point is not finite (or not positive, on a logarithmic axis).
     """
     series = [
-        [(x, y) if _is_drawable(x, log_x) and _is_drawable(y, log_y) else None for x, y in zip(line.xs, line.ys)]
-        for line in lines
+        [(x, y) if _drawable(x, curve.log_x) and _drawable(y, curve.log_y) else None for x, y in zip(one.xs, one.ys)]
+        for one in curve.lines
     ]
-    points = [point for line in series for point in line if point]
-    legend, rows = _legend([line.name for line in lines], 52 if title else 28)
-    top = (44 if title else 20) + 20 * rows
-    x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, log_x)
-    y_axis = _axis([y for _, y in points], HEIGHT - BOTTOM, top + 8, log_y)
-
-    body = [f'<text class="heading" x="20" y="30">{escape(title)}</text>\n'] if title else []
-    middle = (top + HEIGHT - BOTTOM) / 2
-    body += [
+    points = [point for one in series for point in one if point]
+    legend, rows = _legend([one.name for one in curve.lines], 52 if curve.title else 28)
+    top = (44 if curve.title else 20) + 20 * rows
+    x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x)
+    y_axis = _axis([y for _, y in points], HEIGHT - BOTTOM, top + 8, curve.log_y)
+    body = [
+        *([label(curve.title, 20, 30, "heading")] if curve.title else []),
         *legend,
         *_grid(x_axis, y_axis),
-        f'<text class="middle" x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 14}">{escape(x_label)}</text>\n',
-        f'<text class="middle" transform="translate(16 {middle:g}) rotate(-90)">{escape(y_label)}</text>\n',
+        label(curve.x_label, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 14, "middle"),
+        vertical_label(curve.y_label, 16, (top + HEIGHT - BOTTOM) / 2),
     ]
-    for index, (line, values) in enumerate(zip(lines, series)):
-        body += _series(
-            index, line.name, [point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values]
-        )
-    return svg_element(WIDTH, HEIGHT, title or f"{y_label} against {x_label}", "".join(body))
+    for index, (one, values) in enumerate(zip(curve.lines, series)):
+        places = [point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values]
+        body += _series(index, one.name, places)
+    return svg_element(WIDTH, HEIGHT, curve.title or f"{curve.y_label} against {curve.x_label}", body)
 
 
-def _is_drawable(value: float, log: bool) -> bool:
+def _drawable(value: float, log: bool) -> bool:
     return math.isfinite(value) and (value > 0 or not log)
 
 
@@ -111,44 +95,39 @@ def _format_tick(value: float) -> str:
     return f"{value:,.10g}"
 
 
-def _legend(names: Sequence[str], y: float) -> tuple[list[str], int]:
+def _legend(names: Sequence[str], y: float) -> tuple[list[Markup], int]:
     """A sample of each line with its name, and the number of rows that they need."""
-    parts: list[str] = []
+    parts: list[Markup] = []
     x, row = 20.0, 0
     for index, name in enumerate(names):
         length = 36 + cell_len(name) * 6.8 + 18
         if x > 20 and x + length > WIDTH - RIGHT:
             x, row = 20.0, row + 1
         at = y + 20 * row
-        parts.append(f'<path class="line {_style(index)}" d="M{x:g} {at - 4:g}h26"{_dash(index)}/>\n')
-        parts.append(f'<text x="{x + 34:g}" y="{at:g}">{escape(name)}</text>\n')
+        parts += [_path(index, f"M{x:g} {at - 4:g}h26"), label(name, x + 34, at)]
         x += length
     return parts, row + 1 if names else 0
 
 
-def _style(index: int) -> str:
-    return f"s{index % 8}"
+def _path(index: int, d: str) -> Markup:
+    """A path in the style of the line with this index."""
+    return tag("path", {"class": f"line s{index % 8}", "d": d, "stroke-dasharray": DASHES[index % len(DASHES)]})
 
 
-def _dash(index: int) -> str:
-    pattern = DASHES[index % len(DASHES)]
-    return f' stroke-dasharray="{pattern}"' if pattern else ""
-
-
-def _grid(x_axis: Axis, y_axis: Axis) -> Iterator[str]:
+def _grid(x_axis: Axis, y_axis: Axis) -> Iterator[Markup]:
     left, right, base = x_axis.start, x_axis.end, y_axis.start
     for tick in y_axis.ticks():
         y = y_axis.at(tick)
-        yield f'<path class="rule" d="M{left:g} {y:.1f}H{right:g}"/>\n'
-        yield f'<text class="quiet end" x="{left - 10:g}" y="{y + 4:.1f}">{_format_tick(tick)}</text>\n'
-    yield f'<path class="axis" d="M{left:g} {base:g}H{right:g}"/>\n'
+        yield tag("path", {"class": "rule", "d": f"M{left:g} {y:.1f}H{right:g}"})
+        yield label(_format_tick(tick), left - 10, y + 4, "quiet end")
+    yield tag("path", {"class": "axis", "d": f"M{left:g} {base:g}H{right:g}"})
     for tick in x_axis.ticks():
         x = x_axis.at(tick)
-        yield f'<path class="axis" d="M{x:.1f} {base:g}v5"/>\n'
-        yield f'<text class="quiet middle" x="{x:.1f}" y="{base + 20:g}">{_format_tick(tick)}</text>\n'
+        yield tag("path", {"class": "axis", "d": f"M{x:.1f} {base:g}v5"})
+        yield label(_format_tick(tick), x, base + 20, "quiet middle")
 
 
-def _series(index: int, name: str, points: Sequence[tuple[float, float, float, float] | None]) -> Iterator[str]:
+def _series(index: int, name: str, points: Sequence[tuple[float, float, float, float] | None]) -> Iterator[Markup]:
     """The path of a line, and circles that show the numbers on hover. A point is (x and y in pixels, x and y)."""
     path, previous = "", None
     for point in points:
@@ -156,9 +135,9 @@ def _series(index: int, name: str, points: Sequence[tuple[float, float, float, f
             position = f"{point[0]:.1f} {point[1]:.1f}"
             path += f"L{position}" if previous else f"M{position}h.01"  # h.01 makes a dot of a point without neighbours
         previous = point
-    yield f'<path class="line {_style(index)}" d="{path}"{_dash(index)}/>\n'
+    yield _path(index, path)
     drawn = [point for point in points if point]
     stride = max(1, math.ceil(len(drawn) / MAX_POINTS))
     for px, py, x, y in drawn[::stride]:
-        tooltip = f"{escape(name)}: {_format_tick(x)}, {format_number(y)}"
-        yield f'<circle class="near" cx="{px:.1f}" cy="{py:.1f}" r="6"><title>{tooltip}</title></circle>\n'
+        tooltip = tag("title", {}, f"{name}: {_format_tick(x)}, {format_number(y)}")
+        yield tag("circle", {"class": "near", "cx": f"{px:.1f}", "cy": f"{py:.1f}", "r": 6}, tooltip)

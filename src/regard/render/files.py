@@ -1,4 +1,4 @@
-"""Writing files atomically, and the style sheets and the script that pages contain."""
+"""Writing files atomically, and the files of this package that pages contain."""
 
 from functools import cache
 from importlib.resources import files
@@ -18,5 +18,5 @@ def write(path: str | Path, content: str | bytes) -> Path:
 
 @cache
 def asset(name: str) -> str:
-    """The text of a style sheet or script of this package, for use inside a page."""
+    """The text of a style sheet, a script or a fragment of HTML of this package."""
     return files("regard.render").joinpath(name).read_text(encoding="utf-8")

@@ -1,12 +1,17 @@
-"""Tokens and numbers as text for pictures: invisible characters made visible, markup escaped."""
+"""Tokens, numbers and cells of tables as text: invisible characters made visible."""
 
-import html
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 cannot hold
+from regard.report.sections import Cell
+
+# 12, -3.5, 1,234, 2e-4, with an optional spread or unit
+_NUMBER = re.compile(
+    r"^\s*([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)\s*(?:±.*|%|[a-zµ]{1,2}|[a-z]{1,6}/s)?\s*$", re.IGNORECASE
+)
 
 
 def visible(piece: str) -> str:
@@ -58,11 +63,29 @@ def truncate(text: str, cells: int) -> str:
     return kept + "…"
 
 
-def escape(text: str) -> str:
-    """Escapes a text for XML and HTML, attributes included."""
-    return html.escape(_ILLEGAL.sub("�", text))
-
-
 def format_number(value: float) -> str:
     """Six significant digits, about the precision of float32."""
     return f"{value:.6g}"
+
+
+def cell_value(cell: Cell) -> float | None:
+    """The number that a cell begins with; None if the cell is no number."""
+    if not isinstance(cell, str):
+        return None if cell is None or cell != cell else float(cell)
+    found = _NUMBER.match(cell)
+    return float(found[1].replace(",", "").replace("−", "-")) if found else None
+
+
+def is_numeric(cells: Sequence[Cell]) -> bool:
+    """True if all cells are numbers, apart from empty ones."""
+    filled = [cell for cell in cells if cell is not None and cell not in ("", "-", "–")]
+    return bool(filled) and all(not isinstance(cell, str) or cell_value(cell) is not None for cell in filled)
+
+
+def format_cell(cell: Cell) -> str:
+    """A cell of a table as text; None is a dash."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if 1000 <= abs(cell) < 1e15 else f"{cell:.4g}"
+    return cell if isinstance(cell, str) else f"{cell:,}"

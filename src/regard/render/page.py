@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from regard.render.files import asset
-from regard.render.formatting import escape
+from regard.render.markup import Markup, lines, tag
 from regard.render.page_data import PageData, Parts
 from regard.render.svg import matrix_svg
 from regard.render.view_data import Frame, Layer, Matrix, caption
@@ -11,67 +11,18 @@ from regard.render.view_data import Frame, Layer, Matrix, caption
 # The page may use its own inline style and script, and may not load anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
-CONTROLS = """
-<div class="controls">
-  <div class="group" id="parts" role="group" aria-label="Part" hidden></div>
-  <label class="choice" id="layers" hidden>Layer <select id="layer"></select></label>
-  <div class="group" id="views" role="group" aria-label="View">
-    <button type="button" data-view="matrix" title="Matrix (v)">Matrix</button>
-    <button type="button" data-view="lines" title="Lines (v)">Lines</button>
-  </div>
-  <div class="heads" id="heads" role="group" aria-label="Heads: click to show one, Shift+click to add one" hidden></div>
-</div>
-"""
 
-STEPPER = """
-<nav class="stepper" id="stepper" aria-label="Decoding steps">
-  <div class="buttons">
-    <button type="button" data-go="first" aria-label="First step" title="First step (Home)">⇤</button>
-    <button type="button" data-go="back" aria-label="Previous step" title="Previous step (←)">←</button>
-    <span class="count" id="count"></span>
-    <button type="button" data-go="next" aria-label="Next step" title="Next step (→)">→</button>
-    <button type="button" data-go="last" aria-label="Last step" title="Last step (End)">⇥</button>
-  </div>
-  <ol class="output" id="output" aria-label="Output so far"></ol>
-</nav>
-<p class="unseen" id="status" role="status" aria-live="polite"></p>
-"""
-
-STEPS = """
-<div class="card steps" id="steps">
-  <section>
-    <h2><b>1</b> State <small>output of the last layer at this step</small></h2>
-    <div id="state"></div>
-  </section>
-  <section>
-    <h2><b>2</b> Weights <small>attention to each token</small></h2>
-    <ol id="bars" class="bars"></ol>
-  </section>
-  <section id="read">
-    <h2><b>3</b> Context <small>the weighted sum of values in the last layer</small></h2>
-    <div id="context"></div>
-  </section>
-  <section>
-    <h2><b>4</b> Logits → softmax → argmax <small id="after">the next token</small></h2>
-    <div class="scroll"><table id="top">
-      <thead><tr><th scope="col">token</th><th scope="col">logit</th><th scope="col">probability</th>
-        <th><span class="unseen">bar</span></th><th><span class="unseen">verdict</span></th></tr></thead>
-      <tbody></tbody>
-    </table></div>
-  </section>
-</div>
-"""
-
-
-def document(title: str, body: str, script: str = "") -> str:
-    """A complete HTML file around a body, with the style, the script and the content security policy of all pages."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{asset('page.css')}</style>\n</head>\n"
-        f"<body>\n{body}\n{script}</body>\n</html>\n"
-    )
+def document(title: str, body: Markup, *scripts: Markup) -> str:
+    """A complete HTML file around a body, with the style and the content security policy of all pages."""
+    head = [
+        tag("meta", {"charset": "utf-8"}),
+        tag("meta", {"http-equiv": "Content-Security-Policy", "content": Markup(POLICY)}),
+        tag("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
+        tag("title", {}, title),
+        tag("style", {}, Markup(f"\n{asset('page.css')}")),
+    ]
+    parts = [tag("head", {}, "\n", lines(head)), tag("body", {}, "\n", lines([body, *scripts]))]
+    return Markup(f"<!doctype html>\n{tag('html', {'lang': 'en'}, lines(parts))}\n")
 
 
 def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> str:
@@ -91,19 +42,27 @@ def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> st
     if frames:
         keys = ["<kbd>←</kbd> <kbd>→</kbd> step, <kbd>Home</kbd> <kbd>End</kbd> jump", *keys]
         keys[-1] += ", <kbd>Esc</kbd> leaves it"
-    note = f'<p class="quiet">{escape(page_data.note)}</p>' if page_data.note else ""
-    body = f"""<main class="{"wide" if frames else "lone"}">
-<header><h1 dir="auto">{escape(first.title)}</h1></header>
-{CONTROLS}{note}{STEPPER if frames else ""}<div class="columns">
-<div class="card look">
-<h2><span id="label">{escape(first.label)}</span> <small id="caption">{caption(first.part)}</small></h2>
-<div class="scroll" id="stage"><table id="matrix" role="grid" aria-label="Attention weights"></table>
-<svg id="lines" hidden role="img" aria-label="Attention as lines"></svg></div>
-<p class="key" aria-hidden="true">0 <i></i> <span id="vmax"></span></p>
-<noscript>{matrix_svg(first)}</noscript></div>
-{STEPS if frames else ""}</div>
-<footer><p>{" · ".join(keys)}</p></footer>
-<div id="tip" role="tooltip" hidden></div>
-</main>"""
-    data = f'<script type="application/json" id="data">{page_data.json(frames or ())}</script>\n'
-    return document(first.title, body, f"{data}<script>\n{asset('page.js')}</script>\n")
+    heading = tag("span", {"id": "label"}, first.label), " ", tag("small", {"id": "caption"}, caption(first.part))
+    look = [tag("h2", {}, *heading), _fragment("stage"), tag("noscript", {}, matrix_svg(first))]
+    body = [
+        tag("header", {}, tag("h1", {"dir": "auto"}, first.title)),
+        _fragment("controls"),
+        *([tag("p", {"class": "quiet"}, page_data.note)] if page_data.note else []),
+        *([_fragment("stepper")] if frames else []),
+        tag(
+            "div",
+            {"class": "columns"},
+            tag("div", {"class": "card look"}, lines(look)),
+            *([_fragment("steps")] if frames else []),
+        ),
+        tag("footer", {}, tag("p", {}, Markup(" · ".join(keys)))),
+        Markup('<div id="tip" role="tooltip" hidden></div>'),
+    ]
+    data = tag("script", {"type": "application/json", "id": "data"}, Markup(page_data.json(frames or ())))
+    script = tag("script", {}, Markup(f"\n{asset('page.js')}"))
+    return document(first.title, tag("main", {"class": "wide" if frames else "lone"}, lines(body)), data, script)
+
+
+def _fragment(name: str) -> Markup:
+    """A part of the page without data, which is a file of this package."""
+    return Markup(asset(f"{name}.html"))

@@ -1,11 +1,12 @@
 """An attention matrix as SVG. The weight is the opacity of one colour, which works on light and dark backgrounds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len
 
 from regard.render.files import asset
-from regard.render.formatting import escape, format_number, graphemes, truncate, visible
+from regard.render.formatting import format_number, graphemes, truncate, visible
+from regard.render.markup import Markup, lines, tag
 from regard.render.view_data import Matrix, caption
 
 MARGIN = 20
@@ -15,18 +16,68 @@ LONGEST = 24  # terminal cells of a label
 MAX_ALL = 10_000  # matrices up to this size draw all cells; in larger ones, cells below FAINTEST are left out
 FAINTEST = 0.02  # part of the colour scale
 SLANT = 0.7072  # cos 45°
+NEGATIVE = "#c2410c"  # colour of numbers below zero
 
 
-def svg_element(width: float, height: float, title: str, body: str) -> str:
+def svg_element(width: float, height: float, title: str, body: Iterable[Markup]) -> Markup:
     """The <svg> element around a body, with its size, style and background."""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="regard" role="img" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}">\n<title>{escape(title)}</title>\n<style>{asset("picture.css")}</style>\n'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>\n{body}</svg>\n'
+    size = {"width": float(width), "height": float(height), "viewBox": f"0 0 {width:g} {height:g}"}
+    parts = [
+        tag("title", {}, title),
+        tag("style", {}, Markup(asset("picture.css"))),
+        tag("rect", {"class": "paper", "width": "100%", "height": "100%", "rx": 6}),
+        *body,
+    ]
+    return tag(
+        "svg", {"xmlns": "http://www.w3.org/2000/svg", "class": "regard", "role": "img", **size}, "\n", lines(parts)
     )
 
 
-def matrix_svg(matrix: Matrix) -> str:
+def label(text: str, x: float, y: float, kind: str | None = None) -> Markup:
+    """A text at a place; ``kind`` is its class in the style sheet."""
+    return tag("text", {"class": kind, "x": x, "y": y}, text)
+
+
+def vertical_label(text: str, x: float, y: float) -> Markup:
+    """The name of a vertical axis, read from the bottom to the top."""
+    return tag("text", {"class": "middle", "transform": f"translate({x:g} {y:g}) rotate(-90)"}, text)
+
+
+def box(x: float, y: float, width: float, height: float) -> dict[str, object]:
+    """The attributes that place a rectangle."""
+    return {"x": x, "y": y, "width": width, "height": height}
+
+
+def ink(value: float) -> dict[str, object]:
+    """The attributes of a rectangle's colour: its opacity is the absolute value, from 0 to 1."""
+    colour = {"class": "ink"} if value >= 0 else {"fill": NEGATIVE}
+    return {**colour, "fill-opacity": f"{min(1.0, abs(value)):.3g}"}
+
+
+def heading(title: str, *labels: str) -> Iterator[Markup]:
+    """The text above a picture: a title, and smaller lines below it."""
+    y = MARGIN + 12
+    if title:
+        yield label(title, MARGIN, y, "heading")
+        y += 22
+    for at, text in enumerate(labels):
+        yield label(text, MARGIN, y + 18 * at, "quiet")
+
+
+def colour_key(low: str, high: str, left: float, y: float) -> Iterator[Markup]:
+    """The colour key from ``low``, which is 0 or negative, to ``high``.
+
+    It is fifty small rectangles, not a gradient, whose id could clash with that of another picture.
+    """
+    yield label(low, left - 9, y + 10, "quiet end")
+    yield tag("rect", {"class": "slot", **box(left, y, 100, 12)})
+    for step in range(50):
+        value = step / 49 if low == "0" else step / 49 * 2 - 1
+        yield tag("rect", {**ink(value), **box(left + step * 2, y, 2, 12)})
+    yield label(high, left + 108, y + 10, "quiet")
+
+
+def matrix_svg(matrix: Matrix) -> Markup:
     """The whole picture: title, labels, cells with their numbers, and the colour key."""
     rows = [truncate(visible(piece), LONGEST) for piece in matrix.rows]
     columns = [truncate(visible(piece), LONGEST) for piece in matrix.columns]
@@ -40,55 +91,28 @@ def matrix_svg(matrix: Matrix) -> str:
     if MARGIN + cell_len(labels[0]) * SMALL > left + across:
         labels = [matrix.label, caption(matrix.part)]
     top = round(MARGIN + (24 if matrix.title else 0) + 18 * len(labels) + (label_height + 22 if slanted else 30))
-    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(label) * SMALL for label in labels))
+    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(text) * SMALL for text in labels))
     overhang = max(
         0.0, max((at * side + cell_len(n) * LETTER * SLANT for at, n in enumerate(columns)), default=0) - across
     )
     width = round(max(left + across + (overhang if slanted else 0), text_width, left + 150)) + MARGIN
-    height = round(top + down + 50)
 
-    body = [
-        *heading(matrix.title, *labels),
-        f'<rect class="slot" x="{left:g}" y="{top:g}" width="{across}" height="{down}" rx="3"/>\n',
-    ]
+    body = [*heading(matrix.title, *labels), tag("rect", {"class": "slot", **box(left, top, across, down), "rx": 3})]
     for at, name in enumerate(columns):
         x, y = left + (at + 0.5) * side, top - 9
-        place = f'transform="translate({x + 4:g} {y:g}) rotate(-45)"' if slanted else f'x="{x:g}" y="{y:g}"'
-        body.append(f'<text class="piece{"" if slanted else " middle"}" {place}>{escape(name)}</text>\n')
-    for at, name in enumerate(rows):
-        body.append(
-            f'<text class="piece end" x="{left - 9:g}" y="{top + (at + 0.5) * side + 4:g}">{escape(name)}</text>\n'
-        )
-    body += [*_cells(matrix, left, top, side), *_key(matrix, left, top + down + 18)]
-    return svg_element(width, height, matrix.title or matrix.label, "".join(body))
+        slant = {"class": "piece", "transform": f"translate({x + 4:g} {y:g}) rotate(-45)"}
+        body.append(tag("text", slant, name) if slanted else label(name, x, y, "piece middle"))
+    body += [label(name, left - 9, top + (at + 0.5) * side + 4, "piece end") for at, name in enumerate(rows)]
+    end = format_number(matrix.scale_max) + " and more" * bool((matrix.weights > matrix.scale_max).any())
+    body += [*_cells(matrix, left, top, side), *colour_key("0", end, left, top + down + 18)]
+    return svg_element(width, round(top + down + 50), matrix.title or matrix.label, body)
 
 
-def heading(title: str, *labels: str) -> Iterator[str]:
-    """The text above a picture: a title, and smaller lines below it."""
-    y = MARGIN + 12
-    if title:
-        yield f'<text class="heading" x="{MARGIN}" y="{y}">{escape(title)}</text>\n'
-        y += 22
-    for at, label in enumerate(labels):
-        yield f'<text class="quiet" x="{MARGIN}" y="{y + 18 * at}">{escape(label)}</text>\n'
-
-
-def _cells(matrix: Matrix, left: float, top: float, side: int) -> Iterator[str]:
+def _cells(matrix: Matrix, left: float, top: float, side: int) -> Iterator[Markup]:
     for i, (row, weights, intensities) in enumerate(zip(matrix.rows, matrix.weights, matrix.intensities)):
         for j, (column, weight, intensity) in enumerate(zip(matrix.columns, weights, intensities)):
             if intensity < FAINTEST and matrix.weights.size > MAX_ALL:
                 continue
-            place = f'x="{left + j * side + 0.5:g}" y="{top + i * side + 0.5:g}" width="{side - 1}" height="{side - 1}"'
-            tooltip = f"{escape(visible(row))} ← {escape(visible(column))}: {format_number(weight)}"
-            yield f'<rect class="ink" {place} rx="2" fill-opacity="{intensity:.3g}"><title>{tooltip}</title></rect>\n'
-
-
-def _key(matrix: Matrix, left: float, y: float) -> Iterator[str]:
-    """The colour key: fifty small rectangles, not a gradient, whose id could clash with that of another picture."""
-    end = format_number(matrix.scale_max) + " and more" * bool((matrix.weights > matrix.scale_max).any())
-    yield f'<text class="quiet end" x="{left - 9:g}" y="{y + 10:g}">0</text>\n'
-    yield f'<rect class="slot" x="{left:g}" y="{y:g}" width="100" height="12"/>\n'
-    for step in range(50):
-        place = f'x="{left + step * 2:g}" y="{y:g}" width="2" height="12"'
-        yield f'<rect class="ink" {place} fill-opacity="{step / 49:.2g}"/>\n'
-    yield f'<text class="quiet" x="{left + 108:g}" y="{y + 10:g}">{end}</text>\n'
+            place = box(left + j * side + 0.5, top + i * side + 0.5, side - 1, side - 1)
+            tooltip = tag("title", {}, f"{visible(row)} ← {visible(column)}: {format_number(weight)}")
+            yield tag("rect", {**ink(intensity), **place, "rx": 2}, tooltip)

@@ -1,21 +1,53 @@
-"""An attention matrix in the terminal: block characters as shades, fitted to the width of the terminal."""
+"""The terminal: sections of a report, and attention matrices as block characters, fitted to its width."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from regard.render.formatting import graphemes, shorten_special, truncate, visible
+from regard.render.formatting import format_cell, graphemes, is_numeric, shorten_special, truncate, visible
 from regard.render.view_data import Matrix, caption
+from regard.report import sections as report
 
 SHADES = "·░▒▓█"  # a weight of exactly 0 is blank; mostly it is masked
 EDGES = (0.05, 0.25, 0.5, 0.75)  # parts of the colour scale at which the next shade begins
 COLOUR = "blue"
 TALLEST = 12  # letters in a vertical heading
 WIDEST = 16  # terminal cells of a row's label
+
+
+def sections_text(sections: Sequence[report.Section]) -> Group:
+    """The texts and tables of a report, separated by blank lines; its pictures are left out."""
+    parts: list[RenderableType] = []
+    for section in sections:
+        title = [Text(section.title, "bold")] if section.title else []
+        match section:
+            case report.Text():
+                parts += [*title, *(part for text in report.paragraphs(section.text) for part in (Text(text), ""))]
+            case report.Pre():
+                parts += [*title, Padding(Text(section.text), (0, 0, 1, 2))]
+            case report.Table():
+                parts += [table_text(section), ""]
+    return Group(*parts)
+
+
+def table_text(section: report.Table) -> Group:
+    """A table without lines, under its title and above its note: numbers to the right, all else to the left."""
+    table = Table(box=None, pad_edge=False, header_style="dim", show_header=any(section.columns))
+    rows = section.rows[: section.first]
+    for at, name in enumerate(section.columns):
+        right = at > 0 and is_numeric([row[at] for row in rows])
+        style = "" if at else "cyan"
+        table.add_column(Text(name), justify="right" if right else "left", style=style, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(format_cell(cell)) for cell in row))
+    title = [Text(section.title, "bold")] if section.title else []
+    return Group(*title, table, *([Text(section.note, "dim")] if section.note else []))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from regard.alignment import alignment_layer
 from regard.errors import UserError, nearest
 from regard.render.files import write
 from regard.render.lines import lines_svg
+from regard.render.markup import Markup, tag
 from regard.render.page import page_html
 from regard.render.svg import matrix_svg
 from regard.render.terminal import MatrixText
@@ -116,11 +117,11 @@ class AttentionView:
             return Text.assemble((self.title, "bold"), ("\nthis model has no attention weights", "dim"))
         return MatrixText(self.matrix(layer, head, part))
 
-    def svg(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> str:
+    def svg(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Markup:
         """One matrix as an SVG picture, with the exact numbers in the cells' tooltips."""
         return matrix_svg(self.matrix(layer, head, part))
 
-    def lines(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> str:
+    def lines(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Markup:
         """The same as lines in SVG: queries on the left, keys on the right, one colour per head.
 
         For several layers, the mean over layers and heads is drawn.
@@ -155,7 +156,7 @@ class AttentionView:
         raise UserError(f'Cannot save a view as "{path}": end the name in .html, .svg or .npz.')
 
     def _repr_html_(self) -> str:
-        return f'<div style="overflow-x:auto">{self.svg()}</div>'
+        return tag("div", {"style": "overflow-x:auto"}, self.svg())
 
     def _part(self, which: str | None) -> list[Layer]:
         parts = self.parts

@@ -1,23 +1,18 @@
-"""The results of a ladder: the table, the JSON, the page."""
+"""The report of a ladder: its numbers, and its sections."""
 
 import statistics
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Group
-from rich.text import Text
-
-from regard.checkpoint import write_json
-from regard.cli.conclude import curves
-from regard.cli.figures import deviation, duration, figure, size, spread, title
-from regard.cli.tables import grid
-from regard.config import tree
-from regard.metrics import METRICS
+from regard.config import format_value, tree
+from regard.metrics import METRICS, Metric
 from regard.recipes import Recipe
-from regard.render import report as page
-from regard.render.files import write
+from regard.report.figures import deviation, duration, find_metric, size
+from regard.report.run import curves
+from regard.report.sections import Curve, Line, Pre, Section, Table, Text
 from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal
 from regard.training.ladder.rungs import Published
 
@@ -34,6 +29,7 @@ class Standing:
     results: Results
     published: Published | None = None
     quality: float | None = None  # the quality to reach; None: a share of the best rung's
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: METRICS, repr=False)
 
     @cached_property
     def points(self) -> dict[str, list[list[Point]]]:
@@ -78,91 +74,90 @@ class Standing:
         over = f"{seeds} seeds, mean ± standard deviation" if seeds > 1 else "one seed"
         return f"{self.recipe.title}: {self.recipe.plan.steps} steps, {over}"
 
-    def table(self) -> Group:
+    def tables(self) -> list[Section]:
         """For the terminal: the rungs, how to read them, and what of their plans differs."""
         own = [row for row in self._differences() if row[0].startswith("plan.")]
-        found = Group(grid(self.heading, *self._cells()), *(Text(note, "dim") for note in self._notes()))
-        return Group(found, "", grid("What suits each family", ["", *self.rungs], own)) if own else found
+        return [self._table(self.heading), *([Table("What suits each family", ["", *self.rungs], own)] if own else [])]
 
-    def save(self, out: Path) -> Path:
-        """ladder.json and ladder.html, of which the second is the one to open."""
-        cells = [one for every in self.results.values() for one in every]
-        write_json(out / "ladder.json", {**self.numbers, "cells": cells})
-        return write(out / "ladder.html", page.report_html(f"Ladder: {self.recipe.name}", self._sections(out)))
+    def sections(self, out: Path) -> list[Section]:
+        """The table, quality against time, the curves of every rung's first seed, the settings."""
+        first = {
+            name: out / "cells" / name.replace(" ", "-") / f"seed-{every[0]['seed']}"
+            for name, every in self.results.items()
+        }
+        words = "Every rung has the same number of parameters within 5 % and was trained on the same target tokens."
+        settings = "\n".join(f"{setting.name}={format_value(setting.value)}" for setting in tree(self.recipe))
+        return [
+            Text(f"{self.heading}.\n\n{words}"),
+            self._table("The ladder"),
+            self._timed(),
+            *curves(first, ("loss", *self.recipe.metrics), self.metrics),
+            Table("Where the rungs differ", ["setting", *self.rungs], self._differences()),
+            Pre(settings, "Settings"),
+        ]
+
+    def _title(self, measure: str) -> str:
+        return find_metric(measure, self.metrics).title
 
     def _measures(self) -> list[str]:
         return list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))
 
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
-        """The table in text: its columns, its rows."""
-        measures, columns = self._measures(), ["", "parameters"]
-        columns += [*map(title, measures), "tokens/s", *([_sought(self.goal)] if self.goal else [])]
+    def _table(self, heading: str) -> Table:
+        measures = self._measures()
+        columns = ["", "parameters", *map(self._title, measures), "tokens/s"]
+        if self.goal:
+            value = find_metric(self.goal.measure, self.metrics).show(self.goal.value)
+            columns.append(f"to {self._title(self.goal.measure)} {value}")
+        if self.published:
+            columns.append(f"published, {self.published.measure}")
         rows = []
         for row in self.rows:
-            cells = [spread(name, **row[name]) if name in row else "–" for name in measures]
+            found = [(find_metric(name, self.metrics), row.get(name)) for name in measures]
+            cells = [metric.show(one["mean"], one["sd"]) if one else "–" for metric, one in found]
             cells = [row["cell"], f"{row['parameters']:,}", *cells, size(row["tokens_per_second"]["mean"])]
             cells += [_waited(row["seconds_to_quality"], row["seeds"])] if self.goal else []
             if self.published:
                 cells.append("–" if row["published"] is None else f"{row['published']:.1f}")
             rows.append(cells)
-        return [*columns, *([f"published, {self.published.measure}"] if self.published else [])], rows
+        best: dict[str, Literal["high", "low"]] = {
+            self.metrics[name].title: "low" if self.metrics[name].lower_is_better else "high"
+            for name in measures
+            if name in self.metrics
+        }
+        return Table(heading, columns, rows, " ".join(self._notes()), best)
 
     def _notes(self) -> list[str]:
         """Notes on how to read the table."""
         found = []
         if self.goal:
             share = "" if self.quality is not None else f", {SHARE:.0%} of the best rung's"
-            sought = f"validation {title(self.goal.measure)} {figure(self.goal.measure, self.goal.value)}{share}"
-            found.append(f"To {sought}: seconds of training, judging apart, until an evaluation first found it.")
+            metric = find_metric(self.goal.measure, self.metrics)
+            sought = f"validation {metric.title} {metric.show(self.goal.value)}{share}"
+            found.append(f"To {sought}: seconds of training, without evaluations, until an evaluation first found it.")
         first = next(iter(self.results.values()))[0]
         where = f"on {first['part']}, beam {first['beam']}"
-        found += [f"{title(name)} {where}: {note}." for name, note in first["notes"].items()]
+        found += [f"{self._title(name)} {where}: {note}." for name, note in first["notes"].items()]
         return [*found, *([self.published.note] if self.published else [])]
 
     def _differences(self) -> list[list[str]]:
         """The settings in which the rungs differ, the plan's first; – where a model has no such setting."""
         flat = [{setting.name: setting.value for setting in tree(rung)} for rung in self.rungs.values()]
         names = [name for name in dict.fromkeys(name for each in flat for name in each) if name not in FREE]
-        texts = {name: [_written(each[name]) if name in each else "–" for each in flat] for name in names}
+        texts = {name: [format_value(each[name]) if name in each else "–" for each in flat] for name in names}
         rows = [[name, *values] for name, values in texts.items() if len(set(values)) > 1]
         return sorted(rows, key=lambda row: not row[0].startswith("plan."))
 
-    def _sections(self, out: Path) -> list[page.Section]:
-        """The table, quality against time, the curves of every rung's first seed, the settings."""
-        columns, rows = self._cells()
-        first = {
-            name: out / "cells" / name.replace(" ", "-") / f"seed-{every[0]['seed']}"
-            for name, every in self.results.items()
-        }
-        words = "Every rung has the same number of parameters within 5 % and was trained on the same target tokens."
-        measured = [name for name in self._measures() if name in METRICS]
-        best: dict[str, Literal["high", "low"]] = {
-            title(one): "low" if METRICS[one].lower_is_better else "high" for one in measured
-        }
-        return [
-            page.Text(f"{self.heading}.\n\n{words}"),
-            page.Table("The ladder", columns, rows, note=" ".join(self._notes()), best=best),
-            *self._timed(),
-            *curves(first, ("loss", *self.recipe.metrics)),
-            page.Table("Where the rungs differ", ["setting", *self.rungs], self._differences()),
-            page.Pre("\n".join(f"{setting.name}={setting.value}" for setting in tree(self.recipe)), "Settings"),
-        ]
-
-    def _timed(self) -> list[page.Curve]:
+    def _timed(self) -> Curve:
         """Quality against seconds of training, in the mean over the seeds."""
         measure = self.recipe.plan.select
         found = {name: averaged(seeds) for name, seeds in self.points.items()}
-        lines = [page.Line(name, [p.seconds for p in line], [p.value for p in line]) for name, line in found.items()]
-        heading = f"Quality against time: {title(measure)}"
-        return [page.Curve(heading, "seconds of training", measure, lines, log_y=measure in ("loss", "perplexity"))]
+        lines = [Line(name, [p.seconds for p in line], [p.value for p in line]) for name, line in found.items()]
+        heading = f"Quality against time: {self._title(measure)}"
+        return Curve(heading, "seconds of training", measure, lines, log_y=measure in ("loss", "perplexity"))
 
 
 def _mean(values: list[float]) -> dict[str, float | None]:
     return {"mean": statistics.fmean(values), "sd": deviation(values)}
-
-
-def _sought(goal: Goal) -> str:
-    return f"to {title(goal.measure)} {figure(goal.measure, goal.value)}"
 
 
 def _waited(found: dict[str, Any] | None, seeds: int) -> str:
@@ -172,7 +167,3 @@ def _waited(found: dict[str, Any] | None, seeds: int) -> str:
     some = "" if found["reached"] == seeds else f" ({found['reached']} of {seeds})"
     seconds = found["mean"]
     return (f"{seconds:.1f} s" if seconds < 10 else duration(seconds)) + some
-
-
-def _written(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

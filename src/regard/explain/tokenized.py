@@ -2,22 +2,34 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import ClassVar
+
+import torch
+from torch import Tensor
 
 from regard.errors import UserError
+from regard.explain.topic import Options
+from regard.layers.transformer import Block
+from regard.models import reads_whole
+from regard.recording import record
+from regard.verbs import Loaded, load
+from regard.verbs.parts import parts
 
-if TYPE_CHECKING:
-    from torch import Tensor
 
-    from regard.verbs.loaded import Loaded
+@dataclass(frozen=True)
+class ModelOptions(Options):
+    """The options of a topic that can use a model of the user."""
+
+    model: str = ""  # DIR: a Transformer, as a run or a public checkpoint; empty: a small one is trained now
+    text: str = ""  # TEXT: what the model in DIR reads
+    places: ClassVar[tuple[str, ...]] = ("model", "text")
 
 
 @dataclass(frozen=True, eq=False)
 class TokenizedText:
     """A text as tokens of a model, with its special tokens."""
 
-    model: "Loaded"
+    model: Loaded
     tokens: list[int]
 
     @property
@@ -40,8 +52,6 @@ class TokenizedText:
 
     def forward(self) -> None:
         """Runs the model once on the text. For a translator the text is the source, and the target is only <bos>."""
-        import torch
-
         tokens = torch.tensor([self.tokens])
         if not self.model.module.config.reads_source:
             self.model.logits(tokens)
@@ -50,23 +60,17 @@ class TokenizedText:
         self.model.logits(torch.tensor([[0 if begin is None else begin]]), source=tokens)
 
     @cached_property
-    def weights(self) -> "dict[str, Tensor]":
+    def weights(self) -> dict[str, Tensor]:
         """The self-attention weights of the text, (H, T, T) by layer, without Transformer-XL's memory."""
-        from regard.recording import record
-        from regard.verbs.parts import parts
-
-        whose = "encoder" if self.model.module.config.reads_source else None  # the decoder has nothing to say yet
+        whose = "encoder" if self.model.module.config.reads_source else None  # the decoder has read only <bos>
         paths = [path for path, part in parts(self.model.module).items() if whose in (part, None)]
         with record(self.model.module, paths) as tape:
             self.forward()
         return {name: tape[name][0][..., -len(self.tokens) :] for name in tape}
 
 
-def load_transformer(run: Path) -> "Loaded":
+def load_transformer(run: str) -> Loaded:
     """Loads the model of a directory; raises UserError if it has no Transformer blocks."""
-    from regard.layers.transformer import Block
-    from regard.verbs import load
-
     model = load(run, "cpu")
     if not any(isinstance(part, Block) for part in model.module.modules()):
         raise UserError(
@@ -75,10 +79,8 @@ def load_transformer(run: Path) -> "Loaded":
     return model
 
 
-def tokenize(model: "Loaded", text: str) -> TokenizedText:
+def tokenize(model: Loaded, text: str) -> TokenizedText:
     """Tokenizes a text for a model; raises UserError if the text is empty."""
-    from regard.models import reads_whole
-
     if not text.strip():
         raise UserError(f'TEXT is empty; for example: regard explain attention {model.path} "a line of text"')
     (tokens,) = model.read([text])

@@ -1,0 +1,191 @@
+"""Attention computed by hand: six steps in one head, then all heads and the rest of the block.
+
+The steps: (1) compute queries, keys and values; (2) the dot product of the query with every key; (3) divide by √width;
+(4) softmax; (5) multiply every value by its weight; (6) sum (Vaswani et al. 2017, §3.2). The computation does not use
+the library's fused kernels, and its result is compared with theirs.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention import Memory, MultiHead
+from regard.layers.kv_cache import AttentionPlan
+from regard.layers.transformer import Block
+from regard.mask import EVERYTHING, Mask
+from regard.scores import Dot, Score
+
+TOLERANCE = 1e-6
+DEFAULTS: tuple[Any, ...] = (None, None, EVERYTHING)  # of the arguments of a block after states and plan
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionSteps:
+    """The six steps for one query in one head, with T keys of width D. Masked keys have a scaled score of -∞."""
+
+    query: Tensor  # (D,)                     step 1
+    keys: Tensor  # (T, D)                    step 1
+    values: Tensor  # (T, D)                  step 1
+    scores: Tensor  # (T,) q·k                step 2
+    scaled: Tensor  # (T,) q·k · scale        step 3, plus mask and position bias
+    weights: Tensor  # (T,)                   step 4
+    weighted: Tensor  # (T, D)                step 5
+    output: Tensor  # (D,)                    step 6
+    scale: float
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The results of steps 2 to 6."""
+        names = ("scores", "scaled", "weights", "output", "scale")
+        return {name: getattr(self, name) for name in names}
+
+
+def attention_steps(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, bias: Tensor | None = None
+) -> AttentionSteps:
+    """Steps 2 to 6 for a query (D,), keys (T, D) and values (T, D); ``bias`` (T,) is added to the scaled scores."""
+    scores = torch.stack([(query * key).sum() for key in keys])
+    scaled = scores * scale if bias is None else scores * scale + bias
+    exponentials = torch.exp(scaled - scaled.max())
+    weights = exponentials / exponentials.sum()
+    weighted = weights[:, None] * values
+    return AttentionSteps(query, keys, values, scores, scaled, weights, weighted, weighted.sum(dim=0), scale)
+
+
+def textbook_example() -> AttentionSteps:
+    """A well-known example with two words: scores 112 and 96, divided by √64 = 8: 14 and 12, softmax: 0.88 and 0.12."""
+    query = torch.tensor([2.0, 1.0]).repeat(32)
+    keys = torch.stack([torch.tensor([1.0, 1.5]).repeat(32), torch.tensor([1.0, 1.0]).repeat(32)])
+    values = torch.stack([torch.tensor([1.0, 0.0]).repeat(32), torch.tensor([0.0, 1.0]).repeat(32)])
+    return attention_steps(query, keys, values, 1 / math.sqrt(64))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCall:
+    """The inputs and the output of one call of a block."""
+
+    name: str
+    block: Block
+    x: Tensor  # (B, T, width)
+    plan: AttentionPlan
+    past: Memory | None
+    source: Memory | None
+    source_mask: Mask
+    output: Tensor  # (B, T, width)
+
+
+@contextmanager
+def record_block_calls(model: nn.Module) -> Iterator[list[BlockCall]]:
+    """Records all calls of all blocks of a model inside the with-statement."""
+    calls: list[BlockCall] = []
+
+    def add_hook(name: str, block: Block) -> torch.utils.hooks.RemovableHandle:
+        def hook(_: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, Memory | None]) -> None:
+            x, plan, past, source, source_mask = (*inputs, *DEFAULTS[len(inputs) - 2 :])
+            calls.append(BlockCall(name, block, x, plan, past, source, source_mask, outputs[0]))
+
+        return block.register_forward_hook(hook)
+
+    handles = [add_hook(name, part) for name, part in model.named_modules() if isinstance(part, Block)]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@dataclass(frozen=True, eq=False)
+class BlockByHand:
+    """A block computed by hand: its self-attention, head by head, and all that follows."""
+
+    name: str
+    heads: list[list[AttentionSteps]]  # [head][query], for the first text of the batch
+    concatenated: Tensor  # (T, H·D) the outputs of all heads
+    projected: Tensor  # (T, width) times W^O
+    added: Tensor  # (T, width) plus the input of the block (residual connection)
+    normed: Tensor  # (T, width) after layer normalisation, if the block is post-norm
+    output: Tensor  # (T, width) of the whole block, by hand
+    expected: Tensor  # (T, width) of the whole block, by the model
+
+    @property
+    def difference(self) -> float:
+        """The largest absolute difference between both outputs."""
+        return (self.output - self.expected).abs().max().item()
+
+
+def compute_by_hand(call: BlockCall) -> BlockByHand:
+    """Computes a call again from the block's matrices, for the first text of the batch; use a model in float64.
+
+    Raises AssertionError if the result differs from the block's own output by more than TOLERANCE.
+    """
+    block, x, plan = call.block, call.x[:1], call.plan
+    states = block.attention_norm(x) if block.pre else x
+    query, new = block.attention.project(states)
+    memory, _ = plan.join(None if call.past is None else _first_row(call.past), new)
+    q_at, k_at = plan.positions(x.shape[1], x.device)
+    heads = _steps_of_heads(block.attention, query, memory, plan.mask, q_at, k_at)
+    concatenated = _concatenate(heads)
+    projected = block.attention.out(concatenated)
+    added = x[0] + projected if block.residual else projected
+    normed = added if block.pre else block.attention_norm(added)
+    after = normed if block.cross is None else _cross_attention(block, normed, call)
+    fed = block.feed(block.feed_norm(after) if block.pre else after)
+    output = after + fed if block.residual else fed
+    output = output if block.pre else block.feed_norm(output)
+    result = BlockByHand(call.name, heads, concatenated, projected, added, normed, output, call.output[0])
+    assert result.difference < TOLERANCE, f"{call.name}: by hand and by the model differ by {result.difference:.1e}"
+    return result
+
+
+def _first_row(memory: Memory) -> Memory:
+    return Memory(memory.keys[:1], memory.values[:1])
+
+
+def _concatenate(heads: list[list[AttentionSteps]]) -> Tensor:
+    """The outputs of all heads, side by side: (T, H·D)"""
+    return torch.cat([torch.stack([steps.output for steps in head]) for head in heads], dim=-1)
+
+
+def _steps_of_heads(
+    attention: MultiHead, query: Tensor, memory: Memory, mask: Mask, q_at: Tensor, k_at: Tensor
+) -> list[list[AttentionSteps]]:
+    """The six steps of every query in every head: (1, H, Tq, D), (1, H, Tk, D) → [H][Tq]"""
+    score, keys, values = attention.read.score, memory.keys[0], memory.values[0]
+    scale, bias = _scale_and_bias(score, query, memory.keys, q_at, k_at)
+    table = memory.mask_padding(mask).table(q_at, k_at, 4)
+    if table is not None:
+        mask_bias = torch.zeros(()).masked_fill(~table, -math.inf) if table.dtype == torch.bool else table
+        bias = bias + mask_bias  # (1, H or 1, Tq, Tk)
+    bias = bias.expand(1, len(keys), len(q_at), len(k_at))[0].to(query.dtype)
+    queries = score.queries(query)[0] if isinstance(score, Dot) else query[0]
+    return [
+        [attention_steps(queries[h, t], keys[h], values[h], scale, bias[h, t]) for t in range(query.shape[2])]
+        for h in range(attention.heads)
+    ]
+
+
+def _scale_and_bias(score: Score, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> tuple[float, Tensor]:
+    """The scale and the bias of a dot-product score. Other scores, such as additive, are all bias, with scale 0."""
+    if not isinstance(score, Dot):
+        return 0.0, score.logits(q, k, q_at, k_at)
+    bias = score.bias(q, k, q_at, k_at)
+    return score.scale, q.new_zeros(1, 1, 1, 1) if bias is None else bias
+
+
+def _cross_attention(block: Block, x: Tensor, call: BlockCall) -> Tensor:
+    """The cross-attention of a block, computed by hand: (T, width) → (T, width)"""
+    assert block.cross is not None
+    assert block.cross_norm is not None
+    assert call.source is not None
+    query = block.cross.queries((block.cross_norm(x) if block.pre else x)[None])
+    memory = _first_row(call.source)
+    q_at, k_at = torch.arange(query.shape[2]), torch.arange(memory.keys.shape[2])
+    heads = _steps_of_heads(block.cross, query, memory, call.source_mask, q_at, k_at)
+    projected = block.cross.out(_concatenate(heads))
+    added = x + projected if block.residual else projected
+    return added if block.pre else block.cross_norm(added)

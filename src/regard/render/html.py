@@ -1,0 +1,97 @@
+"""Reports as one HTML file, from their sections."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from regard.render.curve import curve_svg
+from regard.render.formatting import cell_value, format_cell, is_numeric
+from regard.render.heatmap import heatmap_svg
+from regard.render.markup import Markup, lines, tag
+from regard.render.page import document
+from regard.render.svg import matrix_svg
+from regard.report.sections import (
+    Curve,
+    Gallery,
+    Heatmaps,
+    LineGallery,
+    Pre,
+    Section,
+    Table,
+    Text,
+    paragraphs,
+)
+
+LARGE = 720  # pixels; wider pictures take the whole width of the page
+_VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # columns of numbers separated by spaces
+
+
+def report_html(title: str, sections: Sequence[Section]) -> str:
+    """The sections in order, as one HTML file that loads nothing from the network."""
+    header = tag("header", {}, tag("h1", {}, title))
+    cards = []
+    for section in sections:
+        heading = [tag("h2", {}, section.title)] if section.title else []
+        cards.append(tag("section", {"class": "card"}, *heading, *_body(section)))
+    return document(title, tag("main", {"class": "text"}, "\n", lines([header, *cards])))
+
+
+def _body(section: Section) -> list[Markup]:
+    """The elements of a section below its title."""
+    match section:
+        case Text():
+            return [tag("p", {}, part) for part in paragraphs(section.text)]
+        case Pre():
+            return [tag("pre", {"tabindex": 0}, section.text)]
+        case Table():
+            note = [tag("p", {"class": "quiet"}, section.note)] if section.note else []
+            return [tag("div", {"class": "scroll"}, _table(section)), *note]
+        case Curve():
+            return [curve_svg(replace(section, title=""))]
+        case Heatmaps():
+            return [_gallery((heatmap.title, heatmap_svg(heatmap)) for heatmap in section.heatmaps)]
+        case Gallery():
+            matrices = [view.matrix() for view in section.views]
+            vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
+            return [_gallery((one.title, matrix_svg(replace(one, title="", vmax=vmax))) for one in matrices)]
+        case LineGallery():
+            return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
+
+
+def _table(table: Table) -> Markup:
+    columns = [[row[at] for row in table.rows] for at in range(len(table.columns))]
+    numeric = [is_numeric(cells) for cells in columns]
+    best = [_best_rows(table, at) for at in range(len(columns))]
+    names = [
+        tag("th", {"scope": "col", "class": "figure" if number else None}, name.replace("\n", " "))
+        for name, number in zip(table.columns, numeric)
+    ]
+    rows = []
+    for i, row in enumerate(table.rows):
+        cells = []
+        for at, cell in enumerate(map(format_cell, row)):
+            style = "figure" if numeric[at] else "vector" * bool(_VECTOR.match(cell))
+            cells.append(tag("td", {"class": f"{style} {'best' * (i in best[at])}".strip()}, cell))
+        rows.append(tag("tr", {}, *cells))
+    return tag(
+        "table", {"class": "report"}, tag("thead", {}, tag("tr", {}, *names)), "\n", tag("tbody", {}, "\n", lines(rows))
+    )
+
+
+def _best_rows(table: Table, at: int) -> set[int]:
+    """The rows that hold the best value of a column: several, if they are equal."""
+    values = {i: value for i, row in enumerate(table.rows) if (value := cell_value(row[at])) is not None}
+    if table.columns[at] not in table.best or not values:
+        return set()
+    best = (max if table.best[table.columns[at]] == "high" else min)(values.values())
+    return {i for i, value in values.items() if value == best}
+
+
+def _gallery(pictures: Iterable[tuple[str, Markup]]) -> Markup:
+    """Pictures under their titles. Two share a row, unless they are too wide to be read at half the width."""
+    figures = []
+    for title, svg in pictures:
+        large = float(svg.partition('width="')[2].partition('"')[0]) > LARGE
+        caption = tag("figcaption", {"dir": "auto", "title": title}, title)  # the page shows two lines of it
+        figures.append(tag("figure", {"class": "large" if large else None}, caption, "\n", svg))
+    return tag("div", {"class": "gallery"}, lines(figures))

@@ -1,0 +1,34 @@
+"""Measures, times and sizes as text."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from regard.metrics import Metric
+
+Metrics = Mapping[str, Metric]
+
+
+def find_metric(name: str, metrics: Metrics) -> Metric:
+    """The metric of this name; any other number is shown with four digits."""
+    return metrics.get(name) or Metric(name, "sums", lambda sums, counts: None, lower_is_better=True)
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of several runs; one run has none."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3 min 05 s, 2 h 10 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, left = divmod(round(seconds), 60)
+    return f"{minutes} min {left:02d} s" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(count: float) -> str:
+    """A large number in three digits: 912, 45.6k, 1.23M."""
+    for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= unit:
+            return f"{count / unit:.3g}{letter}"
+    return f"{count:.0f}"

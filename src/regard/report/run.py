@@ -1,0 +1,118 @@
+"""The report of a run: its scores, some examples, its attention, its curves and its settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard import verbs
+from regard.config import format_value, tree
+from regard.recipes import Recipe
+from regard.render import AttentionView
+from regard.report.figures import Metrics, duration, find_metric
+from regard.report.samples import Sample, excerpts, samples
+from regard.report.sections import Curve, Gallery, Line, Section, Table, Text
+from regard.training.evaluate import Scores, evaluate
+from regard.training.events import Finished
+from regard.training.ladder.quality import read_log
+from regard.training.run import Run
+from regard.verbs import Loaded
+
+SHOWN = 3  # examples
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a run: its best step, evaluated on examples that it was not trained on."""
+
+    name: str
+    path: Path
+    recipe: Recipe
+    model: Loaded
+    part: str  # test, or valid where there is no test set
+    examples: Sequence[Any]
+    scores: Scores
+    finished: Finished
+
+    @property
+    def parameters(self) -> int:
+        return sum(weight.numel() for weight in self.model.module.parameters())
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Everything that was measured."""
+        run = {"step": self.model.step, "parameters": self.parameters, "seconds": self.finished.seconds}
+        return {"part": self.part, "scores": self.scores.values, "notes": self.scores.notes, **run}
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of the first few examples."""
+        return excerpts(self.model, self.examples, SHOWN)
+
+    def views(self) -> list[AttentionView]:
+        """The attention of the model over the first few examples."""
+        return [verbs.look(self.model, text) for text in self.texts]
+
+    def samples(self) -> list[Sample]:
+        """What the model generates for the first few examples; none where the attention pictures show it already."""
+        return samples(self.model, self.texts, self.recipe.plan.seed)
+
+
+def conclude(name: str, run: Run, finished: Finished) -> Outcome:
+    """Evaluates the best step of a run: the loss and the measures of its recipe."""
+    corpus = run.prepared.corpus
+    part, examples = ("test", corpus.test) if corpus.test else ("valid", corpus.valid)
+    model = verbs.load(run.out, run.recipe.plan.device, long="truncate", kinds=run.kinds)
+    scores = evaluate(model, examples, ("loss", *run.recipe.metrics))
+    return Outcome(name, run.out, run.recipe, model, part, examples, scores, finished)
+
+
+def score_table(outcomes: Sequence[Outcome]) -> Table:
+    """A row for each measure, a column for each run."""
+    first = outcomes[0]
+    measures = list(dict.fromkeys(name for one in outcomes for name in one.scores.values))
+    rows: list[list[str]] = []
+    for name in measures:
+        metric, values = find_metric(name, first.model.metrics), [one.scores.values for one in outcomes]
+        rows.append([metric.title, *(metric.show(each[name]) if name in each else "–" for each in values)])
+    rows.append(["parameters", *(f"{one.parameters:,}" for one in outcomes)])
+    rows.append(["best step", *(str(one.model.step) for one in outcomes)])
+    rows.append(["training", *(duration(one.finished.seconds) for one in outcomes)])
+    note = "; ".join(f"{name}: {note}" for name, note in first.scores.notes.items())
+    title = f"Scores: {len(first.examples):,} examples of {first.part}"
+    return Table(title, ["", *(outcome.name for outcome in outcomes)], rows, note)
+
+
+def sample_table(found: Sequence[Sample]) -> Table:
+    """The samples, as a table."""
+    return Table("Samples", ["input", "output"], found)
+
+
+def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], found: Sequence[Sample]) -> list[Section]:
+    """The report of the first run, compared with the others: scores, samples, attention, curves, settings."""
+    first, recipe = outcomes[0], outcomes[0].recipe
+    settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
+    paths = {outcome.name: outcome.path for outcome in outcomes}
+    return [
+        Text(f"{recipe.title}. The best step, by {recipe.plan.select}, is step {first.model.step}."),
+        score_table(outcomes),
+        *([sample_table(found)] if found else []),
+        Gallery("Attention", seen),
+        *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
+        Table("Settings", ["setting", "value", "what it is"], settings),
+    ]
+
+
+def curves(runs: Mapping[str, Path], measures: Sequence[str], metrics: Metrics) -> list[Curve]:
+    """The training loss, and each validation measure, by step; a line for each run."""
+    logs = {name: read_log(path) for name, path in runs.items()}
+    found = []
+    for kind, measure in (("train", "loss"), *(("valid", measure) for measure in measures)):
+        lines = []
+        for name, log in logs.items():
+            there = [one for one in log if one["kind"] == kind and isinstance(one.get(measure), int | float)]
+            lines.append(Line(name, [one["step"] for one in there], [one[measure] for one in there]))
+        if any(line.xs for line in lines):
+            heading = f"{'Training' if kind == 'train' else 'Validation'}: {find_metric(measure, metrics).title}"
+            found.append(Curve(heading, "step", measure, lines, log_y=measure in ("loss", "perplexity")))
+    return found

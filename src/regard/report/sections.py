@@ -1,0 +1,125 @@
+"""The sections of a report, as data: text, tables, curves, heatmaps and attention views."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from regard.render.view import AttentionView
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Text:
+    """Plain paragraphs, separated by blank lines."""
+
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Pre:
+    """Preformatted text: commands, configurations."""
+
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. Columns of numbers are aligned to the right, and their best value can be marked."""
+
+    title: str
+    columns: Sequence[str]  # a line break in a name is kept in a terminal only
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    best: Mapping[str, Literal["high", "low"]] = field(default_factory=dict)
+    first: int | None = None  # a terminal shows this many rows; None: all
+
+    def __post_init__(self) -> None:
+        for at, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise ValueError(f'table "{self.title}": row {at} has {len(row)} cells for {len(self.columns)} columns')
+        for name in self.best:
+            if name not in self.columns:
+                raise ValueError(f'table "{self.title}": best names "{name}", which is no column')
+
+
+@dataclass(frozen=True)
+class Line:
+    """One series of points: a name, x values and y values."""
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+
+    def __post_init__(self) -> None:
+        if len(self.xs) != len(self.ys):
+            raise ValueError(f'line "{self.name}": {len(self.xs)} xs and {len(self.ys)} ys')
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line chart."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Line]
+    log_y: bool = False
+    log_x: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Heatmap:
+    """A table of numbers to be drawn as colours. An axis without names is numbered."""
+
+    title: str
+    x_label: str
+    y_label: str
+    values: ArrayLike  # (rows, columns)
+    rows: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    side: int = 0  # of a cell, in pixels; 0: as large as a page allows
+    vmax: float = 0.0  # the value with the full colour; 0: the largest absolute value of the table
+
+    @property
+    def scale_max(self) -> float:
+        """The absolute value that has the full colour."""
+        return self.vmax or float(np.abs(np.nan_to_num(self.values)).max(initial=0.0)) or 1.0
+
+
+@dataclass(frozen=True)
+class Heatmaps:
+    """Heatmaps side by side, each under its title."""
+
+    title: str
+    heatmaps: Sequence[Heatmap]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Attention matrices side by side, each under its title."""
+
+    title: str
+    views: "Sequence[AttentionView]"
+
+
+@dataclass(frozen=True)
+class LineGallery:
+    """Attention drawn as lines, several views side by side, each under its title."""
+
+    title: str
+    views: "Sequence[AttentionView]"
+
+
+Section = Text | Pre | Table | Curve | Heatmaps | Gallery | LineGallery
+
+
+def paragraphs(text: str) -> list[str]:
+    """The paragraphs of a text, each on one line."""
+    return [" ".join(part.split()) for part in text.split("\n\n") if part.strip()]

@@ -1,0 +1,73 @@
+"""Elements that escape their text, and sections in the terminal and as JSON."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+import regard
+from regard.render import AttentionView, Layer
+from regard.render.json import sections_json
+from regard.render.markup import Markup, lines, tag
+from regard.render.terminal import sections_text
+from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, Pre, Table, Text
+
+
+def test_text_and_attributes_are_escaped_and_elements_are_not() -> None:
+    inner = tag("b", {"title": 'a "b" & c'}, "x < y")
+    assert inner == '<b title="a &quot;b&quot; &amp; c">x &lt; y</b>'
+    assert tag("p", {}, "a & ", inner) == f"<p>a &amp; {inner}</p>"
+    assert lines(["<", inner]) == f"&lt;\n{inner}\n"
+    assert isinstance(inner, Markup)
+
+
+def test_attributes_that_are_none_are_left_out_and_numbers_are_short() -> None:
+    assert tag("rect", {"x": 1 / 3, "y": 2.0, "width": 7, "class": None}) == '<rect x="0.33" y="2" width="7"/>'
+
+
+@given(st.text(), st.text())
+def test_any_text_can_be_read_back(text: str, attribute: str) -> None:
+    element = ET.fromstring(tag("a", {"b": attribute}, text))
+    if text.isprintable() and attribute.isprintable():
+        assert (element.text or "", element.get("b")) == (text, attribute)
+
+
+def test_no_markup_is_written_outside_the_renderers() -> None:
+    root = Path(regard.__file__).parent
+    for path in root.rglob("*.py"):
+        if path.relative_to(root).parts[0] != "render":  # </s> and </w> are tokens
+            assert not re.search(r"</(?!s>|w>)[a-z]+[0-9]?>|import html\b", path.read_text(encoding="utf-8")), path
+
+
+VIEW = AttentionView("v", ["a"], ["x"], [Layer("l", np.ones((1, 1, 1)))])
+SECTIONS = [
+    Text("one\ntwo\n\nthree [b]four[/b]", "Words"),
+    Table("T", ["name", "length\n8", "kind"], [["a", 1234, "<x>"], ["b", None, "yy"], ["c", 3, "z"]], "note", first=2),
+    Pre("a  b", "P"),
+    Curve("loss", "step", "nats", [Line("l", [0, 1], [2, float("nan")])]),
+    Heatmaps("H", [Heatmap("h", "x", "y", np.ones((1, 2)))]),
+    Gallery("G", [VIEW]),
+]
+
+
+def test_sections_in_the_terminal() -> None:
+    console = Console(width=40)
+    with console.capture() as captured:
+        console.print(sections_text(SECTIONS))
+    printed = [line.rstrip() for line in captured.get().splitlines()]
+    assert printed[:4] == ["Words", "one two", "", "three [b]four[/b]"]
+    assert printed[5:11] == ["T", "      length", "name       8  kind", "a      1,234  <x>", "b          –  yy", "note"]
+    assert printed[12:14] == ["P", "  a  b"]
+    assert not any(name in captured.get() for name in ("loss", "H", "G"))
+
+
+def test_sections_as_json() -> None:
+    found = json.loads(json.dumps(sections_json(SECTIONS), allow_nan=False))
+    assert [section["kind"] for section in found] == ["text", "table", "pre", "curve", "heatmaps", "gallery"]
+    assert found[3]["lines"] == [{"name": "l", "xs": [0, 1], "ys": [2, None]}]
+    assert found[5]["views"][0]["layers"][0]["weights"] == [[[1.0]]]

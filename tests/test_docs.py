@@ -168,8 +168,15 @@ def test_every_topic_is_included_in_a_page() -> None:
 
 
 def test_the_trees_are_whole() -> None:
-    """README and design name every module and package there is."""
-    parts = {path.name for path in (ROOT / "src" / "regard").iterdir() if not path.name.startswith(("_", "."))}
-    for page in (ROOT / "README.md", ROOT / "docs" / "design.md"):
-        missing = {part for part in parts if part not in page.read_text(encoding="utf-8")}
-        assert missing <= {"py.typed"}, f"{page.name} does not name {missing}"
+    """README names every package and module at the top; design names every module, beside its package."""
+    package = ROOT / "src" / "regard"
+    parts = {path.name for path in package.iterdir() if not path.name.startswith(("_", "."))} - {"py.typed"}
+    readme, design = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/design.md"))
+    assert not {part for part in parts if part not in readme}
+    tree = re.split(r"^  (?=\w)", design.partition("src/regard/\n")[2].partition("```")[0], flags=re.MULTILINE)
+    named = {re.split(r"[/ ]", entry)[0]: set(re.findall(r"\w+", entry)) for entry in tree}
+    for path in package.rglob("*.py"):
+        part, *inside = path.relative_to(package).parts
+        assert part in named, f"design.md does not name {part}"
+        missing = {Path(name).stem for name in inside} - named[part] - {"__init__"}
+        assert not missing, f"design.md does not name {missing} beside {part}/"

@@ -28,7 +28,7 @@ from regard.recipes import KINDS, find_recipe
 from regard.training.run import Run
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MEASURED = {"RESULTS.md", "LOG.md"}  # their commands took minutes to hours, and were run where they say
 BABEL = find_spec("babel") is not None
 

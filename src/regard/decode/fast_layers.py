@@ -80,9 +80,9 @@ class OneDnnLinear(StackedLinear):
         self._reordered: dict[tuple[int | None, int | None], Tensor] = {}
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.rows(x, slice(None))
+        return self.partial(x, slice(None))
 
-    def rows(self, x: Tensor, rows: slice) -> Tensor:
+    def partial(self, x: Tensor, rows: slice) -> Tensor:
         """The product with these rows of the matrix alone."""
         count, part = x.numel() // x.shape[-1], (rows.start, rows.stop)
         bias = None if self.bias is None else self.bias[rows]

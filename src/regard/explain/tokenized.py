@@ -11,9 +11,9 @@ from regard.errors import UserError
 from regard.explain.topic import Options
 from regard.layers.transformer import Block
 from regard.models import reads_whole
+from regard.models.parts import parts
 from regard.recording import record
 from regard.verbs import Loaded, load
-from regard.verbs.parts import parts
 
 
 @dataclass(frozen=True)

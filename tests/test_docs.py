@@ -180,3 +180,14 @@ def test_the_trees_are_whole() -> None:
         assert part in named, f"design.md does not name {part}"
         missing = {Path(name).stem for name in inside} - named[part] - {"__init__"}
         assert not missing, f"design.md does not name {missing} beside {part}/"
+
+
+def test_the_design_names_files_and_functions_that_exist() -> None:
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    files = {
+        name: next(iter((ROOT / "src" / "regard").glob(name)), ROOT / name)
+        for name in re.findall(r"`([\w/]+\.py)`", design)
+    }
+    assert not [name for name, path in files.items() if not path.exists()]
+    for name, defined in re.findall(r"`([\w/]+\.py)`\s+`(\w+)", design):
+        assert re.search(rf"\b(def|class) {defined}\b", files[name].read_text(encoding="utf-8")), f"{name}: {defined}"

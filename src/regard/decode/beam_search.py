@@ -33,9 +33,7 @@ class Penalty:
     steps as the limit allows.
     """
 
-    alpha: float = (
-        0.0  # the exponent of the length: 0 ranks by probability, which favours short sentences; 1 by the mean logp
-    )
+    alpha: float = 0.0  # the exponent of the length: 0 ranks by probability, which favours short sentences
     formula: str = "power"  # lp(length): power, lengthᵅ; or gnmt, ((5 + length) / 6)ᵅ
     coverage: float = 0.0  # β: how much a sentence loses that leaves parts of its source without attention
     stop: str = "present"  # present or exact
@@ -124,9 +122,10 @@ def beam(
 ) -> Hypotheses:
     """The `nbest` (if None, `size`) best sentences of at most `limit` tokens that follow each token of `prompt`, (B,).
 
-    A sentence ends with `stop`, which counts as one of its tokens, or is cut short by the limit. `penalty` ranks the
-    sentences and stops the search; a number is `Penalty(alpha=number)`. Tokens in `forbid` are never produced. With
-    `size` large enough and `Penalty(stop="exact")` this is exhaustive search; with `size` 1 and no penalty, greedy decoding.
+    A sentence ends with the token `stop`, which counts as one of its tokens, or is cut short by the limit. `penalty`
+    ranks the sentences and stops the search; a number is `Penalty(alpha=number)`. Tokens in `forbid` are never
+    produced. With `size` large enough and `Penalty(stop="exact")` this is exhaustive search; with `size` 1 and no
+    penalty it is greedy decoding.
     """
     nbest = size if nbest is None else nbest
     penalty = penalty if isinstance(penalty, Penalty) else Penalty(penalty)

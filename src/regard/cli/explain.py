@@ -19,7 +19,7 @@ from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from regard.explain import Options, Topic
-    from regard.explain.experiment import Progress
+    from regard.explain.topic import Progress
 
 SETTING = re.compile(r"[a-z_]+=")
 OUTPUTS = "-o FILE.html writes a page with all pictures; --json prints the numbers."

@@ -1,4 +1,4 @@
-"""What the experiments share: a small Transformer, training with the library's own loop, and progress reports."""
+"""What the experiments share: a small Transformer, and training with the library's own loop."""
 
 import math
 from collections import deque
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORED, Batch
+from regard.explain.topic import Progress, Report, no_report
 from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
@@ -20,23 +21,6 @@ from regard.recipes import Plan
 from regard.training.loop import GradientTrainer
 
 SampleBatch = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # returns new tokens (B, T) and their targets (B, T)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The state of an experiment after a step: the network's name, the step, and the loss if it is trained."""
-
-    name: str
-    step: int
-    steps: int
-    loss: float | None = None
-
-
-Report = Callable[[Progress], None]
-
-
-def no_report(_: Progress) -> None:
-    """Ignores the progress."""
 
 
 @contextmanager

@@ -17,14 +17,14 @@ needs.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import Report, TinyTransformer, no_report, train
-from regard.explain.topic import Limits, Options, Result, Topic, prose
+from regard.explain.experiment import TinyTransformer, train
+from regard.explain.options import PositionsOptions
+from regard.explain.topic import Report, Result, no_report, prose
 from regard.layers.positions import sinusoids
 from regard.layers.transformer import Shape
 from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
@@ -35,16 +35,6 @@ OFFSET = 2  # the target is the symbol this many positions earlier
 SHORTEST = 5
 ROWS, RATE = 32, 1e-2  # a high rate, because T5's bias starts near 0 and must grow
 SHAPE = Shape(width=48, heads=2, layers=1, inner=96, norm_place="post", dropout=0.0, furthest=16, buckets=16)
-
-
-@dataclass(frozen=True)
-class PositionsOptions(Options):
-    """The options of the topic."""
-
-    length: int = 16  # the largest length of texts in training
-    lengths: tuple[int, ...] = ()  # of the texts of the test; empty: up to four times as long
-    steps: int = 300  # training steps of each network
-    limits: ClassVar[Limits] = {"length": (6, 256)}
 
 
 @dataclass(frozen=True)
@@ -135,8 +125,3 @@ def _accuracy(network: TinyTransformer, length: int, seed: int) -> float:
     tokens, targets = lookback_batch(length, 64, torch.Generator().manual_seed(2**40 + seed))
     right = network(tokens).argmax(dim=-1) == targets
     return (right.sum() / (targets != IGNORED).sum()).item()
-
-
-TOPIC = Topic(
-    "The Transformer", __doc__, DEFAULTS, run, "less than a minute", ("", "length=32 steps=1000 -o positions.html")
-)

@@ -174,6 +174,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def write_file(path: str | Path, content: str | bytes) -> Path:
+    """Writes a file atomically, and creates its parent folders."""
+    path = Path(path)
+    with atomic_write(path) as temporary:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file atomically."""
     with atomic_write(path) as temporary:

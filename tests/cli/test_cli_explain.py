@@ -19,8 +19,7 @@ from regard.explain.topic import Progress
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe, find_task
-from regard.render.json import sections_json
-from regard.report.sections import Text
+from regard.report.sections import Gallery, Pre, Table, Text
 from regard.stored import recipe_json
 
 Regard = Callable[..., Any]
@@ -106,8 +105,7 @@ def test_a_topic_from_python() -> None:
         (name, step, 2) for name in ("causal mask", "no mask") for step in (1, 2)
     ]
     assert result.sections[0] == Text("\n\n".join(TOPICS["masking"].prose))
-    kinds = [section["kind"] for section in sections_json(result.sections)]
-    assert kinds == ["text", "table", "pre", "pre", "gallery"]
+    assert [type(section) for section in result.sections] == [Text, Table, Pre, Pre, Gallery]
 
 
 def test_the_textbook_example(regard: Regard) -> None:

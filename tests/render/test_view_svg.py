@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.render import AttentionView, Layer
-from regard.render.curve import curve_svg
+from regard.render.charts import curve_svg
 from regard.report.sections import Curve, Line
 
 SVG = "{http://www.w3.org/2000/svg}"

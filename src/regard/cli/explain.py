@@ -13,8 +13,8 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from regard.cli import options
+from regard.cli.console import grid
 from regard.cli.lines import print_line
-from regard.cli.tables import grid
 from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def explain(
     with _bars() as report:
         result = chosen.run(settings, report)
     if out is not None:
-        from regard.render.files import write
+        from regard.checkpoint import write_file
         from regard.render.html import report_html
 
-        write(out, report_html(result.title, result.sections))
+        write_file(out, report_html(result.title, result.sections))
     if json:
         print_line({**result.data, "page": out})
         return

@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,12 @@ def test_the_help_of_a_topic_has_its_prose_and_its_options(regard: Regard, topic
         assert setting.comment, setting.name
         assert re.search(rf"^{setting.name} +", result.out, re.MULTILINE), setting.name
     assert topic in QUICK
+
+
+@pytest.mark.parametrize("arguments", [[], ["scaling", "--help"], ["attention", "--help"], ["scalling"]])
+def test_the_list_and_the_help_do_not_import_torch(arguments: list[str]) -> None:
+    code = f"import sys; from regard.cli import main; main(['explain', *{arguments}]); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -109,7 +109,8 @@ def _teach(console: Console, name: str, topic: "Topic") -> None:
 def _bars() -> "Iterator[Callable[[Progress], None]]":
     """Progress bars on standard error, one for each network that is trained."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[loss]}"))
-    with Bars(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True), transient=True) as bars:
+    remaining, console = TimeRemainingColumn(compact=True), Console(stderr=True)
+    with Bars(*columns, remaining, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 
         def report(progress: "Progress") -> None:

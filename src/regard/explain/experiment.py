@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORED, Batch
+from regard.device import derive_seed
 from regard.explain.topic import Progress, Report, no_report
 from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Shape, Stack
@@ -91,14 +92,15 @@ class PredictTargets(Objective):
         return {"nll": cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())}, None
 
 
+@dataclass(frozen=True)
 class SampledBatches:
-    """Batches of new examples. They are drawn one after the other from one generator, so they cannot be read again."""
+    """Batches of new examples: batch ``step`` depends on the seed and the step alone."""
 
-    def __init__(self, sample: SampleBatch, seed: int) -> None:
-        self.sample, self.generator = sample, torch.Generator().manual_seed(seed)
+    sample: SampleBatch
+    seed: int
 
     def batch(self, step: int) -> Batch:
-        tokens, targets = self.sample(self.generator)
+        tokens, targets = self.sample(torch.Generator().manual_seed(derive_seed(self.seed, step)))
         return Batch({"tokens": tokens, "targets": targets}, counts={"targets": int((targets != IGNORED).sum())})
 
 

@@ -34,15 +34,18 @@ class Axis:
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self) -> list[float]:
+        """Round numbers; on a logarithmic axis, powers of ten and their multiples if at least three are in range."""
+        step = _round_step((self.high - self.low) / 5)
+        even = [k * step for k in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
         if not self.log:
-            step = _round_step((self.high - self.low) / 5)
-            return [k * step for k in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
+            return even
         decades = math.log10(self.high / self.low)
         multiples = (1,) if decades > 3 else (1, 2, 5)
         stride = max(1, math.ceil(decades / 8))
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1, stride)
         candidates = [multiple * 10.0**power for power in powers for multiple in multiples]
-        return [tick for tick in candidates if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
+        found = [tick for tick in candidates if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
+        return found if len(found) > 2 else even
 
 
 def curve_svg(curve: Curve) -> Markup:

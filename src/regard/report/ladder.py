@@ -152,8 +152,14 @@ class Standing:
         measure = self.recipe.plan.select
         found = {name: averaged(seeds) for name, seeds in self.points.items()}
         lines = [Line(name, [p.seconds for p in line], [p.value for p in line]) for name, line in found.items()]
-        heading = f"Quality against time: {self._title(measure)}"
-        return Curve(heading, "seconds of training", measure, lines, log_y=measure in ("loss", "perplexity"))
+        title = self._title(measure)
+        return Curve(
+            f"Quality against time: {title}",
+            "seconds of training",
+            title,
+            lines,
+            log_y=measure in ("loss", "perplexity"),
+        )
 
 
 def _mean(values: list[float]) -> dict[str, float | None]:

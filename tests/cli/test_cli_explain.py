@@ -16,7 +16,7 @@ from regard.config import override, to_json, tree
 from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.explain import TOPICS, masking
-from regard.explain.pronouns import pairs
+from regard.explain.coreference import pairs
 from regard.explain.topic import Progress
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.cells import cell_len
 
 from regard.render.formatting import Markup, format_number, tag
@@ -157,38 +156,23 @@ def heatmap_svg(heat: Heatmap) -> Markup:
     columns = heat.columns or [str(at) for at in range(across)]
     left = round(MARGIN + 34 + max(map(cell_len, rows), default=0) * LETTER)
     top, bottom = MARGIN + 8, MARGIN + 8 + side * down
-    most = heat.scale_max
+    most, size = heat.scale_max, side - (1 if side > 8 else 0)
+    body = [tag("rect", {"class": "slot", **box(left, top, side * across, side * down)})]
+    for i, j in np.ndindex(values.shape):
+        value = float(values[i, j])
+        if abs(value / most) > 0.004:  # others are too pale to be seen, or not a number
+            tooltip = tag("title", {}, f"{rows[i]}, {columns[j]}: {format_number(value)}")
+            place = box(left + j * side, top + i * side, size, size)
+            body.append(tag("rect", {**ink(value / most), **place}, tooltip))
+    for at in range(0, down, -(-14 // side)):  # where cells are small, only every second, third … name
+        body.append(label(rows[at], left - 7, top + (at + 0.5) * side + 4, "quiet end"))
+    widest = max(map(cell_len, columns), default=1) * LETTER + 6
+    for at in range(0, across, max(1, -(-round(widest) // side))):
+        body.append(label(columns[at], left + (at + 0.5) * side, bottom + 17, "quiet middle"))
     low = format_number(-most) if (values < 0).any() else "0"
-    body = [
-        tag("rect", {"class": "slot", **box(left, top, side * across, side * down)}),
-        *_heat_cells(values, most, rows, columns, (left, top, side)),
-        *_heat_ticks(rows, columns, (left, top, side), bottom),
+    body += [
         label(heat.x_label, left + side * across / 2, bottom + 38, "middle"),
         vertical_label(heat.y_label, 18, (top + bottom) / 2),
         *colour_key(low, format_number(most), left, bottom + 52),
     ]
     return svg_element(max(left + side * across + MARGIN, left + 190), bottom + 84, heat.title, body)
-
-
-def _heat_cells(
-    values: NDArray[np.float64], most: float, rows: Sequence[str], columns: Sequence[str], place: tuple[int, int, int]
-) -> Iterator[Markup]:
-    left, top, side = place
-    size = side - (1 if side > 8 else 0)
-    for i, j in np.ndindex(values.shape):
-        value = float(values[i, j])
-        if abs(value / most) > 0.004:  # others are too pale to be seen, or not a number
-            tooltip = tag("title", {}, f"{rows[i]}, {columns[j]}: {format_number(value)}")
-            yield tag("rect", {**ink(value / most), **box(left + j * side, top + i * side, size, size)}, tooltip)
-
-
-def _heat_ticks(
-    rows: Sequence[str], columns: Sequence[str], place: tuple[int, int, int], bottom: int
-) -> Iterator[Markup]:
-    """The names of rows and columns; where cells are small, only every second, third … name."""
-    left, top, side = place
-    for at in range(0, len(rows), -(-14 // side)):
-        yield label(rows[at], left - 7, top + (at + 0.5) * side + 4, "quiet end")
-    widest = max(map(cell_len, columns), default=1) * LETTER + 6
-    for at in range(0, len(columns), max(1, -(-round(widest) // side))):
-        yield label(columns[at], left + (at + 0.5) * side, bottom + 17, "quiet middle")

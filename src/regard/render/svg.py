@@ -111,18 +111,15 @@ def matrix_svg(matrix: Matrix) -> Markup:
         body.append(tag("text", slant, name) if slanted else label(name, x, y, "piece middle"))
     body += [label(name, left - 9, top + (at + 0.5) * side + 4, "piece end") for at, name in enumerate(rows)]
     end = format_number(matrix.scale_max) + " and more" * bool((matrix.weights > matrix.scale_max).any())
-    body += [*_cells(matrix, left, top, side), *colour_key("0", end, left, top + down + 18)]
-    return svg_element(width, round(top + down + 50), matrix.title or matrix.label, body)
-
-
-def _cells(matrix: Matrix, left: float, top: float, side: int) -> Iterator[Markup]:
     for i, (row, weights, intensities) in enumerate(zip(matrix.rows, matrix.weights, matrix.intensities)):
         for j, (column, weight, intensity) in enumerate(zip(matrix.columns, weights, intensities)):
             if intensity < FAINTEST and matrix.weights.size > MAX_ALL:
                 continue
             place = box(left + j * side + 0.5, top + i * side + 0.5, side - 1, side - 1)
             tooltip = tag("title", {}, f"{visible(row)} ← {visible(column)}: {format_number(weight)}")
-            yield tag("rect", {**ink(intensity), **place, "rx": 2}, tooltip)
+            body.append(tag("rect", {**ink(intensity), **place, "rx": 2}, tooltip))
+    body += colour_key("0", end, left, top + down + 18)
+    return svg_element(width, round(top + down + 50), matrix.title or matrix.label, body)
 
 
 def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> Markup:
@@ -142,26 +139,21 @@ def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> Markup:
         x = MARGIN + at * 46
         body.append(tag("path", {"class": f"line s{at % COLOURS}", "d": f"M{x} {top - 34}h14"}))
         body.append(label(str(head), x + 19, top - 30, "quiet"))
-    body += _lines(matrix, dict(heads) or {0: matrix.weights}, (left, right, top))
+    tables = heads or {0: matrix.weights}
+    weights = np.nan_to_num(np.stack([np.asarray(table) for table in tables.values()]), posinf=0.0, neginf=0.0)
+    intensities = (weights / scale_max(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)
+    spread = min(9.0, 2.4 * len(tables)) * (len(tables) > 1)  # the lines of several heads run side by side
+    order = np.argsort(intensities, axis=None)[-MAX_LINES:]  # later elements are drawn on top: the strongest last
+    for at, i, j in zip(*np.unravel_index(order, intensities.shape)):
+        if (intensity := intensities[at, i, j]) < FAINTEST_LINE:
+            continue
+        y = top + PITCH / 2 + (spread * (at / max(1, len(tables) - 1) - 0.5))
+        prefix = f"head {list(tables)[at]}, " if len(tables) > 1 else ""
+        pair = f"{visible(matrix.rows[i])} ← {visible(matrix.columns[j])}"
+        path = {"d": f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}", "stroke-opacity": f"{intensity:.3g}"}
+        tooltip = tag("title", {}, f"{prefix}{pair}: {format_number(weights[at, i, j])}")
+        body.append(tag("path", {"class": f"line s{at % COLOURS}", **path}, tooltip))
     for pieces, x, kind in ((rows, left - 9, "piece end"), (columns, right + 9, "piece")):
         body += [label(piece, x, top + (at + 0.5) * PITCH + 4, kind) for at, piece in enumerate(pieces)]
     height = top + PITCH * max(len(rows), len(columns)) + MARGIN
     return svg_element(width, height, matrix.title or text, body)
-
-
-def _lines(matrix: Matrix, heads: Mapping[int, Floats], place: tuple[int, int, int]) -> Iterator[Markup]:
-    """The lines from the weakest to the strongest: later elements of an SVG are drawn on top."""
-    left, right, top = place
-    weights = np.nan_to_num(np.stack([np.asarray(table) for table in heads.values()]), posinf=0.0, neginf=0.0)
-    intensities = (weights / scale_max(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)
-    spread = min(9.0, 2.4 * len(heads)) * (len(heads) > 1)  # the lines of several heads run side by side
-    order = np.argsort(intensities, axis=None)[-MAX_LINES:]
-    for head, i, j in zip(*np.unravel_index(order, intensities.shape)):
-        if (intensity := intensities[head, i, j]) < FAINTEST_LINE:
-            continue
-        y = top + PITCH / 2 + (spread * (head / max(1, len(heads) - 1) - 0.5))
-        prefix = f"head {list(heads)[head]}, " if len(heads) > 1 else ""
-        pair = f"{visible(matrix.rows[i])} ← {visible(matrix.columns[j])}"
-        path = {"d": f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}", "stroke-opacity": f"{intensity:.3g}"}
-        tooltip = tag("title", {}, f"{prefix}{pair}: {format_number(weights[head, i, j])}")
-        yield tag("path", {"class": f"line s{head % COLOURS}", **path}, tooltip)

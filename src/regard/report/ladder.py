@@ -99,11 +99,8 @@ class Standing:
     def _title(self, measure: str) -> str:
         return find_metric(measure, self.metrics).title
 
-    def _measures(self) -> list[str]:
-        return list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))
-
     def _table(self, heading: str) -> Table:
-        measures = self._measures()
+        measures = list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))
         columns = ["", "parameters", *map(self._title, measures), "tokens/s"]
         if self.goal:
             value = find_metric(self.goal.measure, self.metrics).show(self.goal.value)

@@ -120,7 +120,7 @@ def test_few_know_the_kernels():
         "scores",
         "objectives.loss",
         "decode.beam_search",
-        "decode.fused_step",
+        "decode.fast_layers",
         "decode.sample",
     }
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import regard
 from encoded import pair_batch
 from regard.attention import Attention, MultiHead
-from regard.decode.fused_step import _fusable
+from regard.decode.fast_layers import _fusable
 from regard.errors import UserError
 from regard.mask import Mask
 from regard.models import BertConfig, ModelConfig, Seq2SeqConfig, TransformerConfig

@@ -164,7 +164,7 @@ class Attention(nn.Module):
 class StackedLinear(nn.Linear):
     """Several projections of one input, stacked in one matrix."""
 
-    def rows(self, x: Tensor, rows: slice) -> Tensor:
+    def partial(self, x: Tensor, rows: slice) -> Tensor:
         """The projections in these rows of the matrix alone."""
         return F.linear(x, self.weight[rows], None if self.bias is None else self.bias[rows])
 
@@ -196,12 +196,12 @@ class MultiHead(nn.Module):
 
     def memory(self, states: Tensor, real: Tensor | None = None) -> Memory:
         """Keys and values of states (B, T, width), projected and split into heads."""
-        k, v = self.qkv.rows(states, slice(self.inner, None)).split(self.inner, -1)
+        k, v = self.qkv.partial(states, slice(self.inner, None)).split(self.inner, -1)
         return Memory(self.read.score.keys(self._split(k)), self._split(v), real)
 
     def queries(self, x: Tensor) -> Tensor:
         """The queries (B, H, T, D) of x (B, T, width)."""
-        return self._split(self.qkv.rows(x, slice(self.inner)))
+        return self._split(self.qkv.partial(x, slice(self.inner)))
 
     def project(self, x: Tensor) -> tuple[Tensor, Memory]:
         """The queries of x and the memory of x, by one matrix product: for self-attention."""

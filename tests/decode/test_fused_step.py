@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.decode import beam
-from regard.decode import fused_step as module
-from regard.decode.fused_step import FusedBlock, with_fused_steps
+from regard.decode import fast_layers as module
+from regard.decode.fast_layers import FusedBlock, with_fused_steps
 from regard.models import GptConfig, TransformerConfig
 from tritons import DEVICE, interpret, runs, starts_interpreter
 

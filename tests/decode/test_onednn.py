@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.decode import beam, collect, greedy, stream, with_onednn
-from regard.decode.onednn import OneDnnLinear
+from regard.decode.fast_layers import OneDnnLinear
 from regard.models import GptConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.recording import attentions, record
 

@@ -19,7 +19,7 @@ from regard.recipes import KINDS, find_recipe, find_task
 from regard.recording import record
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
-from regard.verbs.parts import aligning, aligning_heads
+from regard.verbs.forced import aligning, aligning_heads
 
 SEQ = Seq2SeqConfig(source_vocab=12, target_vocab=12, width=8, embed=6, dropout=0.0)
 STACK = TransformerConfig(source_vocab=12, target_vocab=12, width=8, heads=2, layers=3, inner=8, dropout=0.0)

@@ -185,7 +185,7 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
     wolf = under_a_head(texts, tmp_path / "first", tmp_path / "wolf", *data, "head=class")
     assert wolf.prepared.fields["label"].names == ("fox", "wolf")
 
-    settings = [texts["lines"], "plan.threads=1"]
+    settings = [texts["lines"], "plan.threads=1", "plan.device=cpu"]
     back, init = warm_started(find_recipe("masked"), settings, warm_start_from(tmp_path / "first"), "first")
     masked = Run(back, tmp_path / "masked", init=init)
     assert masked.transfer is not None

@@ -16,10 +16,11 @@ from regard.data.fields import MaskedText, TargetText
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
+from regard.models.parts import parts, source_reads
 from regard.recording import Recorder, attentions, record
 from regard.tasks import TASKS
 from regard.verbs import Loaded, align, load, look, score, translate, view
-from regard.verbs.parts import aligning, parts, source_reads
+from regard.verbs.forced import aligning
 
 SOURCES = ["ab ba", "abc cab", "bca", "a b c", "cc"]
 TARGETS = ["xy yx", "xyz zxy", "yzx", "x y z", "zz"]

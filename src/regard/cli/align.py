@@ -46,7 +46,8 @@ def align(
     """
     from regard import verbs
     from regard.alignment import pharaoh
-    from regard.verbs.parts import aligning, source_reads
+    from regard.models.parts import source_reads
+    from regard.verbs.forced import aligning
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("align", model.module.config.reads_source)

@@ -34,7 +34,7 @@ def generate(
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
-    batch_tokens: options.BatchTokens = 8192,
+    batch_tokens: options.SearchTokens = None,
     long: Annotated[
         str,
         typer.Option(
@@ -84,7 +84,7 @@ def generate(
 
 
 def _answered(
-    model: "Loaded", lines: list[str], chosen: "GenerationOptions", batch_tokens: int, first: int
+    model: "Loaded", lines: list[str], chosen: "GenerationOptions", batch_tokens: int | None, first: int
 ) -> "Iterator[tuple[int, Generated]]":
     """The answers in the order of their prompts, each as soon as those before it are there."""
     from regard.verbs.generating import generate_unordered

@@ -30,6 +30,12 @@ MaybeDevice = Annotated[str | None, typer.Option(help="auto, cpu or cuda: plan.d
 MaybePrecision = Annotated[str | None, typer.Option(help="auto, float32 or bf16: plan.precision.")]
 MaybeBatchTokens = Annotated[int | None, typer.Option(min=2, help="Padded tokens of a batch: plan.batch_tokens.")]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Padded tokens of a batch: less needs less memory.")]
+SearchTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens", min=1, help="Padded tokens of a batch: less needs less memory; else 8192, on a GPU 32768."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Long = Annotated[
     str,

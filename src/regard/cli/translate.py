@@ -23,7 +23,7 @@ def translate(
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
-    batch_tokens: options.BatchTokens = 8192,
+    batch_tokens: options.SearchTokens = None,
     long: options.Long = "error",
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,

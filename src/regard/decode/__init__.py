@@ -2,7 +2,7 @@
 
 from regard.decode.beam_search import Hypotheses, Penalty, beam, check_size
 from regard.decode.cuda_graph import CapturedDecoder
-from regard.decode.onednn import with_onednn
+from regard.decode.fast_layers import with_onednn
 from regard.decode.sample import Pick, Sampler, collect, greedy, stream
 from regard.decode.state import PAD, Advancing, Decoder, State
 

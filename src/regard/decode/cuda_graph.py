@@ -16,7 +16,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from regard.decode.fused_step import with_fused_steps
+from regard.decode.fast_layers import with_fused_steps
 from regard.device import capture
 from regard.tensor_tree import signature, tensors, with_tensors
 

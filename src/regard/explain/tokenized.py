@@ -9,9 +9,9 @@ from torch import Tensor
 from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.models import reads_whole
+from regard.models.parts import parts
 from regard.recording import record
 from regard.verbs import Loaded, load
-from regard.verbs.parts import parts
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,9 +21,8 @@ from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
 from regard.training.folder import RunState
 from regard.training.parallel import ALONE, Share
-from regard.verbs.forced import BATCH_TOKENS, Floats, forced, grouped
+from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
 from regard.verbs.loaded import Loaded
-from regard.verbs.parts import aligning
 from regard.verbs.search import translate
 
 N = TypeVar("N", int, float, Tensor)

@@ -1,7 +1,11 @@
-"""Teacher forcing over given texts: the log-probability of each token, and the attention weights to the source."""
+"""Teacher forcing over given texts: the log-probability of each token, and the attention weights with their captions.
+
+The parts of a model: encoder (a text or source that attends to itself), decoder (a target that attends to its past),
+cross (a target that attends to its source).
+"""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, cast
 
@@ -10,19 +14,23 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from regard.alignment import alignment_layer
 from regard.data.batches import Batch, collate
 from regard.data.fields import TextField
 from regard.data.flat import Row
 from regard.errors import UserError
+from regard.models import Facts
+from regard.models.parts import parts, path_of, source_reads
+from regard.objectives.guided import TrainsAlignment
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
-from regard.recording import attentions, pause_recording, record
+from regard.recording import Axes, attentions, pause_recording, record
 from regard.verbs.loaded import IdPair, Loaded
-from regard.verbs.parts import aligning, aligning_heads, axes, kept, parts, path_of
 
 Floats = NDArray[np.floating[Any]]
 
 BATCH_TOKENS = 8192  # tokens of a batch, padding included, on the longer side
+GPU_SEARCH_TOKENS = 32768  # tokens of a batch that is decoded on a GPU: a step has only one of them per row
 ROUND = 16  # texts share a batch only if their lengths round up to the same multiple of this
 
 
@@ -48,6 +56,11 @@ def row_of(model: Loaded, pair: IdPair) -> Row:
 def batch_of(model: Loaded, pairs: Sequence[IdPair]) -> Batch:
     """One batch of these pairs, with as little padding as possible."""
     return collate([row_of(model, pair) for pair in pairs], model.task)
+
+
+def search_tokens(model: Loaded, given: int | None) -> int:
+    """The tokens of a batch that is decoded: those given, or as many as suit the device."""
+    return given or (GPU_SEARCH_TOKENS if model.device.type == "cuda" else BATCH_TOKENS)
 
 
 def check_is_list(texts: Sequence[object]) -> None:
@@ -175,3 +188,58 @@ def record_forced(model: Loaded, pairs: Sequence[IdPair], batch_tokens: int) -> 
     part_of = parts(model.module)
     named = {name: part_of[path_of(name)] for name in tape}
     tape.captions = [{name: kept(item[part], rows, most[part]) for name, part in named.items()} for item in items]
+
+
+def aligning(model: Loaded, layer: int | None = None) -> str | None:
+    """The name of the attention that alignments are taken from; None: the model has no attention to a source.
+
+    By default it is the one whose weights were trained to align, or else the one that aligns best (`alignment_layer`).
+    """
+    names = source_reads(model.module)
+    if layer is None and (trained := _trained(model)):
+        layer = trained.align_layer
+    if layer is None:
+        return names[alignment_layer(len(names))] if names else None
+    if not 0 <= layer < len(names):
+        there = f"layers 0 to {len(names) - 1} look at the source" if names else "no layer looks at a source"
+        raise UserError(f"layer={layer}: in {model.path} {there}.")
+    return names[layer]
+
+
+def aligning_heads(model: Loaded, layer: int | None = None) -> tuple[int, ...] | None:
+    """The heads whose mean alignments are taken from: those that were trained to align; None: all heads."""
+    trained = _trained(model)
+    return trained.align_heads or None if layer is None and trained else None
+
+
+def _trained(model: Loaded) -> TrainsAlignment | None:
+    """The objective of the model if it trained attention weights to align."""
+    objective = None if model.recipe is None else model.recipe.objective
+    return objective if isinstance(objective, TrainsAlignment) else None
+
+
+def axes(model: Loaded, pair: IdPair) -> dict[str, Axes]:
+    """The rows and columns of every part of a model that reads this pair.
+
+    A row is the token that attends, which is the last one read; of cross, the token that is predicted.
+    """
+    config: Facts = model.module.config
+    source, target = pair
+    if not config.causal:
+        text = model.tokenizer.pieces(model.tokenizer.wrap_input(target))
+        return {"encoder": Axes(config.attention_rows or text, text, "encoder", config.keys_before)}
+    ids, pieces = model.target_tokenizer.special_tokens.wrap_target(target), model.target_tokenizer.pieces
+    past, predicted = pieces(ids[:-1]), pieces(ids[1:])
+    found = {"decoder": Axes(past, past, "decoder", config.keys_before)}
+    if model.source_tokenizer:
+        read = model.source_tokenizer.pieces(model.source_tokenizer.wrap_input(source))
+        found |= {"encoder": Axes(read, read, "encoder"), "cross": Axes(predicted, read, "cross")}
+    return found
+
+
+def kept(axes: Axes, rows: Sequence[int] | None, most: int) -> Axes:
+    """The axes with only these rows, in a batch whose longest text has `most` of them."""
+    if rows is None:
+        return axes
+    there = [row for row in rows if 0 <= row < most]
+    return replace(axes, rows=[axes.rows[row] if row < len(axes.rows) else "" for row in there])

@@ -23,7 +23,7 @@ from regard.device import check_seed
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.recording import active_tape, pause_recording
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, record_forced, rounded
+from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, record_forced, rounded, search_tokens
 from regard.verbs.loaded import Loaded
 
 LIMIT = 128  # tokens of a continuation, by default
@@ -146,13 +146,13 @@ def generate_stream(
 
 
 def generate_unordered(
-    model: Loaded, prompts: Sequence[str], options: GenerationOptions, batch_tokens: int = BATCH_TOKENS, first: int = 0
+    model: Loaded, prompts: Sequence[str], options: GenerationOptions, batch_tokens: int | None = None, first: int = 0
 ) -> Iterator[tuple[int, Generated]]:
     """Yield the number of each prompt, from `first`, and its result, in the order in which they are finished."""
     check_is_list(prompts)
     unfinished, turn = continuations(model, prompts, first), 0
     while unfinished:
-        for batch, limit in batches(model, unfinished, options, turn, batch_tokens):
+        for batch, limit in batches(model, unfinished, options, turn, search_tokens(model, batch_tokens)):
             (_search if options.beam > 1 else _decode)(model, batch, options, turn, limit)
             for one in batch:
                 _end_turn(model, one)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from regard.decode.state import NEG_INF, HiddenState
 from regard.errors import UserError, nearest
 from regard.models.facts import ReadsText
+from regard.models.parts import parts, path_of
 from regard.objectives.objective import CausalModel
 from regard.recording import Axes, Tape, attentions, pause_recording, record
 from regard.render.view import AttentionView
 from regard.render.view_data import Floats, Frame, Layer
-from regard.verbs.forced import batch_of, fit_target
+from regard.verbs.forced import axes, batch_of, fit_target
 from regard.verbs.loaded import IdPair, Loaded
-from regard.verbs.parts import axes, parts, path_of
 from regard.verbs.search import translate
 
 TOP = 5  # the likeliest tokens that a step shows

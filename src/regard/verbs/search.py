@@ -12,11 +12,21 @@ from regard.data.flat import pad_ids
 from regard.decode import Penalty, check_size, collect, greedy, stream
 from regard.decode import beam as beam_search
 from regard.errors import UserError
+from regard.models.parts import path_of
 from regard.recording import pause_recording, record
 from regard.tensor_tree import tensors, with_tensors
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, grouped, record_forced, rounded, target_limit
+from regard.verbs.forced import (
+    Floats,
+    aligning,
+    aligning_heads,
+    check_is_list,
+    grouped,
+    record_forced,
+    rounded,
+    search_tokens,
+    target_limit,
+)
 from regard.verbs.loaded import Loaded
-from regard.verbs.parts import aligning, aligning_heads, path_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +76,7 @@ def translate(
     penalty: Penalty | float = 1.0,
     limit: int | None = None,
     align: bool = True,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
 ) -> list[Translation]:
     """The `nbest` best targets of every line, best first; the lines in their order.
 
@@ -81,7 +91,7 @@ def translate(
     check_is_list(lines)
     model.expect("translate", model.module.config.reads_source)
     search = Search(beam, nbest, penalty if isinstance(penalty, Penalty) else Penalty(penalty), limit)
-    sources = model.read(lines)
+    sources, batch_tokens = model.read(lines), search_tokens(model, batch_tokens)
     nonempty = [line for line, source in enumerate(sources) if source]
     blank = np.empty(0, np.float32)
     found = [

@@ -1,30 +1,157 @@
-"""A Transformer's decoding step on a GPU with a few fused kernels for each block: see ``regard.kernels.step``.
+"""Layers that replace others for decoding: the same results, faster.
 
-The definition is ``Block.forward``, which launches some sixteen short kernels for a step. A fused step launches five,
-or eight with cross-attention, and one more for every norm after a sum (post-norm).
+They are put into a copy of the model that shares its weights, so that the model itself stays as it is, and ``print``
+shows them. The weights must not change afterwards, because some layers keep a second copy of them.
+
+**On a CPU** (``with_onednn``) a search multiplies a few rows by the same weights at every step. oneDNN's kernels are up
+to four times faster when the weights are stored in oneDNN's own layout. Reordering them costs about as much as one
+product.
+
+**On a GPU** (``with_fused_steps``) a step of a Transformer has a few fused kernels for each block, see
+``regard.kernels.step``. The definition is ``Block.forward``, which launches some sixteen short kernels for a step. A
+fused step launches five, or eight with cross-attention, and one more for every norm after a sum (post-norm).
 """
 
 from __future__ import annotations
 
-from typing import TypeGuard, TypeVar
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import chain
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.attention import Memory, MultiHead
-from regard.decode.shared_copy import with_layers
+from regard.attention import Memory, MultiHead, StackedLinear
 from regard.kernels.step import MAX_HEAD_WIDTH, MAX_QUERIES, Norm, attend_step, linear_step, norm_step, usable
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.product import Logits, Product, Readout
-from regard.layers.transformer import ACTIVATIONS, Block
+from regard.layers.transformer import ACTIVATIONS, Block, FeedForward
 from regard.mask import EVERYTHING, Mask
+from regard.recording import attentions
 from regard.scores import Dot, ScaledDot
 
 M = TypeVar("M", bound=nn.Module)
 
-MAX_ROWS = 512  # with more rows, torch's own matrix products are faster
+MIN_ROWS = 4  # with fewer rows, reading the weights takes most of the time, in any layout
+MAX_ROWS = 1024  # with more rows (a whole text), torch's own products are as fast
+MAX_WEIGHTS = 2**28  # the largest model that is stored a second time: 1 GiB
+
+# The activations that oneDNN can apply after a product (its post-ops): name, scalars and algorithm of each.
+POST_OPS: dict[str, tuple[str, list[float], str]] = {
+    "none": ("none", [], ""),
+    "relu": ("relu", [], ""),
+    "gelu": ("gelu", [], "none"),
+    "gelu-tanh": ("gelu", [], "tanh"),
+    "silu": ("swish", [], ""),
+    "tanh": ("tanh", [], ""),
+}
+
+MAX_FUSED_ROWS = 512  # of a fused step: with more rows, torch's own matrix products are faster
 TILE = 64  # the rows of a readout matrix are padded to a multiple of this
+
+
+def shared_copy(model: M) -> M:
+    """A copy that shares every parameter and buffer with the model. No tape records its weights."""
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+    for part in attentions(model).values():
+        shared |= {id(part.recorder): None, id(part.watchers): ()}
+    return deepcopy(model, shared)
+
+
+def with_layers(model: M, faster: Callable[[nn.Module], nn.Module | None]) -> M:
+    """A shared copy in which `faster(layer)` replaces each layer for which it is not None; `print` shows them."""
+    copy = shared_copy(model)
+    for parent in list(copy.modules()):
+        for name, layer in list(parent.named_children()):
+            if (new := faster(layer)) is not None:
+                setattr(parent, name, new)
+    return copy.train(model.training)  # a new layer starts in training mode
+
+
+class OneDnnLinear(StackedLinear):
+    """x ↦ f(W x + b). Each slice of rows of W that is used is reordered into oneDNN's layout at its first call."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none") -> None:
+        nn.Module.__init__(self)  # the weights are given
+        self.out_features, self.in_features = weight.shape
+        self.weight, self.bias, self.activation = weight, bias, activation  # type: ignore[assignment]
+        self._reordered: dict[tuple[int | None, int | None], Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.partial(x, slice(None))
+
+    def partial(self, x: Tensor, rows: slice) -> Tensor:
+        """The product with these rows of the matrix alone."""
+        count, part = x.numel() // x.shape[-1], (rows.start, rows.stop)
+        bias = None if self.bias is None else self.bias[rows]
+        if not MIN_ROWS <= count <= MAX_ROWS or torch.is_grad_enabled():
+            y = F.linear(x, self.weight[rows], bias)
+            return y if self.activation == "none" else ACTIVATIONS[self.activation](y)
+        if part not in self._reordered:
+            self._reordered[part] = torch.ops.mkldnn._reorder_linear_weight(self.weight[rows].detach(), count)
+        post_op = POST_OPS[self.activation]
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._reordered[part], bias, *post_op)
+        return product
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, activation={self.activation}"
+
+
+class OneDnnFeedForward(nn.Module):
+    """The feed-forward layer of a Transformer, whose activation is a part of the first product."""
+
+    def __init__(self, feed: FeedForward, activation: str) -> None:
+        super().__init__()
+        self.up = OneDnnLinear(feed.up.weight, feed.up.bias, activation)
+        self.down = OneDnnLinear(feed.down.weight, feed.down.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.up(x))
+
+
+class OneDnnReadout(Readout):
+    """Computes logits with a reordered readout matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._linear: OneDnnLinear | None = None
+
+    def forward(self, product: Logits) -> Tensor:
+        if not isinstance(product, Product):
+            return product.logits()
+        if self._linear is None:
+            self._linear = OneDnnLinear(product.weight, product.bias)
+        return self._linear(product.x)
+
+
+def with_onednn(decoder: M) -> M:
+    """A shared copy of the decoder with the layers of this file, or the decoder itself if it cannot use them.
+
+    It cannot if it is not one of our models, if this build of torch lacks oneDNN, if its weights are not float32 on a
+    CPU, or if they are too large to be stored a second time. The weights must not change afterwards.
+    """
+    weights = list(decoder.parameters())
+    if not (
+        any(isinstance(layer, Readout) for layer in decoder.modules())
+        and torch.backends.mkldnn.is_available()
+        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        and all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
+        and sum(weight.numel() for weight in weights) <= MAX_WEIGHTS
+    ):
+        return decoder
+    return with_layers(decoder, _faster)
+
+
+def _faster(layer: nn.Module) -> nn.Module | None:
+    if isinstance(layer, FeedForward) and layer.gate is None:
+        activation = next(name for name, known in ACTIVATIONS.items() if known is layer.activation)
+        return OneDnnFeedForward(layer, activation) if activation in POST_OPS else None
+    if isinstance(layer, nn.Linear):
+        return OneDnnLinear(layer.weight, layer.bias)
+    return OneDnnReadout() if isinstance(layer, Readout) else None
 
 
 def with_fused_steps(decoder: M) -> M:
@@ -94,7 +221,7 @@ class FusedBlock(Block):
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, Memory | None]:
         sentences, queries, width = x.shape
-        few = queries <= MAX_QUERIES and sentences * queries <= MAX_ROWS and not torch.is_grad_enabled()
+        few = queries <= MAX_QUERIES and sentences * queries <= MAX_FUSED_ROWS and not torch.is_grad_enabled()
         if cache is None or plan.slots is None or plan.q_at is None or plan.k_at is None or not (few and plan.single):
             return super().forward(x, plan, cache, source, source_mask)
         rows = x.reshape(-1, width)  # (B·K, W)

@@ -95,7 +95,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     select = find_metric(recipe.plan.select, first.model.metrics).title
     paths = {outcome.name: outcome.path for outcome in outcomes}
     return [
-        Text(f"{recipe.title}. The best step, by {select}, is step {first.model.step}."),
+        Text(f"{recipe.title[:1].upper()}{recipe.title[1:]}. The best step, by {select}, is step {first.model.step}."),
         score_table(outcomes),
         *([sample_table(found)] if found else []),
         Gallery("Attention", seen),

@@ -37,6 +37,11 @@ def with_tensors(tree: T, values: Iterator[Tensor]) -> T:
     return built
 
 
+def copied(tree: T) -> T:
+    """A copy of a tree with copies of its tensors."""
+    return with_tensors(tree, (tensor.clone() for tensor in tensors(tree)))
+
+
 def signature(tree: Any) -> object:
     """What must be equal for a graph to be used again: shape, dtype and device of tensors, and all other values."""
     if isinstance(tree, Tensor):

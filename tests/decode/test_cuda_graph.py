@@ -134,7 +134,7 @@ def test_a_beam_and_a_sampler_are_captured_too(graphs: list[Any]) -> None:
         pick = Sampler(generator=torch.Generator().manual_seed(5))
         drawn.append(collect(stream(decoder, one.start(source, None, 3, 8), prompt, pick, 8, 2))[0].tolist())
     assert drawn[0] == drawn[1]
-    assert captured
+    assert len(graphs) >= 4  # three beams and a sampler
 
 
 def test_on_a_cpu_nothing_is_captured() -> None:

@@ -1,6 +1,7 @@
 """Weights reordered for oneDNN: the same results, and an unchanged model."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from regard.decode import beam, collect, greedy, stream, with_onednn
 from regard.decode.fast_layers import OneDnnLinear
+from regard.layers.product import Product
 from regard.models import GptConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.recording import attentions, record
 
@@ -102,3 +104,31 @@ def test_queries_of_a_source_are_a_slice_of_one_matrix() -> None:
         onednn.step(torch.arange(5, 14), onednn.start(torch.randint(4, 37, (9, 6)), None, 9, 12))
     slices = [set(part._reordered) for part in onednn.modules() if isinstance(part, OneDnnLinear)]
     assert any((None, 16) in one for one in slices)
+
+
+@needs_onednn
+def test_layers_of_other_classes_are_left_as_they_are() -> None:
+    """A subclass may compute something else, and an activation may not be in the table."""
+
+    class Doubled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    model, start = built(CASES["gpt"])
+    block: Any = model.stack.blocks[0]
+    block.attention.out = Doubled(16, 16)
+    block.feed.activation = nn.functional.leaky_relu
+    onednn, tokens = with_onednn(model), torch.arange(5, 14)
+    assert isinstance(onednn.stack.blocks[0].attention.out, Doubled)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            onednn.step(tokens, start(9))[0], model.step(tokens, start(9))[0], atol=1e-5, rtol=1e-5
+        )
+
+
+@needs_onednn
+def test_a_readout_with_another_matrix_is_computed_anew() -> None:
+    model, _ = built(CASES["gpt"])
+    readout, x = with_onednn(model).output, torch.randn(9, 16)
+    for weight in (torch.randn(37, 16), torch.randn(37, 16)):
+        torch.testing.assert_close(readout(Product(x, weight)), x @ weight.mT, atol=1e-5, rtol=1e-5)

@@ -30,6 +30,10 @@ def generate(
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that together hold p.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draws: the same seed, the same answers.")] = 0,
     beam: options.Beam = 1,
+    penalty: options.Penalty = 1.0,
+    formula: options.Formula = "power",
+    stop: options.Stop = "present",
+    patience: options.Patience = 1.0,
     stream: Annotated[bool, typer.Option("--stream", help="Print each piece as it comes.")] = False,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -59,6 +63,7 @@ def generate(
       regard generate gpt2/ "Once" --temperature 1 --limit 5000 --long window
       regard generate hf:openai-community/gpt2 "Once" --download
     """
+    from regard.decode import Penalty
     from regard.models import reads_whole
     from regard.verbs.generating import GenerationOptions
 
@@ -66,7 +71,8 @@ def generate(
         raise UserError(
             f"--stream and {'--json' if json else '--beam'}: one speaks as it goes, one at the end; give one."
         )
-    chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam)
+    ranking = Penalty(penalty, formula, stop=stop, patience=patience)
+    chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking)
     model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("generate", not reads_whole(model.module.config))
     cut = 0

@@ -50,7 +50,7 @@ Penalty = Annotated[float, typer.Option(help="Score = logp / length^penalty, fro
 Formula = Annotated[str, typer.Option(help="power: length^penalty; gnmt: ((5 + length) / 6)^penalty.")]
 Coverage = Annotated[float, typer.Option(help="Added to a score: this × Σ ln min(attention to a source token, 1).")]
 Stop = Annotated[str, typer.Option(help="When a beam stops: present (as transformers does by default) or exact.")]
-Patience = Annotated[float, typer.Option(help="A beam stops once patience × beam answers have ended.")]
+Patience = Annotated[float, typer.Option(help="Answers that must have ended before a beam stops, in multiples of it.")]
 Limit = Annotated[int, typer.Option(min=1, help="The most tokens of an answer, its end included.")]
 MaybeLimit = Annotated[
     int | None,

@@ -28,8 +28,9 @@ class Penalty:
 
     `stop="present"` ends the search of a sentence when `patience` · size hypotheses have ended and no prefix in the
     beam has a better score at its present length than the worst of them. With patience 1 this is the default rule of
-    `transformers`; patience is that of Kasai et al. 2022. `stop="exact"` ends it when no prefix can lead to a better
-    hypothesis, whatever follows. With a length penalty this takes nearly as many steps as the limit allows.
+    `transformers`; in Kasai et al. 2022, who named patience, the count alone ends the search. `stop="exact"` ends it
+    when no prefix can lead to a better hypothesis, whatever follows. With a length penalty this takes nearly as many
+    steps as the limit allows.
     """
 
     length: float = 0.0  # the exponent α: 0 ranks by probability, which favours short sentences; 1 by the mean logp
@@ -51,23 +52,27 @@ class Penalty:
         if not (isfinite(self.patience) and self.patience > 0):
             raise UserError(f"patience={self.patience}: give a number above 0; 1 waits for as many as the beam has.")
 
+    def check_greedy(self) -> None:
+        """Raise a UserError if greedy decoding cannot use these settings."""
+        if self.coverage:
+            raise UserError(f"coverage={self.coverage} with beam=1: greedy decoding ranks nothing; give a beam.")
+
     def scores(self, logps: Tensor, length: Tensor | int, log_coverage: Tensor | None = None) -> Tensor:
         """The scores of sentences of one length, given their log-probabilities and, for coverage, Σⱼ ln min(…, 1)."""
         scores = logps / (length if self.formula == "power" else (length + 5) / 6) ** self.length
         return scores if log_coverage is None else scores + self.coverage * log_coverage
 
-    def finished(self, size: int, nbest: int) -> int:
+    def needed(self, size: int, nbest: int) -> int:
         """How many hypotheses must have ended before the search may stop."""
         return nbest if self.stop == "exact" else max(nbest, round(self.patience * size))
 
-    def is_done(self, live: Tensor, length: Tensor, log_coverage: Tensor | None, limit: int, worst: Tensor) -> Tensor:
+    def is_done(self, live: Tensor, length: Tensor, limit: int, worst: Tensor) -> Tensor:
         """Whether sentences are done, (B,), given the prefixes `live` (B, size) and the worst score that counts.
 
         Each token adds a logp <= 0, so every sentence that grows from a prefix has logp <= live. As logp is negative,
         its score is highest at the greatest length, and the term of coverage is at most 0. Hence the exact bound.
         """
-        best = self.scores(live, limit) if self.stop == "exact" else self.scores(live, length, log_coverage)
-        return best.amax(1) <= worst
+        return self.scores(live, limit if self.stop == "exact" else length).amax(1) <= worst
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ def beam(
     live = torch.full((len(prompt), size), NEG_INF, device=prompt.device)
     live[:, 0] = 0.0  # all beams of a sentence start equal: only one is live, or each sentence is found `size` times
     # The scores of the best finished sentences, best first.
-    pool = live.new_full((len(prompt), penalty.finished(size, nbest)), NEG_INF)
+    pool = live.new_full((len(prompt), penalty.needed(size, nbest)), NEG_INF)
     length, done = torch.ones((), device=prompt.device), torch.zeros_like(sentence, dtype=torch.bool)
     carry: Carry[S] = prompt.repeat_interleave(size), live, pool, length, done, state
     kept: list[Candidates] = []  # by step, (B, size): the prefixes in the beam
@@ -192,16 +197,15 @@ class BeamStep:
         stops = candidates.tokens == self.stop
         first = Candidates(*(x[:, : self.size] for x in (candidates.logps, candidates.parents, candidates.tokens)))
         going_on = candidates.take(stops.sort(dim=1, stable=True).indices[:, : self.size])
-        ends, live_coverage, end_coverage = stops[:, : self.size] | (length >= self.limit), None, None
+        ends, coverage = stops[:, : self.size] | (length >= self.limit), None
         if self.penalty.coverage:
             assert isinstance(state, SumsWeights)
-            coverage = state.log_coverage().view_as(live)
-            live_coverage, end_coverage = (coverage.gather(1, one.parents) for one in (going_on, first))
+            coverage = state.log_coverage().view_as(live).gather(1, first.parents)
         # A sentence that is done may run idle until the rest of the batch is done: nothing is added to its results, so
         # they are the same as without the batch.
-        scores = self.penalty.scores(first.logps, length, end_coverage).masked_fill(~ends | done[:, None], NEG_INF)
+        scores = self.penalty.scores(first.logps, length, coverage).masked_fill(~ends | done[:, None], NEG_INF)
         pool = torch.cat([pool, scores], dim=1).topk(pool.shape[1], dim=1).values
-        done = done | self.penalty.is_done(going_on.logps, length, live_coverage, self.limit, pool[:, -1])
+        done = done | self.penalty.is_done(going_on.logps, length, self.limit, pool[:, -1])
         sentence = torch.arange(len(pool), device=pool.device)
         state = state.select((sentence[:, None] * self.size + going_on.parents).flatten())
         carry = going_on.tokens.flatten(), going_on.logps, pool, length + 1, done, state

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.decode.fast_layers import with_fused_steps
+from regard.decode.state import Preallocates
 from regard.device import capture
 from regard.tensor_tree import signature, tensors, with_tensors
 
@@ -149,7 +150,7 @@ class CapturedDecoder:
 
     def preallocate(self, state: T, steps: int) -> T:
         """The state with buffers for this many more steps, so that its shapes stay the same."""
-        preallocated: T = self.eager.preallocate(state, steps) if hasattr(self.eager, "preallocate") else state
+        preallocated: T = self.eager.preallocate(state, steps) if isinstance(self.eager, Preallocates) else state
         return preallocated
 
     def capture(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:

@@ -116,14 +116,15 @@ class OneDnnReadout(Readout):
 
     def __init__(self) -> None:
         super().__init__()
-        self._linear: OneDnnLinear | None = None
+        self.linear: OneDnnLinear | None = None
 
     def forward(self, product: Logits) -> Tensor:
-        if not isinstance(product, Product):
+        if isinstance(product, Product) and self.linear is None:
+            self.linear = OneDnnLinear(product.weight, product.bias)
+        linear = self.linear
+        if not isinstance(product, Product) or linear is None or product.weight is not linear.weight:
             return product.logits()
-        if self._linear is None:
-            self._linear = OneDnnLinear(product.weight, product.bias)
-        return self._linear(product.x)
+        return linear(product.x)
 
 
 def with_onednn(decoder: M) -> M:
@@ -146,12 +147,16 @@ def with_onednn(decoder: M) -> M:
 
 
 def _faster(layer: nn.Module) -> nn.Module | None:
-    if isinstance(layer, FeedForward) and layer.gate is None:
-        activation = next(name for name, known in ACTIVATIONS.items() if known is layer.activation)
-        return OneDnnFeedForward(layer, activation) if activation in POST_OPS else None
-    if isinstance(layer, nn.Linear):
-        return OneDnnLinear(layer.weight, layer.bias)
-    return OneDnnReadout() if isinstance(layer, Readout) else None
+    if type(layer) is FeedForward and layer.gate is None:  # a subclass may compute something else
+        return OneDnnFeedForward(layer, name) if (name := _activation(layer)) in POST_OPS else None
+    if type(layer) in (nn.Linear, StackedLinear):
+        return OneDnnLinear(layer.weight, layer.bias)  # type: ignore[arg-type]
+    return OneDnnReadout() if type(layer) is Readout else None
+
+
+def _activation(feed: FeedForward) -> str:
+    """The name of the activation of a feed-forward layer; empty if it is not in the table."""
+    return next((name for name, known in ACTIVATIONS.items() if known is feed.activation), "")
 
 
 def with_fused_steps(decoder: M) -> M:
@@ -163,7 +168,7 @@ def with_fused_steps(decoder: M) -> M:
     def faster(layer: nn.Module) -> nn.Module | None:
         if fused and _fusable(layer):
             return FusedBlock(layer)
-        return PaddedReadout() if padded and isinstance(layer, Readout) else None
+        return PaddedReadout() if padded and type(layer) is Readout else None
 
     return with_layers(decoder, faster)
 
@@ -177,21 +182,22 @@ class PaddedReadout(Readout):
 
     def __init__(self) -> None:
         super().__init__()
-        self._weights: tuple[Tensor, Tensor | None] | None = None
+        self._weight: Tensor | None = None  # the matrix that is padded
+        self._padded: tuple[Tensor, Tensor | None] | None = None
 
     def forward(self, product: Logits) -> Tensor:
-        if not isinstance(product, Product) or len(product.weight) % TILE == 0:
-            return product.logits()
-        if self._weights is None:
+        if isinstance(product, Product) and self._padded is None:
             padding = -len(product.weight) % TILE
             bias = None if product.bias is None else F.pad(product.bias, (0, padding))
-            self._weights = F.pad(product.weight, (0, 0, 0, padding)), bias
-        return Product(product.x, *self._weights).logits()[..., : len(product.weight)]
+            self._weight, self._padded = product.weight, (F.pad(product.weight, (0, 0, 0, padding)), bias)
+        if not isinstance(product, Product) or self._padded is None or product.weight is not self._weight:
+            return product.logits()
+        return Product(product.x, *self._padded).logits()[..., : len(product.weight)]
 
 
 def _fusable(block: nn.Module) -> TypeGuard[Block]:
     """Whether the kernels support this module: a residual block with dot-product scores and known norms."""
-    if not isinstance(block, Block) or not block.residual:
+    if type(block) is not Block or not block.residual or not _activation(block.feed):
         return False
     reads = [part for part in (block.attention, block.cross) if part is not None]
     norms = [norm for norm in (block.attention_norm, block.cross_norm, block.feed_norm) if norm is not None]
@@ -210,7 +216,7 @@ class FusedBlock(Block):
         self.cross, self.cross_norm = block.cross, block.cross_norm
         self.feed, self.feed_norm = block.feed, block.feed_norm
         self.pre, self.residual, self.dropout = block.pre, block.residual, block.dropout
-        self._activation = next(name for name, known in ACTIVATIONS.items() if known is block.feed.activation)
+        self._activation = _activation(block.feed)
 
     def forward(
         self,

@@ -108,6 +108,15 @@ class Advancing(Protocol[S_advancing]):
         ...
 
 
+@runtime_checkable
+class Preallocates(Protocol[S_advancing]):
+    """A decoder whose states can get the buffers for all steps to come. Optional: a GPU can then capture its steps."""
+
+    def preallocate(self, state: S_advancing, steps: int) -> S_advancing:
+        """The state with a shape that does not change in the next `steps` steps."""
+        ...
+
+
 class DelayedFlag:
     """Reads a boolean flag after each step without making the CPU wait for the GPU.
 

@@ -106,6 +106,7 @@ class RecurrentState:
 
     hidden: Tensor  # (B, layers, parts, width)
     at: Tensor  # 0-d, tokens read so far: on the device, so that a step can be captured
+    sentences: int  # S; each has B / S rows
     context: Tensor | None = None  # (B, width): the fixed context, or the attention result of the last step
     memory: Memory | None = None  # of B sentences; the other fields have B·K rows if each sentence has K beams
     coverage: Tensor | None = None  # (B, Ts): the sum of the weights of all steps so far; None: not computed
@@ -115,14 +116,10 @@ class RecurrentState:
         context, coverage = (None if each is None else each[rows] for each in (self.context, self.coverage))
         return replace(self, hidden=self.hidden[rows], context=context, coverage=coverage)
 
-    @property
-    def sentences(self) -> int:
-        """The number of sentences; without a memory, each row is one."""
-        return len(self.hidden) if self.memory is None else len(self.memory.keys)
-
     def keep(self, sentences: Tensor, rows: Tensor) -> RecurrentState:
         """The state of these sentences alone."""
-        return replace(self.select(rows), memory=None if self.memory is None else self.memory.select(sentences))
+        memory = None if self.memory is None else self.memory.select(sentences)
+        return replace(self.select(rows), memory=memory, sentences=len(sentences))
 
     def with_coverage(self) -> RecurrentState:
         """The state before the first token, whose later states sum the attention weights."""
@@ -130,7 +127,8 @@ class RecurrentState:
             cure = "leave the coverage penalty out, or train one with model.decoder=bahdanau"
             raise UserError(f"coverage: this model has no attention to a source; {cure}")
         keys = self.memory.keys
-        return replace(self, coverage=keys.new_zeros(len(self.hidden), keys.shape[-2]))
+        dtype = torch.promote_types(keys.dtype, torch.float32)  # that of attention weights
+        return replace(self, coverage=keys.new_zeros(len(self.hidden), keys.shape[-2], dtype=dtype))
 
     def log_coverage(self) -> Tensor:
         """(R,) Σⱼ ln min(Σₜ wₜⱼ, 1) over the real positions j of the source (Wu et al. 2016, eq. 14)."""
@@ -173,7 +171,8 @@ class Plain(nn.Module):
         self.rnn = Recurrent(config.cell, inputs, config.width, config.layers, dropout=config.dropout)
 
     def start(self, hidden: Tensor, source: Encoded) -> RecurrentState:
-        return RecurrentState(hidden, _no_tokens_read(hidden), context=source.summary if self.every else None)
+        context = source.summary if self.every else None
+        return RecurrentState(hidden, _no_tokens_read(hidden), len(hidden), context=context)
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         if state.context is not None:
@@ -334,7 +333,7 @@ def _attending_state(decoder: Bahdanau | Luong | LuongFeeding, hidden: Tensor, s
     """The state before the first step of a decoder that attends to the source."""
     memory = decoder.attention.memory(source.states, source.real, source.values)
     coverage = hidden.new_zeros(source.states.shape[:2]) if decoder.coverage else None
-    return RecurrentState(hidden, _no_tokens_read(hidden), memory=memory, coverage=coverage)
+    return RecurrentState(hidden, _no_tokens_read(hidden), len(hidden), memory=memory, coverage=coverage)
 
 
 def _no_tokens_read(hidden: Tensor) -> Tensor:

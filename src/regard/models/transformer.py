@@ -180,7 +180,6 @@ class Transformer(Causal):
         tokens = cache.merge_beams(tokens)
         x = self.embedding(tokens, cache.positions(tokens, real) if positions is None else positions)
         features, after = self.decoder.advance(x, cache, real, state.sources, state.mask)
-        assert isinstance(after, KVCache)
         return after.split_beams(features), replace(state, cache=after)
 
     def product(self, features: Tensor) -> Product:
@@ -193,5 +192,4 @@ class Transformer(Causal):
     def preallocate(self, state: DecoderState, steps: int = 1) -> DecoderState:
         """The state with a shape that does not change in the next ``steps`` steps, so that they can be captured."""
         cache = self.decoder.preallocate(state.cache, steps)
-        assert isinstance(cache, KVCache)
         return replace(state, cache=cache)

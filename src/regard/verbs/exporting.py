@@ -69,8 +69,9 @@ def export(
         raise UserError(f"--average {average}: give 1 or more.")
     if not isinstance(model, Loaded):
         model = load(model, device="cpu")
-    elif model.precision == "bf16":  # its weights are rounded: those of the file are written
-        model = load(model.path, device="cpu", precision="float32", kinds=model.kinds)
+    elif model.precision != "float32":
+        cure = 'load it with precision="float32", or give its directory'
+        raise UserError(f"{model.path}: loaded in {model.precision}, which rounds its weights; {cure}.")
     if average:
         model = _average(model, average)
     with _placed(Path(path), overwrite) as folder:

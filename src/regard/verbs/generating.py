@@ -53,6 +53,8 @@ class GenerationOptions:
         if self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
         check_size(self.beam)
+        if self.beam == 1:
+            self.penalty.check_greedy()
         if self.beam > 1 and self.temperature:
             raise UserError(
                 f"beam={self.beam} with temperature={self.temperature}: beam search does not sample; give one of them."

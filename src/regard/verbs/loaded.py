@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized
 
 from regard.checkpoint import resolve
 from regard.config import Kinds
@@ -222,14 +223,19 @@ class Loaded:
     def decoder(self) -> Any:
         """The model for decoding: with captured steps on a GPU, with weights reordered for oneDNN on a CPU.
 
-        The model itself if it has hooks, if its attention has readers (`regard.edit`), or if autocast converts its
-        weights (a captured step would convert them at every step). After a change of the weights the decoder is made
-        again.
+        The model itself if it has hooks or parametrizations, if its attention has readers (`regard.edit`), or if
+        autocast converts its weights (a captured step would convert them at every step). After a change of the weights
+        the decoder is made again.
         """
         hooked = any(part._forward_hooks or part._forward_pre_hooks for part in self.module.modules())
-        if hooked or any(part.reader is not None for part in attentions(self.module).values()):
+        if (
+            hooked
+            or is_parametrized(self.module)
+            or any(part.reader is not None for part in attentions(self.module).values())
+        ):
             return self.module
-        version = sum(weight._version for weight in self.module.parameters())
+        weights = (*self.module.parameters(), *self.module.buffers())
+        version = [(id(one), one.data_ptr(), one.dtype, one._version) for one in weights]
         if self._decoder_cache.get("version") != version:
             decoder: Any = self.module
             if not self._autocasts_weights:

@@ -14,7 +14,7 @@ from regard.decode import beam as beam_search
 from regard.errors import UserError
 from regard.models.parts import path_of
 from regard.recording import pause_recording, record
-from regard.tensor_tree import tensors, with_tensors
+from regard.tensor_tree import copied
 from regard.verbs.forced import (
     Floats,
     aligning,
@@ -62,10 +62,8 @@ class Search:
             raise UserError(f"nbest={self.nbest} with beam={self.beam}: a beam gives at most as many targets; {cure}.")
         if self.limit is not None and self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
-        if self.penalty.coverage and self.beam == 1:
-            raise UserError(
-                f"coverage={self.penalty.coverage} with beam=1: greedy decoding ranks nothing; give a beam."
-            )
+        if self.beam == 1:
+            self.penalty.check_greedy()
 
 
 def translate(
@@ -122,8 +120,7 @@ def _translations(model: Loaded, sources: dict[int, list[int]], search: Search, 
     uneven = min(map(len, wrapped)) < source.shape[1]  # else there is no padding to mask
     decoder, prompt = model.decoder, torch.full((len(wrapped),), bos, device=model.device)
     state = decoder.start(source, real if uneven else None, len(wrapped), limit)
-    # The steps of a captured search overwrite the tensors of the state.
-    start = with_tensors(state, (one.clone() for one in tensors(state))) if model.device.type == "cuda" else state
+    start = copied(state) if align else None  # a search may write into the tensors of its state
     if search.beam == 1:
         steps = stream(decoder, state, prompt, greedy, limit, eos, model.forbidden)
         tokens, logps = (one[:, None] for one in collect(steps))  # (B, 1, T)
@@ -171,6 +168,6 @@ def _alignments(model: Loaded, start: Any, prompt: Tensor, tokens: Tensor) -> Fl
         return None
     module: Any = model.module
     with record(module, (path_of(name),), aligning_heads(model)) as tape:
-        module.advance(torch.cat([prompt[:, None], tokens[:, :-1]], dim=1), start)
+        module.advance(torch.cat([prompt[:, None], tokens[:, :-1]], dim=1), copied(start))
     weights = tape[name]
     return (weights.mean(dim=1) if weights.dim() == 4 else weights).numpy()

@@ -39,10 +39,7 @@ MAX_NUMBERS = 4  # of a vector
 MAX_HEADS = 12  # of a table
 
 
-DEFAULTS = AttentionOptions()
-
-
-def run(options: AttentionOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: AttentionOptions, report: Report = no_report) -> Result:
     """Computes a block by hand for a text, and shows one query in one head step by step."""
     words, blocks = _blocks_of_model(options) if options.model else _blocks_of_small_model(options, report)
     layer, query = _check_index("layer", options.layer, len(blocks)), _check_index("word", options.word, len(words))

@@ -84,10 +84,7 @@ class GradientNorms:
     steps: int  # of training
 
 
-DEFAULTS = GradientsOptions()
-
-
-def run(options: GradientsOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: GradientsOptions, report: Report = no_report) -> Result:
     """Measures the gradient norms of each network before and after training on the recall task."""
     length, steps, seed = options.length, options.steps, options.seed
     networks = []

@@ -75,10 +75,7 @@ class Observed:
     coreference: Coreference | None = None
 
 
-DEFAULTS = HeadsOptions()
-
-
-def run(options: HeadsOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: HeadsOptions, report: Report = no_report) -> Result:
     """Computes the statistics of all heads of a model, and evaluates whether a head resolves "it"."""
     observed = _observe_model(options) if options.model else _observe_small_model(options, report)
     found, coreference = head_statistics(observed.texts), observed.coreference

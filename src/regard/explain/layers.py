@@ -171,10 +171,7 @@ class Cost:
     path: int  # the longest path between two positions at the largest length
 
 
-DEFAULTS = LayersOptions()
-
-
-def run(options: LayersOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: LayersOptions, report: Report = no_report) -> Result:
     """Counts the operations of each kind of layer, and measures its cost at several lengths."""
     lengths, sizes = lengths_to(options.length), Sizes(SIZE, SIZE, options.window)
     counts = {kind.name: (kind.operations(sizes), count_operations(kind, sizes)) for kind in KINDS}

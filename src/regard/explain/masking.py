@@ -51,10 +51,7 @@ class NetworkResult:
     weights: list[list[float]]  # (Tq, Tk) for one sentence, mean over heads and layers
 
 
-DEFAULTS = MaskingOptions()
-
-
-def run(options: MaskingOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: MaskingOptions, report: Report = no_report) -> Result:
     """Trains both networks, tests them on the same sentences, and generates sentences with each."""
     networks = []
     for name, mask in MASKS.items():

@@ -46,10 +46,7 @@ class Extrapolation:
     accuracy: list[float]  # at each of the lengths
 
 
-DEFAULTS = PositionsOptions()
-
-
-def run(options: PositionsOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: PositionsOptions, report: Report = no_report) -> Result:
     """Compares the states of reordered words, and tests encoders on texts that are longer than in training."""
     trained, seed = options.length, options.seed
     lengths = sorted(options.lengths or {trained * part // 2 for part in (1, 2, 3, 4, 6, 8)})

@@ -74,10 +74,7 @@ class NetworkResult:
     weights: list[list[list[float]]]  # (layers, T, T) for one text: the weights of these best heads
 
 
-DEFAULTS = ResidualsOptions()
-
-
-def run(options: ResidualsOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: ResidualsOptions, report: Report = no_report) -> Result:
     """Trains three networks of three layers to predict the symbol two positions earlier."""
     length, steps, seed = options.length, options.steps, options.seed
     networks = []

@@ -46,10 +46,7 @@ class Scaling:
     scaled: SoftmaxStatistics  # q·k / √width
 
 
-DEFAULTS = ScalingOptions()
-
-
-def run(options: ScalingOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: ScalingOptions, report: Report = no_report) -> Result:
     """Measures the softmax over dot products of random queries and keys, for each width."""
     found = []
     for width in options.widths:

@@ -28,7 +28,7 @@ from regard.recipes import KINDS, find_recipe
 from regard.training.run import Run
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MEASURED = {"RESULTS.md", "LOG.md"}  # their commands took minutes to hours, and were run where they say
 BABEL = find_spec("babel") is not None
 
@@ -168,8 +168,26 @@ def test_every_topic_is_included_in_a_page() -> None:
 
 
 def test_the_trees_are_whole() -> None:
-    """README and design name every module and package there is."""
-    parts = {path.name for path in (ROOT / "src" / "regard").iterdir() if not path.name.startswith(("_", "."))}
-    for page in (ROOT / "README.md", ROOT / "docs" / "design.md"):
-        missing = {part for part in parts if part not in page.read_text(encoding="utf-8")}
-        assert missing <= {"py.typed"}, f"{page.name} does not name {missing}"
+    """README names every package and module at the top; design names every module, beside its package."""
+    package = ROOT / "src" / "regard"
+    parts = {path.name for path in package.iterdir() if not path.name.startswith(("_", "."))} - {"py.typed"}
+    readme, design = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/design.md"))
+    assert not {part for part in parts if part not in readme}
+    tree = re.split(r"^  (?=\w)", design.partition("src/regard/\n")[2].partition("```")[0], flags=re.MULTILINE)
+    named = {re.split(r"[/ ]", entry)[0]: set(re.findall(r"\w+", entry)) for entry in tree}
+    for path in package.rglob("*.py"):
+        part, *inside = path.relative_to(package).parts
+        assert part in named, f"design.md does not name {part}"
+        missing = {Path(name).stem for name in inside} - named[part] - {"__init__"}
+        assert not missing, f"design.md does not name {missing} beside {part}/"
+
+
+def test_the_design_names_files_and_functions_that_exist() -> None:
+    design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    files = {
+        name: next(iter((ROOT / "src" / "regard").glob(name)), ROOT / name)
+        for name in re.findall(r"`([\w/]+\.py)`", design)
+    }
+    assert not [name for name, path in files.items() if not path.exists()]
+    for name, defined in re.findall(r"`([\w/]+\.py)`\s+`(\w+)", design):
+        assert re.search(rf"\b(def|class) {defined}\b", files[name].read_text(encoding="utf-8")), f"{name}: {defined}"

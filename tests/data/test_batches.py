@@ -70,12 +70,10 @@ def check_row(batch: Batch, row: int, pairs: list[Ids]) -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(sizes=lengths, budget=st.integers(71, 900), shuffle=st.booleans(), epoch=st.integers(0, 3))
-def test_every_example_once_and_in_its_place(
-    sizes: list[tuple[int, int]], budget: int, shuffle: bool, epoch: int
-) -> None:
+@given(sizes=lengths, budget=st.integers(71, 900), epoch=st.integers(0, 3))
+def test_every_example_once_and_in_its_place(sizes: list[tuple[int, int]], budget: int, epoch: int) -> None:
     pairs = make_pairs(sizes)
-    batches = Batches(pair_columns(pairs), TRANSLATE, budget, seed=5, shuffle=shuffle)
+    batches = Batches(pair_columns(pairs), TRANSLATE, budget, seed=5)
     found = epoch_of(batches, epoch)
     assert batches.dropped == 0
     assert sorted(row for batch in found for row in batch.rows if row >= 0) == list(range(len(pairs)))
@@ -135,31 +133,6 @@ def test_epochs_and_seeds_differ_but_not_in_length() -> None:
     assert order[0] != order[1]  # short and long ones come mixed
 
 
-def test_unshuffled_is_from_short_to_long_in_every_epoch() -> None:
-    batches = Batches(pair_columns(random_pairs(700)), TRANSLATE, budget=1024, seed=3, shuffle=False)
-    assert all(same(a, b) for a, b in zip(epoch_of(batches, 0), epoch_of(batches, 4)))
-    sums = [sum(_shape(batch)[1:]) for batch in epoch_of(batches)]
-    assert sums == sorted(sums)
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_ranks_share_one_epoch(shuffle: bool) -> None:
-    pairs = random_pairs(700)
-    alone = epoch_of(Batches(pair_columns(pairs), TRANSLATE, budget=1024, seed=1, shuffle=shuffle))
-    for ranks in (2, 3, 5):
-        parts = [
-            Batches(pair_columns(pairs), TRANSLATE, 1024, seed=1, shuffle=shuffle, rank=rank, ranks=ranks)
-            for rank in range(ranks)
-        ]
-        assert {len(part) for part in parts} == {-(-len(alone) // ranks)}
-        rows = sorted(row for part in parts for batch in epoch_of(part) for row in batch.rows if row >= 0)
-        assert rows == list(range(700))
-        if not shuffle:
-            dealt = [batch for step in zip(*map(epoch_of, parts)) for batch in step]
-            assert all(same(a, b) for a, b in zip(alone, dealt))
-            assert all(batch.counts["targets"] == 0 and not batch.real["tokens"].any() for batch in dealt[len(alone) :])
-
-
 def test_rows_that_are_too_long_are_left_out() -> None:
     columns = pair_columns(make_pairs([(3, 3), (30, 3), (3, 30), (5, 5)]))
     dropped = Batches(columns, TRANSLATE, budget=256, seed=0, limit=10)
@@ -188,19 +161,19 @@ def test_few_examples_make_one_small_batch() -> None:
 
 
 def test_an_empty_source_keeps_its_row() -> None:
-    batch = Batches(pair_columns(make_pairs([(0, 2), (4, 2)])), TRANSLATE, budget=64, seed=0, shuffle=False).batch(0)
-    assert batch.real["source"].sum(dim=1).tolist() == [0, 4]
+    batch = Batches(pair_columns(make_pairs([(0, 2), (4, 2)])), TRANSLATE, budget=64, seed=0).batch(0)
+    assert sorted(batch.real["source"].sum(dim=1).tolist()) == [0, 4]
 
 
 def test_language_batches_have_no_source() -> None:
-    batches = Batches(text_columns([[7, 8], [9]]), TASKS["language"], budget=64, seed=0, shuffle=False)
+    batches = Batches(text_columns([[7, 8], [9]]), TASKS["language"], budget=64, seed=0)
     assert batches.shapes == [(2, 8)]
     batch = batches.batch(0)
     assert batch.fields.keys() == {"tokens", "targets"}
     assert batch.real.keys() == {"tokens"}
-    assert batch.rows == [1, 0]
-    assert batch["tokens"][:, :3].tolist() == [[BOS, 9, PAD], [BOS, 7, 8]]
-    assert batch["targets"][:, :3].tolist() == [[9, EOS, IGNORED], [7, 8, EOS]]
+    first, second = batch.rows.index(0), batch.rows.index(1)
+    assert batch["tokens"][[second, first], :3].tolist() == [[BOS, 9, PAD], [BOS, 7, 8]]
+    assert batch["targets"][[second, first], :3].tolist() == [[9, EOS, IGNORED], [7, 8, EOS]]
     assert batch.counts == {"tokens": 5, "targets": 5}
 
 
@@ -222,7 +195,7 @@ def test_special_tokens_come_from_the_tokenizers() -> None:
     """As Marian has them: a source that ends, targets that start from the padding and end with id 0."""
     marian = SpecialTokens(pad=99, bos=99, eos=0, suffix=0)
     columns = pair_columns([([7, 8], [5]), ([9], [6, 4])], marian, marian)
-    batches = Batches(columns, TRANSLATE, 64, seed=0, shuffle=False)
+    batches = Batches(columns, TRANSLATE, 64, seed=0)
     for batch in (collate(rows_of(columns), TRANSLATE), batches.batch(0)):
         assert sorted(zip(batch["source"][:, :3].tolist(), batch.real["source"].sum(dim=1).tolist())) == [
             ([7, 8, 0], 3),
@@ -316,12 +289,11 @@ def pieces(columns: Columns, index: int) -> list[Row]:
 PIECES = replace(TASKS["masked"], rows=pieces)
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_an_example_may_have_several_rows(shuffle: bool) -> None:
+def test_an_example_may_have_several_rows() -> None:
     sizes = [12, 5, 0, 1, 23, 4, 9, 30]
     fresh = iter(range(4, 10**6))
     texts = [[next(fresh) for _ in range(size)] for size in sizes]
-    batches = Batches({"text": flat(texts)}, PIECES, budget=64, seed=2, shuffle=shuffle)
+    batches = Batches({"text": flat(texts)}, PIECES, budget=64, seed=2)
     assert batches.dropped == 0
     for epoch in (0, 1):
         found: dict[int, list[list[int]]] = {}
@@ -348,13 +320,13 @@ def test_rows_of_an_example_may_have_fields_of_their_own() -> None:
         ids = columns["text"][index]
         return [{"source": ids, "target": ids[:length]} for length in (2, len(ids))]
 
-    batches = Batches({"text": flat([[1, 5, 6, 7, 2]])}, replace(TRANSLATE, rows=shifted), 64, seed=0, shuffle=False)
+    batches = Batches({"text": flat([[1, 5, 6, 7, 2]])}, replace(TRANSLATE, rows=shifted), 64, seed=0)
     batch = batches.batch(0)
     assert batch.rows == [0, 0]
     assert batch["source"][:, :5].tolist() == [[1, 5, 6, 7, 2]] * 2
-    assert batch["targets"][:, :4].tolist() == [[5, *[IGNORED] * 3], [5, 6, 7, 2]]
+    assert sorted(batch["targets"][:, :4].tolist()) == [[5, *[IGNORED] * 3], [5, 6, 7, 2]]
     task = replace(TRANSLATE, rows=shifted)
-    found = epoch_of(Batches({"text": flat([[1, 5, 6, 7, 2]] * 5)}, task, 64, seed=0, rank=1, ranks=2))
+    found = epoch_of(Batches({"text": flat([[1, 5, 6, 7, 2]] * 5)}, task, 64, seed=0))
     assert any(-1 in batch.rows for batch in found)
     for batch in found:
         fillers = torch.tensor(batch.rows) < 0

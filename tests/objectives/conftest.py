@@ -20,7 +20,7 @@ def model() -> Seq2Seq:
 
 @pytest.fixture
 def batch() -> Batch:
-    made = Batches(pair_columns(PAIRS[:3] * 3), TASKS["translate"], budget=80, seed=1, shuffle=False).batch(1)
-    assert -1 in made.rows
+    batches = Batches(pair_columns(PAIRS[:3] * 3), TASKS["translate"], budget=80, seed=1)
+    made = next(batch for batch in map(batches.batch, range(len(batches))) if -1 in batch.rows)
     assert made.counts["targets"] < made["targets"].numel()
     return made

@@ -125,12 +125,12 @@ class Shapes:
         self._rows = [_rows(max(each), budget, count) for each in self._widths]
         self._above = [_smallest_above(each, self._widths) for each in self._widths]
 
-    def plan(self, arrange: Callable[[Numbers], Numbers]) -> list[Planned]:
-        """Every row once, from short to long; `arrange` orders the rows of a shape."""
+    def plan(self, random: np.random.Generator) -> list[Planned]:
+        """Every row once, from short to long; the rows of a shape are in random order."""
         pools = [[members] for members in self._members]
         planned = []
         for pool, widths, count, above in zip(pools, self._widths, self._rows, self._above):
-            rows = arrange(np.concatenate(pool))
+            rows = random.permutation(np.concatenate(pool))
             left = len(rows) % count
             if left and above is not None:
                 pools[above].append(rows[-left:])
@@ -159,8 +159,7 @@ class Batches:
     """The batches of a corpus, epoch after epoch: `batch(step)` is a function of the seed and the step alone.
 
     Every epoch has each row once, in batches of at most `budget` padded tokens on the longest axis. A row with an axis
-    longer than `limit`, or than the budget, is left out. Rank r of several ranks has the batches r, r + ranks, … of the
-    one order; if the batches do not divide evenly, batches of filler rows make up the rest.
+    longer than `limit`, or than the budget, is left out.
     """
 
     def __init__(
@@ -169,17 +168,12 @@ class Batches:
         task: Collation,
         budget: int,
         seed: int,
-        shuffle: bool = True,
         limit: int | None = None,
         corruption: Corruption | None = None,
-        rank: int = 0,
-        ranks: int = 1,
     ) -> None:
         if budget < 2:
             raise UserError(f"a budget of {budget} tokens cannot hold an example; give some thousands.")
-        assert 0 <= rank < ranks
-        self._columns, self._task, self._corruption = columns, task, corruption
-        self._seed, self._shuffle, self._rank, self._ranks = seed, shuffle, rank, ranks
+        self._columns, self._task, self._corruption, self._seed = columns, task, corruption, seed
         count = len(next(iter(columns.values())))
         if not count:
             raise UserError("there are no examples to make batches of; give at least one.")
@@ -204,12 +198,12 @@ class Batches:
         self._latest = (0, self._plan(0))
 
     def __len__(self) -> int:
-        """Batches per epoch of each rank; the same in every epoch."""
-        return len(self._latest[1]) // self._ranks
+        """Batches per epoch; the same in every epoch."""
+        return len(self._latest[1])
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """The few shapes (rows, width of each axis) that occur on any rank."""
+        """The few shapes (rows, width of each axis) that occur."""
         return sorted({planned.shape for planned in self._latest[1]})
 
     @property
@@ -220,12 +214,12 @@ class Batches:
     def batch(self, step: int) -> Batch:
         """The batch of any step of training: epoch step // len, place step % len."""
         epoch, place = divmod(step, len(self))
-        if self._shuffle and epoch != self._latest[0]:
+        if epoch != self._latest[0]:
             self._latest = (epoch, self._plan(epoch))
-        planned = self._latest[1][place * self._ranks + self._rank]
+        planned = self._latest[1][place]
         numbers = self._kept[planned.rows]
         rows = self._rows(numbers)
-        random = np.random.default_rng((self._seed, step * self._ranks + self._rank, 1))
+        random = np.random.default_rng((self._seed, step, 1))
         if self._corruption is not None:
             rows = self._corruption(rows, random)
         batch = self._task.collate(rows, planned.widths, random)
@@ -256,12 +250,10 @@ class Batches:
         return self._task.rows(self._columns, example)[number - first]
 
     def _plan(self, epoch: int) -> list[Planned]:
-        """The batches of all ranks in an epoch, in order."""
+        """The batches of an epoch, in order."""
         random = np.random.default_rng((self._seed, epoch))
-        planned = self._shapes.plan(random.permutation if self._shuffle else lambda rows: rows)
-        empty = replace(planned[0], rows=np.full_like(planned[0].rows, FILLER))
-        planned += [empty] * (-len(planned) % self._ranks)
-        return [planned[i] for i in random.permutation(len(planned))] if self._shuffle else planned
+        planned = self._shapes.plan(random)
+        return [planned[i] for i in random.permutation(len(planned))]
 
 
 def _measure(columns: Columns, task: Collation, count: int) -> tuple[Numbers, dict[str, Lengths], Row]:

@@ -138,25 +138,21 @@ class RunningText(TextField):
 
 
 class Windows:
-    """Batches of a text for training: windows at random places. `batch(step)` depends only on seed, rank and step.
+    """Batches of a text for training: windows at random places. `batch(step)` depends only on the seed and the step.
 
-    Each batch has `budget // window` rows. Rank r of several ranks has the batches r, r + ranks, … of the same order,
-    so that two ranks read what one rank reads in twice as many batches.
+    Each batch has `budget // window` rows.
     """
 
     dropped = 0  # every token is in some window
 
-    def __init__(
-        self, text: Values, window: int, budget: int, seed: int, rank: int = 0, ranks: int = 1, key: str = ""
-    ) -> None:
-        assert 0 <= rank < ranks
+    def __init__(self, text: Values, window: int, budget: int, seed: int, key: str = "") -> None:
         if budget < window:
             raise UserError(f"plan.batch_tokens={budget}: less than one window of {window} tokens; give that or more.")
         if len(text) <= window:
             cure = f"give a longer data.train, or data.window={max(1, len(text) - 1)} or less"
             raise UserError(f"data: the text has {len(text)} tokens, not more than one window of {window}; {cure}.")
         self._text, self._window, self._rows = text, window, budget // window
-        self._seed, self._rank, self._ranks, self._key = seed, rank, ranks, key
+        self._seed, self._key = seed, key
 
     @property
     def digest(self) -> str:
@@ -164,8 +160,8 @@ class Windows:
         return self._key or digest(self._text)
 
     def __len__(self) -> int:
-        """The batches of an epoch on each rank: all ranks together read as many tokens as the text has."""
-        return max(1, round(len(self._text) / (self._rows * self._window * self._ranks)))
+        """The batches of an epoch, which together have about as many tokens as the text."""
+        return max(1, round(len(self._text) / (self._rows * self._window)))
 
     @property
     def nbytes(self) -> int:
@@ -179,7 +175,7 @@ class Windows:
 
     def batch(self, step: int) -> Batch:
         """The windows of any step."""
-        rng = np.random.default_rng((self._seed, step * self._ranks + self._rank))
+        rng = np.random.default_rng((self._seed, step))
         starts = rng.integers(len(self._text) - self._window, size=self._rows)
         return _window_batch(self._text, starts, np.full(self._rows, self._window), self._window)
 

@@ -70,7 +70,7 @@ class FusedAdditive(torch.autograd.Function):
             else:
                 eq, ek = Exponentials.of(q, rows=False), Exponentials.of(k, rows=False)
                 exponentials = eq.columns, ek.columns, eq.maxima, ek.maxima
-                tile, sizes, options = pairs_shape(q, k, v, table)
+                tile, sizes, options = pairs_shape(q, v, table)
                 additive_tiles.attend[(round_up(q.shape[1], tile.rows) // tile.rows, len(q))](
                     q, k, padded_weights(w), v, table, *exponentials, out, lse, *sizes, **options
                 )
@@ -195,7 +195,7 @@ def rows_backward(
     q, k, w, v, table = inputs
     d_q, d_k, d_w, d_v = gradients
     eq, ek = Exponentials.of(q, rows=True), Exponentials.of(k, rows=True)
-    tile, sizes, options = pairs_shape(q, k, v, table)
+    tile, sizes, options = pairs_shape(q, v, table)
     queries, keys, q_padded, k_padded, width = sizes[:5]
     programs.logit_gradients[(k_padded // tile.columns, len(q))](
         *inputs, eq.columns, ek.columns, eq.maxima, ek.maxima, *read, d_v, d_logits, *sizes, **options
@@ -212,9 +212,7 @@ def rows_backward(
     )  # fmt: skip
 
 
-def pairs_shape(
-    q: Tensor, k: Tensor, v: Tensor, table: Tensor | None
-) -> tuple[Tile, tuple[int, ...], dict[str, Any]]:  # fmt: skip
+def pairs_shape(q: Tensor, v: Tensor, table: Tensor | None) -> tuple[Tile, tuple[int, ...], dict[str, Any]]:
     """The tile of (query, key) pairs, and the run-time sizes and compile-time options of a kernel."""
     (queries, width), (keys, depth) = q.shape[1:], v.shape[1:]
     strides = (0, 0, 0) if table is None else table.stride()

@@ -137,9 +137,8 @@ class Shape:
         groups[-1].append(f"{stack}.norm")
         return tuple(map(tuple, groups))
 
-    def build_norm(self, width: int | None = None) -> nn.Module:
-        kind = nn.LayerNorm if self.norm == "layer" else nn.RMSNorm
-        return kind(width or self.width, eps=self.epsilon)
+    def build_norm(self) -> nn.Module:
+        return (nn.LayerNorm if self.norm == "layer" else nn.RMSNorm)(self.width, eps=self.epsilon)
 
     def self_score(self) -> Score:
         """The score of self-attention."""

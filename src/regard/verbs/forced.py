@@ -74,7 +74,7 @@ def forced(
 ) -> list[Forced]:
     """Teacher forcing over the pairs, in batches; the results are in the order of the pairs.
 
-    The weights are the mean over the heads of a layer: `layer`, or the one of `parts.aligning`.
+    The weights are the mean over the heads of a layer: `layer`, or the one of `aligning`.
     """
     return _force_all(model, pairs, batch_tokens, aligning(model, layer), aligning_heads(model, layer))
 

@@ -33,7 +33,7 @@ from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
 from regard.stored import load_weights, read_fields, stored_config, stored_recipe
 from regard.tasks import Task, task_of
-from regard.verbs.numbers import check_inputs, features, logits
+from regard.verbs.numbers import Inputs
 from regard.verbs.pooling import transformer_folder
 
 MODEL_NAMES = {  # the name of a model in messages, by the head of its task
@@ -154,9 +154,9 @@ class Loaded:
         True in `real` means "not padding"; padding may be on either side. Without `positions` (rows of the model's
         table of positions), the real tokens are numbered in order.
         """
-        inputs = check_inputs(self.module, tokens, real, source, source_real, segments, positions)
+        inputs = Inputs(tokens, real, source, source_real, segments, positions).checked(self.module.config)
         with self.autocast():
-            return features(self.module, *(None if one is None else one.to(self.device) for one in inputs))  # type: ignore[arg-type]
+            return inputs.to(self.device).states(self.module)
 
     @torch.no_grad()
     def logits(
@@ -170,8 +170,11 @@ class Loaded:
     ) -> Tensor:
         """The logits (B, T, V) at tokens (B, T): of the next token, or of the token itself (masked); see `states`."""
         states = self.states(tokens, real, source, source_real, segments, positions)
+        module: Any = self.module
         with self.autocast():
-            return logits(self.module, None if real is None else real.to(self.device) != 0, states)
+            if not module.config.one_per_text:
+                return module.readout(states)
+            return module.readout(states, None if real is None else real.to(self.device) != 0)
 
     def expect(self, verb: str, able: bool) -> None:
         """Refuse a verb that does not fit the model; the message names the verb to use instead."""

@@ -1,8 +1,8 @@
-"""The features and logits of given tokens, for any model."""
+"""The states and logits of given tokens, for any model."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,61 +12,50 @@ from regard.models import Facts
 from regard.models.causal import causal_features
 
 
-def features(
-    module: Any,
-    tokens: Tensor,
-    real: Tensor | None = None,
-    source: Tensor | None = None,
-    source_real: Tensor | None = None,
-    segments: Tensor | None = None,
-    positions: Tensor | None = None,
-) -> Tensor:
-    """The states (B, T, width) of the last layer at tokens (B, T)."""
-    config: Facts = module.config
-    if (source is not None) != config.reads_source:
-        cure = "give the tokens it reads as source=…" if source is None else "leave source out"
-        raise UserError(f"source: this model {'has' if source is None else 'does not read'} a source; {cure}.")
-    if not config.causal:
-        return module.features(tokens, real, segments, positions)
-    return causal_features(module, tokens, real, source, source_real, segments, positions)
+class Inputs(NamedTuple):
+    """The tensors that a model reads; all but the tokens are optional."""
 
+    tokens: Tensor  # (B, T) ids
+    real: Tensor | None = None  # (B, T) True: not padding
+    source: Tensor | None = None  # (B, Ts) ids
+    source_real: Tensor | None = None  # (B, Ts)
+    segments: Tensor | None = None  # (B, T) ids
+    positions: Tensor | None = None  # (B, T) rows of the model's table of positions
 
-Inputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+    def states(self, module: Any) -> Tensor:
+        """The states (B, T, width) of the last layer at the tokens."""
+        config: Facts = module.config
+        if (self.source is not None) != config.reads_source:
+            cure = "give the tokens it reads as source=…" if self.source is None else "leave source out"
+            has = "has" if self.source is None else "does not read"
+            raise UserError(f"source: this model {has} a source; {cure}.")
+        if not config.causal:
+            states: Tensor = module.features(self.tokens, self.real, self.segments, self.positions)
+            return states
+        return causal_features(module, *self)
 
+    def checked(self, config: Facts) -> Inputs:
+        """The same inputs, with masks of 0 and 1 as boolean masks, if they fit the model and each other."""
+        for name, one in self._asdict().items():
+            if one is not None and not isinstance(one, Tensor):
+                cure = "its ids: model.tokenizer.encode(text)" if isinstance(one, str) else "torch.tensor(…)"
+                raise UserError(f"{name}: should be a tensor (rows, length), not a {type(one).__name__}; give {cure}.")
+        _check_ids("tokens", self.tokens, config.token_vocab)
+        if self.source is not None and config.reads_source:
+            _check_ids("source", self.source, config.source_vocab)
+            if len(self.source) != len(self.tokens):
+                have = f"has {len(self.source)} rows, but tokens have {len(self.tokens)}"
+                raise UserError(f"source: {have}; give as many.")
+        if self.segments is not None and config.segment_kinds:
+            _check_ids("segments", self.segments, config.segment_kinds, self.tokens.shape)
+        if self.positions is not None and config.position_rows is not None:
+            _check_ids("positions", self.positions, config.position_rows, self.tokens.shape)
+        real = _as_boolean("real", self.real, self.tokens)
+        return self._replace(real=real, source_real=_as_boolean("source_real", self.source_real, self.source))
 
-def check_inputs(
-    module: Any,
-    tokens: Tensor,
-    real: Tensor | None,
-    source: Tensor | None,
-    source_real: Tensor | None,
-    segments: Tensor | None,
-    positions: Tensor | None,
-) -> Inputs:
-    """Check that the tensors fit the model and each other; return them, with masks of 0 and 1 as boolean masks."""
-    config: Facts = module.config
-    given = {"tokens": tokens, "real": real, "source": source, "source_real": source_real}
-    for name, one in {**given, "segments": segments, "positions": positions}.items():
-        if one is not None and not isinstance(one, Tensor):
-            cure = "its ids: model.tokenizer.encode(text)" if isinstance(one, str) else "torch.tensor(…)"
-            raise UserError(f"{name}: should be a tensor (rows, length), not a {type(one).__name__}; give {cure}.")
-    _check_ids("tokens", tokens, config.token_vocab)
-    if source is not None and config.reads_source:
-        _check_ids("source", source, config.source_vocab)
-        if len(source) != len(tokens):
-            raise UserError(f"source: has {len(source)} rows, but tokens have {len(tokens)}; give as many.")
-    if segments is not None and config.segment_kinds:
-        _check_ids("segments", segments, config.segment_kinds, tokens.shape)
-    if positions is not None and config.position_rows is not None:
-        _check_ids("positions", positions, config.position_rows, tokens.shape)
-    return (
-        tokens,
-        _as_boolean("real", real, tokens),
-        source,
-        _as_boolean("source_real", source_real, source),
-        segments,
-        positions,
-    )
+    def to(self, device: torch.device) -> Inputs:
+        """The same inputs on a device."""
+        return Inputs(*(None if one is None else one.to(device) for one in self))  # type: ignore[arg-type]
 
 
 def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int, ...] | None = None) -> None:
@@ -86,8 +75,3 @@ def _as_boolean(name: str, given: Tensor | None, like: Tensor | None) -> Tensor 
     if given.shape != like.shape:
         raise UserError(f"{name}: {tuple(given.shape)} does not fit ids of shape {tuple(like.shape)}.")
     return given if given.dtype == torch.bool else given != 0
-
-
-def logits(module: Any, real: Tensor | None, states: Tensor) -> Tensor:
-    """The logits of states: of every token, or of the whole text where the model makes one prediction per text."""
-    return module.readout(states, real) if module.config.one_per_text else module.readout(states)

@@ -162,7 +162,7 @@ def _translations(model: Loaded, sources: dict[int, list[int]], search: Search, 
 def _alignments(model: Loaded, start: Any, prompt: Tensor, tokens: Tensor) -> Floats | None:
     """The attention weights (B, T, Ts) to the source at each of the tokens (B, T), by teacher forcing from a state.
 
-    They are the mean over the heads of the aligning layer (`parts.aligning`). None for a model without attention.
+    They are the mean over the heads of the aligning layer (`aligning`). None for a model without attention.
     """
     if (name := aligning(model)) is None:
         return None

@@ -35,11 +35,9 @@ def read_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[tuple[i
         names = {key: name or key for key, name in columns.items()}
         yield from _json_lines(path, names) if _ending(path) == ".jsonl" else _with_header(path, names)
         return
-    for number, line in enumerate(iterate_lines(path), 1):  # tabs between the columns; quotes are text
-        cells = line.split("\t")
-        if not any(cell.strip() for cell in cells):
-            continue
+    for number, cells in _tab_rows(path):
         if len(cells) < len(columns):
+            line = "\t".join(cells)
             raise UserError(f"{path}, line {number}: expected {'<TAB>'.join(columns)}, found {_shortened(line)!r}")
         yield number, dict(zip(columns, cells))
 
@@ -54,12 +52,12 @@ def _ending(path: Path) -> str:
     return (path.with_suffix("") if path.suffix in PACKED else path).suffix.lower()
 
 
-# -- CSV, and TSV with a header ---------------------------------------------------------------------------------------
+# -- CSV and TSV ------------------------------------------------------------------------------------------------------
 
 
 def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the records below a header; every record has as many cells as the header."""
-    rows = _rows(path)
+    rows = _csv_rows(path) if _ending(path) == ".csv" else _tab_rows(path)
     first, cells = next(rows, (1, []))
     header = [cell.strip() for cell in cells]
     where = f"{path}, line {first} (the header)"
@@ -73,15 +71,23 @@ def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, di
     for number, cells in rows:
         if len(cells) != len(header):
             cure = "put a cell that contains a delimiter in double quotes"
+            cure = cure if _ending(path) == ".csv" else "a cell of this format cannot contain a tab: remove the tab"
             cure = cure if len(cells) > len(header) else "give the row a cell for every column"
             raise UserError(f"{path}, line {number}: expected {len(header)} cells, found {len(cells)}; {cure}.")
         yield number, {key: cells[place] for key, place in places.items()}
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _tab_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells between the tabs of every line that is not blank, with its number. Quotes are text."""
+    for number, line in enumerate(iterate_lines(path), 1):
+        if line.strip():
+            yield number, line.split("\t")
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the cells of every row that is not blank, with the line on which the row starts.
 
-    The delimiter is a tab, or for .csv a comma, or a semicolon if the header has semicolons and no comma.
+    The delimiter is a comma, or a semicolon if the header has semicolons and no comma.
     """
     lines = iterate_lines(path)
     opening: list[str] = []  # blank lines and the first line of the header
@@ -91,7 +97,6 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             break
     unquoted = re.sub(r'"[^"]*"', "", opening[-1]) if opening else ""
     delimiter = ";" if ";" in unquoted and "," not in unquoted else ","
-    delimiter = delimiter if _ending(path) == ".csv" else "\t"
     reader = csv.reader((f"{line}\n" for line in chain(opening, lines)), delimiter=delimiter, strict=True)
     while True:
         start = reader.line_num + 1

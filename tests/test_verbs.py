@@ -1,14 +1,17 @@
 """The verbs on tiny random models: a batch is its lines, forced scoring is the search, looking changes nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from regard.checkpoint import resolve
 from regard.errors import UserError
 from regard.recording import record
+from regard.stored import read_fields
 from regard.verbs import align, aligned, classify, load, look, score, translate, view
 
 Make = Callable[..., Path]
@@ -277,6 +280,13 @@ def test_looking_at_other_tasks(language: Path, classifier: Path) -> None:
     assert np.triu(seen.layers[0].weights[0]).sum() == 0  # the past only
     hops = look(load(classifier, device="cpu"), "ab ba cc")
     assert (list(hops.rows), len(hops.columns)) == (["look 1", "look 2"], 3)
+
+
+def test_a_run_has_a_class_name_for_each_output(classifier: Path) -> None:
+    model = load(classifier, device="cpu")
+    config = replace(model.module.config, labels=3)
+    with pytest.raises(UserError, match=r"label\.json: 2 class names, but the model has 3 outputs; restore the file"):
+        read_fields(resolve(classifier), model.task, config)
 
 
 def test_classes_and_their_probabilities(classifier: Path) -> None:

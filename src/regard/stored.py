@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint import FORMAT, check_format, load_tensors, read_json, resolve
 from regard.config import Kinds, from_json, to_json
-from regard.data.fields import Field
+from regard.data.fields import Field, LabelField
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
@@ -38,9 +38,16 @@ def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
     return from_json(read_json(folder / "model.json"), {**kinds, "model": models}, "model")
 
 
-def read_fields(folder: Path, task: Task) -> dict[str, Field]:
-    """The fields of a saved step, of the classes that the task names."""
-    return {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
+def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
+    """The fields of a saved step, of the types that the task names; the model of `config` predicts their classes."""
+    fields = {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
+    sizes = [(part, *names) for part in config.split() if part is not None for names in part.sizes.items()]
+    for part, setting, name in sizes:
+        field, outputs = fields.get(name), getattr(part, setting)
+        if isinstance(field, LabelField) and field.size != outputs:
+            found = f"{field.size} class names, but the model has {outputs} outputs"
+            raise UserError(f"{field_path(folder, name)}: {found}; restore the file or use another checkpoint.")
+    return fields
 
 
 def field_path(folder: Path, name: str) -> Path:

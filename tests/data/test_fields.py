@@ -94,11 +94,19 @@ def test_labels_are_classes_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_label_that_was_not_trained_on_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^label 'fine': the model has no such class; it has bad, good\.$"):
+    with pytest.raises(UserError, match=r"^label 'fine': no training example has this class, only bad, good; corr"):
         LabelField(("bad", "good")).encode(["good", "fine"])
     many = LabelField(tuple(f"class {n:02d}" for n in range(20)))
-    with pytest.raises(UserError, match=r"it has class 00, .*class 07, …\.$"):
+    with pytest.raises(UserError, match=r"only class 00, .*class 07, …; correct the label"):
         many.encode(["class 20"])
+
+
+def test_class_names_are_distinct_texts(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^2 classes have the name 'good'; give each class its own name\.$"):
+        LabelField(("good", "bad", "good"))
+    (tmp_path / "label.json").write_text('{"labels": ["good", ""]}')
+    with pytest.raises(UserError, match=r"label\.json: the class name '' is no text; give each class a name\.$"):
+        LabelField.load(tmp_path / "label.json")
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"labels": "good"}', '{"labels": [1]}'])

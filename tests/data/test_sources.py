@@ -140,6 +140,24 @@ def test_how_much_is_held_out() -> None:
     assert [count(2), count(100), count(5_000), count(150_000)] == [1, 2, 100, 2000]
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), min_size=1, max_size=300))
+def test_each_class_stays_in_the_training_examples(drawn: list[tuple[int, int]]) -> None:
+    examples = [LabelledText(f"text {text}", f"class {label}") for text, label in drawn]
+    train, valid = hold_out(examples)
+    assert {one.label for one in train} == {one.label for one in examples}
+    assert not {one.text for one in train} & {one.text for one in valid}
+    assert len(train) + len(valid) == len(examples)
+
+
+def test_classes_with_one_text_each_cannot_be_held_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", "good\tday\nbad\train\n")
+    with pytest.raises(UserError, match=r"a\.tsv: each text .* class, such as 'good', .* give data\.valid=FILE$"):
+        Labelled(train=path).load()
+    many = write(tmp_path / "b.tsv", "good\tday\n" + "".join(f"bad\train {i}\n" for i in range(99)))
+    assert {one.label for one in Labelled(train=many).load().train} == {"good", "bad"}
+
+
 def test_lines_are_texts_as_they_stand(tmp_path: Path) -> None:
     train = write(tmp_path / "train.txt", "".join(f" line {i}\n\n" for i in range(100)))
     corpus = Lines(train=train).load()

@@ -108,6 +108,18 @@ def test_a_public_classifier_is_read_and_written(kind: str, tmp_path: Path) -> N
     [
         ({"problem_type": "multi_label_classification"}, "problem_type=multi_label_classification: is not supported"),
         ({"id2label": {"0": "only"}}, "a head with one label predicts a number"),
+        ({"id2label": {"0": "no", "1": "yes", "3": "maybe"}}, r"config\.json: id2label has no name for each number"),
+        ({"id2label": {"0": "no", "one": "yes", "2": "maybe"}}, r"id2label .* number its classes 0, 1, 2 …$"),
+        ({"id2label": ["no", "yes", "maybe"]}, "id2label has no name for each number"),
+        ({"id2label": {"0": "no", "1": "yes", "2": None}}, "id2label has a class name that is no text"),
+        (
+            {"id2label": {"0": "no", "1": "yes", "2": "no"}},
+            r"config\.json: id2label: 2 classes have the name 'no'",
+        ),
+        ({"id2label": {"0": "no", "1": "yes", "2": " "}}, r"config\.json: id2label: the class name ' ' is no text"),
+        ({"id2label": {"0": "no", "1": "yes"}}, "is 3×16, but by config.json it should be 2×16"),
+        ({"id2label": None, "num_labels": "three"}, "config.json: num_labels=three: give the number of classes"),
+        ({"model_type": ["bert"]}, r"config\.json: model_type=\['bert'\]: no such type is known"),
         ({"architectures": ["BertForMultipleChoice"]}, "classifier.bias and 1 more: this model has no such tensor"),
     ],
 )
@@ -115,8 +127,9 @@ def test_another_head_is_refused(settings: dict[str, Any], message: str, tmp_pat
     bert_classifier(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | settings))
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         load(tmp_path, "cpu")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ examples, saved with the run as ``fields/NAME.json``, and loaded with the model.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +132,14 @@ class LabelField:
 
     names: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if not isinstance(name, str) or not name.strip():
+                raise UserError(f"the class name {name!r:.40} is no text; give each class a name.")
+        for name, count in Counter(self.names).items():
+            if count > 1:
+                raise UserError(f"{count} classes have the name {name!r:.40}; give each class its own name.")
+
     @classmethod
     def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
         count, names = 0, set[str]()
@@ -150,7 +159,10 @@ class LabelField:
         names = content.get("labels") if isinstance(content, dict) else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{path}: not the labels of a run; restore the file or use another checkpoint.")
-        return cls(tuple(names))
+        try:
+            return cls(tuple(names))
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
 
     def save(self, path: Path) -> None:
         write_text(path, json.dumps({"labels": self.names}, ensure_ascii=False, indent=2) + "\n")
@@ -168,7 +180,8 @@ class LabelField:
         for value in values:
             if value.strip() not in ids:
                 known = ", ".join(f"{name:.20}" for name in self.names[:8]) + (", …" if len(self.names) > 8 else "")
-                raise UserError(f"label {value!r:.60}: the model has no such class; it has {known}.")
+                cure = "correct the label, or train with examples of the class"
+                raise UserError(f"label {value!r:.60}: no training example has this class, only {known}; {cure}.")
         return [[ids[value.strip()]] for value in values]
 
 

@@ -6,7 +6,7 @@ texts: the same files always give the same parts, in any order of their lines.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,21 +198,36 @@ def read_pairs(path: str | Path, source: str = "", target: str = "") -> list[Pai
 def hold_out(examples: list[Any]) -> tuple[list[Any], list[Any]]:
     """Return the examples without a validation set, and that set: 2 %, at most 2,000, at least one.
 
-    Examples with equal texts are all in the same part.
+    Examples with equal texts are all in the same part. Of each class, at least one example is not held out; if that is
+    not possible, the validation set is empty.
     """
     groups: defaultdict[str, list[Any]] = defaultdict(list)
     for example in examples:
         groups[_text(example)].append(example)
     room = min(max(round(HELD_OUT * len(examples)), 1), HELD_OUT_MOST)
     held: set[str] = set()
-    texts = sorted(groups, key=hash_text)
+    left = _classes(examples)  # of the examples that are not held out
+    texts = [text for text in sorted(groups, key=hash_text) if _leaves_each(left, _classes(groups[text]))]
     for text in texts:
-        if len(groups[text]) <= room:
+        classes = _classes(groups[text])
+        if len(groups[text]) <= room and _leaves_each(left, classes):
             held.add(text)
             room -= len(groups[text])
-    held = held or {min(texts, key=lambda text: len(groups[text]))}  # every text occurs too often: take the rarest
+            left -= classes
+    if not held and texts:  # every text occurs too often: take the rarest
+        held = {min(texts, key=lambda text: len(groups[text]))}
     kept = [example for example in examples if _text(example) not in held]
     return kept, [example for example in examples if _text(example) in held]
+
+
+def _classes(examples: list[Any]) -> Counter[str]:
+    """Return how many examples each class has; empty if the examples have no classes."""
+    return Counter(example.label for example in examples if isinstance(example, LabelledText))
+
+
+def _leaves_each(left: Counter[str], classes: Counter[str]) -> bool:
+    """Return whether each class has an example left if these are held out."""
+    return all(left[name] > count for name, count in classes.items())
 
 
 def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]]) -> Corpus:
@@ -225,7 +240,12 @@ def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]]) -
         if path and not parts[name]:
             raise UserError(f"data.{name}={path}: no complete example; give a file with at least one.")
     if not valid:
+        classes = _classes(parts["train"])
         parts["train"], parts["valid"] = hold_out(parts["train"])
+        if not parts["valid"]:
+            rare = min(classes, key=lambda name: classes[name])
+            found = f"each text is the only one of its class, such as {rare!r:.40}, and none can be held out"
+            raise UserError(f"data.train={train}: {found}; add examples, or give data.valid=FILE")
     if not parts["train"]:
         raise UserError(f"data.train={train}: too few to hold some out; add examples, or give data.valid=FILE")
     return Corpus(**parts)

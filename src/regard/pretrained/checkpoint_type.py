@@ -57,7 +57,7 @@ class PublicHead:
         """Our settings, from a config.json. A head that does not predict one class per text raises a UserError."""
         if settings.get(PROBLEM) not in (None, "single_label_classification"):
             raise UserError(f"{path}: {PROBLEM}={settings[PROBLEM]}: is not supported, only one label per text is.")
-        labels = label_names(settings)
+        labels = label_names(settings, path)
         if len(labels) < 2:
             raise UserError(f"{path}: a head with one label predicts a number, which is not supported.")
         dropout = [settings[name] for name in self.dropout if settings.get(name) is not None]
@@ -247,12 +247,19 @@ def their_heads(shape: Shape) -> int:
     return 1 if shape.width % shape.heads else shape.heads
 
 
-def label_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def label_names(settings: Mapping[str, Any], path: object) -> tuple[str, ...]:
     """The names of the classes in a config.json, in the order of their numbers; without any, as `transformers` does."""
-    named = settings.get(LABELS)
-    if isinstance(named, dict) and named:
-        return tuple(str(named[number]) for number in sorted(named, key=int))
-    return tuple(f"LABEL_{number}" for number in range(settings.get("num_labels") or 2))
+    named, count = settings.get(LABELS), settings.get("num_labels")
+    if named:
+        numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
+        if not numbers or set(named) != set(numbers):
+            raise UserError(f"{path}: {LABELS} has no name for each number from 0 on; number its classes 0, 1, 2 …")
+        if not all(isinstance(name, str | int) for name in named.values()):
+            raise UserError(f"{path}: {LABELS} has a class name that is no text; give each class a name.")
+        return tuple(str(named[number]) for number in numbers)
+    if count is not None and (type(count) is not int or count < 1):
+        raise UserError(f"{path}: num_labels={count}: give the number of classes.")
+    return tuple(f"LABEL_{number}" for number in range(2 if count is None else count))
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, Any]:

@@ -62,10 +62,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise UserError(f"{path / 'config.json'}: should be an object of settings; restore the file.")
     kind = settings.get("model_type")
-    if kind not in CHECKPOINT_TYPES:
-        raise UserError(
-            f"{path / 'config.json'}: model_type={kind}: no such type is known.{nearest(str(kind), CHECKPOINT_TYPES)}"
-        )
+    if not isinstance(kind, str) or kind not in CHECKPOINT_TYPES:
+        near = nearest(str(kind), CHECKPOINT_TYPES)
+        raise UserError(f"{path / 'config.json'}: model_type={kind!s:.40}: no such type is known.{near}")
     return settings
 
 

@@ -126,7 +126,8 @@ def prepare(
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
     if folder:
-        fields, config = read_fields(folder, task), stored_config(folder, kinds)
+        config = stored_config(folder, kinds)
+        fields = read_fields(folder, task, config)
     else:
         sample: Iterable[Any] = corpus.train
         if given:

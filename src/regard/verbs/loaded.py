@@ -289,7 +289,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
     with SkipInit():
         module = stored_config(folder, kinds).build()
     load_weights(module, folder / "weights.safetensors")
-    fields = read_fields(folder, find_task(recipe, kinds))
+    fields = read_fields(folder, find_task(recipe, kinds), module.config)
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
 
 
@@ -306,5 +306,9 @@ def _load_public(path: Path, allow_pickle: bool) -> Loaded:
     kinds = task_of(module.config).fields
     fields: dict[str, Field] = {name: kind(one) for (name, kind), one in zip(kinds.items(), tokenizers)}  # type: ignore[call-arg]
     if fields and LabelField in kinds.values():
-        fields["label"] = LabelField(label_names(settings))
+        names = label_names(settings, path / "config.json")
+        try:
+            fields["label"] = LabelField(names)
+        except UserError as error:
+            raise UserError(f"{path / 'config.json'}: id2label: {error}") from error
     return Loaded(path, module, torch.device("cpu"), fields, public=settings)

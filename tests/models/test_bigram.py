@@ -80,8 +80,16 @@ def test_a_run_counts_the_text_once_in_any_number_of_steps_and_resumes(tmp_path:
     assert last.values["loss"] < losses[-1]
 
 
+def test_counts_that_exclude_a_validation_token_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "valid.txt").write_text("barks the\n")
+    settings = (f"data.valid={tmp_path}/valid.txt", "plan.steps=4", "plan.evaluate=2")
+    cure = r"the loss of step 4 is inf, .* the probability 0; give more smoothing, such as model\.k=1\."
+    with pytest.raises(UserError, match=cure):
+        list(Run(recipe(tmp_path, *settings, "model.k=0"), tmp_path / "none"))
+    list(Run(recipe(tmp_path, *settings), tmp_path / "smooth"))
+
+
 def test_counts_without_smoothing_may_exclude_a_token(tmp_path: Path) -> None:
-    """A loss of infinity is the right one: the run is complete."""
     settings = ("plan.batch_tokens=24", "model.k=0", "plan.steps=4")
     *_, evaluated, _, _ = Run(recipe(tmp_path, *settings), tmp_path / "run")
     assert isinstance(evaluated, Evaluated)
@@ -114,7 +122,10 @@ def test_windows_of_a_running_text_have_every_target_once() -> None:
     ("setting", "message"),
     [
         ("model.pairs=-3", "model.pairs=-3: training sets it"),
-        ("model.k=-1", "model.k=-1.0: give 0"),
+        ("model.pairs=3", "model.pairs=3: training sets it; leave it at 0."),
+        ("model.k=-1", "model.k=-1.0: give 0 (no smoothing) to 1,000,000, such as 1."),
+        ("model.k=1e300", "model.k=1e+300: give 0"),
+        ("plan.threads=2000000", "plan.threads=2000000: give at most 1024, or 0"),
         ("model.weight=2", "model.weight=2.0: give a number from 0 to 1"),
         ("model.smoothing=none", "model.smoothing=none: no such smoothing"),
         ("objective=teacher", "objective=teacher: does not fit model=bigram; use objective=counts"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from regard.models.causal import Causal
 from regard.models.facts import Facts
 
 SMOOTHINGS = ("add-k", "interpolated")
+LARGEST_K = 1e6  # k · V must stay far below the largest float
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class BigramConfig(Facts):
             raise UserError(
                 f"model.smoothing={self.smoothing}: no such smoothing.{nearest(self.smoothing, SMOOTHINGS)}"
             )
-        if not 0 <= self.k < float("inf"):
-            raise UserError(f"model.k={self.k}: give 0 (no smoothing) or more, such as 1.")
+        if not 0 <= self.k <= LARGEST_K:
+            raise UserError(f"model.k={self.k}: give 0 (no smoothing) to {LARGEST_K:,.0f}, such as 1.")
         if self.pairs < 0:
             raise UserError(f"model.pairs={self.pairs}: training sets it; leave it at 0.")
         if not 0 <= self.weight <= 1:
@@ -54,6 +56,12 @@ class BigramConfig(Facts):
     @property
     def token_vocab(self) -> int:
         return self.vocab
+
+    def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> BigramConfig:
+        """The settings of a new model, with the sizes of the fields. It has no counts yet."""
+        if self.pairs:
+            raise UserError(f"model.pairs={self.pairs}: training sets it; leave it at 0.")
+        return super().with_sizes(sizes, padded)
 
     def resized(self, width: int) -> BigramConfig:
         """The same config: counts have no width."""

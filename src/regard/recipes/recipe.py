@@ -23,6 +23,7 @@ from regard.objectives import (
 from regard.tasks import Task
 
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
+MOST_THREADS = 1024
 VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
 
 # The names of data and objectives in settings and in recipe.json.
@@ -86,6 +87,8 @@ class Plan:
         for name in ("warmup", "decay", "clip", "threads", "samples", "patience", "unfreeze"):
             self._at_least(name, 0)
         self._at_least("batch_tokens", 2)
+        if self.threads > MOST_THREADS:
+            raise UserError(f"plan.threads={self.threads}: give at most {MOST_THREADS}, or 0 for torch's default.")
         check_seed(self.seed, "plan.seed")
         if not 0 < self.rate < float("inf"):
             raise UserError(f"plan.rate={self.rate}: give a number above 0, such as 1e-3.")

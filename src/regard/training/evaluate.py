@@ -241,6 +241,10 @@ def evaluate_step(model: Loaded, valid: Sequence[Any], recipe: Recipe, share: Sh
     stride = max(1, len(valid) // max(1, plan.samples))  # the samples are spread over the file, which may be sorted
     some = valid[::stride][: plan.samples]
     scores = evaluate(model, valid, cheap, batch_tokens=plan.batch_tokens, share=share)
+    loss, counted = scores.values["loss"], recipe.objective.learns_by == "counts"
+    if counted and model.step >= plan.steps and not math.isfinite(loss):  # earlier, not all of the text is counted
+        found = f"the loss of step {model.step} is {loss}, because the counts give a validation token the probability 0"
+        raise UserError(f"{found}; give more smoothing, such as model.k=1.")
     if slow and some:
         scores |= evaluate(model, some, slow, batch_tokens=plan.batch_tokens, share=share)
     return scores

@@ -417,14 +417,29 @@ def test_an_existing_directory_is_kept_without_overwrite(
     regard.export(model, out)
     with pytest.raises(UserError, match=r"out: is there already; give another name, or say --overwrite"):
         regard.export(model, out)
-    (out / "mine").write_text("")
+    (out / "target" / "tokenizer.json").write_text("old")
     regard.export(model, out, overwrite=True)
-    assert not (out / "mine").exists()
+    assert (out / "target" / "tokenizer.json").read_text() != "old"
+    regard.export(model, out, to="ctranslate2", overwrite=True)
+    regard.export(model, out, overwrite=True)
     with pytest.raises(UserError, match="is no exported model, and is not overwritten"):
         regard.export(model, model.path, overwrite=True)
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
     with pytest.raises(UserError, match="--to onnx: no such tool"):
         regard.export(model, out, to="onnx")
+
+
+@pytest.mark.parametrize("name", ["mine", "notes/mine", "target/mine", "vocab.json/mine"])
+def test_only_the_files_of_an_export_are_overwritten(
+    translator: Callable[..., regard.Loaded], tmp_path: Path, name: str
+) -> None:
+    model, out = translator(), tmp_path / "out"
+    regard.export(model, out)
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_text("kept")
+    with pytest.raises(UserError, match=rf"out: has files that no export writes \(.*{name}\); move them, or give"):
+        regard.export(model, out, overwrite=True)
+    assert (out / name).read_text() == "kept"
 
 
 def test_a_failure_leaves_the_old_directory(translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:

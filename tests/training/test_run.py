@@ -526,6 +526,32 @@ def test_language_models_and_classifiers_run(tmp_path):
     assert finished.best == 1.0
 
 
+@pytest.mark.parametrize(
+    ("data", "metrics", "message"),
+    [
+        ("text", ("perplexity", "bleu"), "bleu does not fit the task language"),
+        ("text", ("exact",), "metrics=exact: exact does not fit the task language"),
+        ("label", ("bleu",), "bleu does not fit the task classify"),
+        ("label", ("accuracy", "alignment"), "metrics=accuracy,alignment: alignment does not fit the task classify"),
+        ("pairs", ("exact", "aer"), "aer needs gold links, and the validation examples have none"),
+    ],
+)
+def test_metrics_that_do_not_fit_the_task_are_refused(data, metrics, message, recipe, tmp_path):
+    path = tmp_path / "examples.tsv"
+    path.write_text("a\tabab\nb\tbaba\n" * 5)
+    bases = {
+        "text": Recipe("", "", Lines(str(path), str(path)), LstmnConfig(width=8, embed=4, context=16)),
+        "label": Recipe("", "", Labelled(str(path), str(path)), StructuredConfig(width=8), Classification()),
+        "pairs": recipe(),
+    }
+    with pytest.raises(
+        UserError, match=rf"{message}; use metrics that fit: loss, perplexity, accuracy[^\n]*\.$"
+    ) as caught:
+        Run(replace(bases[data], metrics=metrics), tmp_path / "refused")
+    assert ("bleu" in str(caught.value).partition("fit: ")[2]) == (data == "pairs")
+    assert not (tmp_path / "refused").exists()
+
+
 def test_examples_past_the_models_limit_are_left_out(recipe, tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text(path.read_text() + "abcdeabcdeabcdeabcde\ta\n")

@@ -19,6 +19,7 @@ from regard.data.streams import RunningText, contiguous, encode_running, in_orde
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
+from regard.tasks import Task
 from regard.training.folder import RunState
 from regard.training.parallel import ALONE, Share
 from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
@@ -27,6 +28,8 @@ from regard.verbs.search import translate
 
 N = TypeVar("N", int, float, Tensor)
 
+# The fields that a task must have for a metric, by what the metric needs.
+METRIC_FIELDS = {"sums": set[str](), "answers": {"source", "target"}, "weights": {"source", "target"}}
 WITH = {"alignment": ("chance",)}  # metrics that are reported together with others
 
 
@@ -209,11 +212,21 @@ def encoded(model: Loaded, examples: Sequence[Any]) -> list[Row]:
     return model.encode(examples, longest=model.longest)
 
 
-def check_evaluation(recipe: Recipe, corpus: Corpus, metrics: Mapping[str, Metric]) -> None:
+def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mapping[str, Metric]) -> None:
     """Refuse a recipe whose steps cannot be evaluated, before anything is trained."""
     plan = recipe.plan
     if not corpus.valid:
         raise UserError("data: there are no validation examples to evaluate a step with; set data.valid.")
+    fitting = [name for name, metric in metrics.items() if task.fields.keys() >= METRIC_FIELDS[metric.needs]]
+    why = f"does not fit the task {task.name}"
+    reads_links = any(metrics[name].needs == "weights" and name in fitting for name in recipe.metrics)
+    if reads_links and all(getattr(example, "links", None) is None for example in corpus.valid):
+        fitting = [name for name in fitting if metrics[name].needs != "weights"]
+        why = "needs gold links, and the validation examples have none"
+    for name in recipe.metrics:
+        if name not in fitting:
+            stated = f"metrics={','.join(recipe.metrics)}"
+            raise UserError(f"{stated}: {name} {why}; use metrics that fit: {', '.join(fitting)}.")
     if metrics[plan.select].needs != "sums" and not plan.samples:
         raise UserError(f"plan.samples=0: plan.select={plan.select} is measured on samples; give 1 or more.")
 

@@ -87,7 +87,7 @@ class Run:
         self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report, ranks=ranks.count)
         chosen = self.prepared.recipe  # with the settings of `init`
         self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head)
-        check_evaluation(recipe, self.prepared.corpus, kinds["metric"])
+        check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
             self.trainer = self.prepared.trainer(ranks)
             digest = self.prepared.batches.digest

@@ -19,7 +19,7 @@ from tokenizers import processors
 
 from regard.checkpoint import read_json, resolve, write_json
 from regard.data.fields import LabelField
-from regard.data.public_tokenizers import files_with_prefix
+from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.errors import UserError, nearest
 from regard.models import Facts, reads_whole
@@ -32,6 +32,12 @@ from regard.verbs.loaded import Loaded, load
 TOOLS = ("transformers", "ctranslate2")
 WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
 GENERATION = "generation_config.json"
+LISTED = 4  # file names that an error lists
+TOKENIZER_FILES = {*SETTINGS_FILES, *(name for kind in TOKENIZER_TYPES.values() for name in kind.files)}
+WRITTEN = {  # all names that an exported model can have; only these are ever deleted
+    *("config.json", *WHOLE, GENERATION, "target", *TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
+    *("target_vocab.json", *(f"{side}_vocabulary.json" for side in ("source", "target", "shared"))),
+}
 GENERATION_SETTINGS = (  # settings of generation that older checkpoints keep in config.json
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     *("bad_words_ids", "num_beams", "max_length", "min_length", "length_penalty", "early_stopping"),
@@ -77,6 +83,7 @@ def export(
     with _placed(Path(path), overwrite) as folder:
         kind = _to_transformers(model, folder) if to == "transformers" else _to_ctranslate2(model, folder)
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+        assert WRITTEN.issuperset(files), f"the table WRITTEN lacks some of {files}"
     return Exported(Path(path), to, kind, model.step, average, tuple(files))
 
 
@@ -101,6 +108,11 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
             or not any((path / one).is_file() for one in WHOLE)
         ):
             raise UserError(f"{path}: is no exported model, and is not overwritten; give another name.")
+        there = {one.relative_to(path).as_posix(): one.is_dir() for one in path.rglob("*")}
+        others = sorted(name for name, folder in there.items() if name not in WRITTEN or folder != (name == "target"))
+        if others:
+            found = ", ".join(others[:LISTED]) + (", …" if len(others) > LISTED else "")
+            raise UserError(f"{path}: has files that no export writes ({found}); move them, or give another name.")
     path = Path(os.path.abspath(path))
     half, old = (path.with_name(f".{path.name}.{what}") for what in ("half", "old"))
     shutil.rmtree(half, ignore_errors=True)

@@ -101,7 +101,7 @@ def test_classes_are_counted_as_right_or_wrong(classifier):
     with torch.no_grad():
         expected = float(F.cross_entropy(model.module(batch), batch["targets"]))
     assert found["loss"] == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(UserError, match=r"label 'fine': no training example has this class, only bad, good"):
+    with pytest.raises(UserError, match=r"label 'fine': not a class of the training examples; use one of bad, good"):
         evaluate(model, [LabelledText("ab", "fine")], ("accuracy",))
 
 

@@ -180,7 +180,9 @@ def test_a_classifier_is_given_to_the_same_task_another_head_or_another_task(
 
     (tmp_path / "other.tsv").write_text("wolf\ta wolf\nfox\ta fox\n" * 20, encoding="utf-8")
     data = [f"data.{part}={tmp_path / 'other.tsv'}" for part in ("train", "valid")]
-    with pytest.raises(UserError, match=r"from=.*first: label 'wolf': .* it has fox, mouse, owl; give head=class for"):
+    with pytest.raises(
+        UserError, match=r"from=.*first: label 'wolf': .* use one of fox, mouse, owl; give head=class for"
+    ):
         under_a_head(texts, tmp_path / "first", tmp_path / "wrong", *data)
     wolf = under_a_head(texts, tmp_path / "first", tmp_path / "wolf", *data, "head=class")
     assert wolf.prepared.fields["label"].names == ("fox", "wolf")

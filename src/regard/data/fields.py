@@ -180,8 +180,7 @@ class LabelField:
         for value in values:
             if value.strip() not in ids:
                 known = ", ".join(f"{name:.20}" for name in self.names[:8]) + (", …" if len(self.names) > 8 else "")
-                cure = "correct the label, or train with examples of the class"
-                raise UserError(f"label {value!r:.60}: no training example has this class, only {known}; {cure}.")
+                raise UserError(f"label {value!r:.60}: not a class of the training examples; use one of {known}.")
         return [[ids[value.strip()]] for value in values]
 
 

@@ -17,13 +17,18 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+
+from torch import nn
 
 from regard import Run, load
 from regard.config import Kinds, override
-from regard.models import RecurrentLmConfig
+from regard.data.batches import Batch
+from regard.models import GptConfig
+from regard.objectives import TeacherForcing
+from regard.objectives.objective import Sums
 from regard.recipes import KINDS, find_recipe
 from regard.training.evaluate import evaluate
 from regard.training.events import Evaluated
@@ -57,19 +62,35 @@ RECURRENT = {
 }
 WAYS = {  # how a recurrent model is trained
     "carried state": {},
-    "fresh state, the same windows": {"model": "fresh"},
+    "fresh state, the same windows": {"objective": "fresh"},
     "fresh state, random windows": {"data.order": "random"},
 }
 
 
 @dataclass(frozen=True)
-class Fresh(RecurrentLmConfig):
-    """A recurrent language model that starts each window from zeros."""
+class FreshStart(TeacherForcing):
+    """Teacher forcing that starts each window of contiguous text from a fresh state."""
 
-    carries: ClassVar[bool] = False
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, Any]:
+        return super().__call__(model, batch, step, own)
 
 
-MINE: Kinds = {**KINDS, "model": {**KINDS["model"], "fresh": Fresh}}
+@dataclass(frozen=True)
+class NoMemory(GptConfig):
+    """Transformer-XL that carries a memory of 0 tokens: each segment of contiguous text starts afresh."""
+
+    @property
+    def carries(self) -> bool:
+        return True
+
+
+MINE: Kinds = {
+    **KINDS,
+    "model": {**KINDS["model"], "no-memory": NoMemory},
+    "objective": {**KINDS["objective"], "fresh": FreshStart},
+}
 
 
 def trained(settings: dict[str, str], out: Path) -> dict[str, Any]:
@@ -85,7 +106,8 @@ def trained(settings: dict[str, str], out: Path) -> dict[str, Any]:
 def memories(lengths: list[int], settings: dict[str, str], folder: Path) -> Iterator[dict[str, Any]]:
     """Transformer-XL with each length of memory; with 0, a segment sees itself alone."""
     for length in lengths:
-        found = trained({**SMALL, **XL, **settings, "model.memory": str(length)}, folder / str(length))
+        model = XL if length else {**XL, "model": "no-memory"}
+        found = trained({**SMALL, **model, **settings, "model.memory": str(length)}, folder / str(length))
         yield {"memory": length, **found}
 
 
@@ -96,12 +118,10 @@ def states(settings: dict[str, str], folder: Path) -> Iterator[dict[str, Any]]:
         found = trained({**SMALL, **RECURRENT, **settings, **changes}, out)
         model = load(out, kinds=MINE)
         assert model.recipe is not None
-        config: Any = model.module.config
-        model.module.config = RecurrentLmConfig(**asdict(config))  # which carries a state if the text is contiguous
         data: Any = model.recipe.data
         valid, losses = data.load().valid, {}
         for order in ("contiguous", "random"):
-            recipe = replace(model.recipe, model=model.module.config, data=replace(data, order=order))
+            recipe = replace(model.recipe, data=replace(data, order=order))
             losses[order] = evaluate(replace(model, recipe=recipe), valid, ("loss",)).values["loss"]
         yield {"trained": way, "carried": losses["contiguous"], "fresh": losses["random"], "seconds": found["seconds"]}
 

@@ -11,7 +11,7 @@ from regard.data.streams import Streams, Windows, encode_running
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
 from regard.training import train
-from regard.training.events import Evaluated, Saved
+from regard.training.events import Saved
 from regard.training.loop import GradientTrainer
 from regard.training.prepare import prepare
 from regard.training.run import Run
@@ -114,11 +114,10 @@ def test_random_windows_carry_nothing(running, tmp_path, model):
     assert not any(name.startswith("lanes") for name in run.trainer.state())
 
 
-def test_a_model_that_carries_nothing_reads_contiguous_text_too(running, tmp_path):
+def test_a_model_that_carries_nothing_is_refused_for_contiguous_text(running, tmp_path):
     recipe = running("lstm", "model=gpt", "model.width=8", "model.layers=1", "model.context=8", "plan.steps=4")
-    run = Run(recipe, tmp_path / "run")
-    assert sum(isinstance(event, Evaluated) for event in run) == 1
-    assert not any(name.startswith("lanes") for name in run.trainer.state())
+    with pytest.raises(UserError, match=r"^data\.order=contiguous: this model carries no state .*; use model=lstm"):
+        Run(recipe, tmp_path / "run")
 
 
 @over_models

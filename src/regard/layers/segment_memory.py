@@ -35,7 +35,8 @@ class SegmentStates:
 
     def after(self, number: int, x: Tensor) -> Tensor:
         """The memory of a layer after a segment x (B, T, width), the layer's input."""
-        return torch.cat([self.layers[number].to(x.dtype), x], 1)[:, -self.length :].detach()
+        states = torch.cat([self.layers[number].to(x.dtype), x], 1)
+        return states[:, max(states.shape[1] - self.length, 0) :].detach()
 
 
 @dataclass(frozen=True, eq=False)

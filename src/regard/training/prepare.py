@@ -175,7 +175,10 @@ def _windows(
     else:
         (ids, key), part = encode_running(text.tokenizer, corpus.train, report), 1.0
     if recipe.data.order == "contiguous":
-        if config.carries and not recipe.objective.carries:
+        if not config.carries:
+            cure = "use model=lstm, or model=gpt with model.positions=xl model.memory=128, or data.order=random"
+            raise UserError(f"data.order=contiguous: this model carries no state from window to window; {cure}.")
+        if not recipe.objective.carries:
             why = "this objective starts every window from a fresh state"
             raise UserError(f"data.order=contiguous: {why}; use objective=teacher, or data.order=random.")
         return Streams(ids, window, plan.batch_tokens, plan.seed, plan.accumulate * ranks, key), part

@@ -44,7 +44,7 @@ class Book:
     tokens: Tokens = "char"  # the kind of tokens
     vocab: int = 8000  # the largest size of the vocabulary
     window: int = 0  # tokens of a window; 0: the model's context
-    order: Literal["random", "contiguous"] = "random"  # of windows; contiguous: each continues the one before
+    order: Literal["random", "contiguous"] = "random"  # order of the windows; contiguous: each continues the one before
     valid_tokens: int = 1_000_000  # about the most tokens of the validation text; 0: no limit
     sample_mb: int = 64  # megabytes, spread over a larger text, that the tokenizer is trained on; 0: all
 

@@ -33,11 +33,11 @@ class BigramConfig(Facts):
     width: ClassVar[int] = 1  # the feature of a token is its id
     longest: ClassVar[int | None] = None
 
-    vocab: int = 0  # 0: taken from the tokenizer
-    smoothing: str = "add-k"  # add-k or interpolated
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
+    smoothing: str = "add-k"  # kind of smoothing: add-k or interpolated
     k: float = 1.0  # added to every count; 0: no smoothing
     weight: float = 0.75  # interpolated: the weight of the bigram, from 0 to 1
-    pairs: int = 0  # different pairs of tokens that were counted; set by training
+    pairs: int = 0  # number of different pairs that were counted; training sets it
 
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:

@@ -55,19 +55,20 @@ class Seq2SeqConfig(Facts):
         ("readout_",),
     )
 
-    source_vocab: int = 0  # 0: taken from the source tokenizer
-    target_vocab: int = 0  # 0: taken from the target tokenizer
-    width: int = 256  # of the recurrent states; each direction of the encoder has half of it
-    embed: int = 128  # of the token embeddings
-    layers: int = 1  # in the encoder and in the decoder
-    cell: str = "gru"  # rnn, lstm or gru
-    decoder: str = "bahdanau"  # once, every, bahdanau, luong or luong-feeding: where the context enters
-    score: str = "additive"  # dot, scaled_dot, general, additive, cosine or location
-    window: str = "none"  # none, local-m or local-p: Luong's local attention
-    radius: int = 10  # of the window, in source positions
+    source_vocab: int = 0  # size of the source vocabulary; 0: taken from the source tokenizer
+    target_vocab: int = 0  # size of the target vocabulary; 0: taken from the target tokenizer
+    width: int = 256  # width of the recurrent states; each direction of the encoder has half of it
+    embed: int = 128  # width of the token embeddings
+    layers: int = 1  # number of recurrent layers of the encoder, and of the decoder
+    cell: str = "gru"  # kind of recurrent cell: rnn, lstm or gru
+    decoder: str = "bahdanau"  # where the context enters: once, every, bahdanau, luong or luong-feeding
+    score: str = "additive"  # how query and key are compared: dot, scaled_dot, general, additive, cosine or location
+    window: str = "none"  # Luong's local attention: none, local-m or local-p
+    radius: int = 10  # source positions of the window on each side of its centre
     capacity: int = 256  # the longest source, in tokens
-    dropout: float = 0.1  # on embeddings, between layers and before the readout
-    coverage: bool = False  # the state of the decoder has the sum of the attention weights of all steps so far
+    dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
+    # no effect on outputs: for reading state.coverage from Python; the coverage penalty of a search does not need it
+    coverage: bool = False
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the source embedding starts from
 
     def __post_init__(self) -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from regard.checkpoint import write_file
 from regard.data.files import read_lines
 from regard.metrics import bleu
-from regard.render.curve import curve_svg
-from regard.render.files import write
+from regard.render.charts import curve_svg
 from regard.report.sections import Curve, Line
 
 EDGES = (6, 8, 10, 12, 14, 17, 21)  # words: each bucket ends before the next edge
@@ -47,7 +47,7 @@ def main() -> None:
         lines.append(Line(name, middles, scores))
     print(whole.signature)
     if args.out:
-        write(args.out, curve_svg(Curve("BLEU against source length", "words in the source", "BLEU", lines)))
+        write_file(args.out, curve_svg(Curve("BLEU against source length", "words in the source", "BLEU", lines)))
 
 
 if __name__ == "__main__":

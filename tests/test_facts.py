@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import regard
 import regard.models
 from regard import verbs
-from regard.cli.conclude import next_commands
+from regard.cli.train import next_commands
 from regard.data.batches import Batch
 from regard.data.example import Text
 from regard.data.fields import Field, InputText, LabelField, TargetText
@@ -332,7 +332,7 @@ def test_a_task_from_outside_has_defaults(tokenizer: Tokenizer, monkeypatch: pyt
     assert samples(model, ["the dog"], seed=1) == []
     recipe, finished = find_recipe("text"), Finished(1, "steps", 1, 1.0, 1.0)
     outcome = Outcome("x", Path("run"), recipe, model, "test", [Text("the dog")], Scores({}, {}), finished)
-    assert [line.partition("regard ")[2] for line in next_commands(outcome)] == [
+    assert [line.partition("regard ")[2] for line in next_commands(outcome, [])] == [
         "tag run",
         "eval run",
     ]

@@ -16,13 +16,14 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from regard.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Content = bytes | dict[str, Any] | Callable[[Path], object]  # a dict is written as JSON; a function writes to the path
 
@@ -173,6 +174,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def write_file(path: str | Path, content: str | bytes) -> Path:
+    """Writes a file atomically, and creates its parent folders."""
+    path = Path(path)
+    with atomic_write(path) as temporary:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace a text file atomically."""
     with atomic_write(path) as temporary:
@@ -193,11 +203,13 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: damaged or not JSON ({error}). {_CURE}") from error
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> None:
+def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: Mapping[str, str] | None = None) -> None:
     """Replace a safetensors file atomically. Tensors that share storage are written as separate copies.
 
     ``about`` is metadata for the file's header, which some programs require.
     """
+    from safetensors.torch import save_file  # imports torch, which the other functions do not need
+
     separate: dict[str, Tensor] = {}
     seen = set()
     for name, tensor in tensors.items():
@@ -212,8 +224,10 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, 
         temporary.chmod(mode)  # safetensors allows only the owner to read; use the permissions of the umask
 
 
-def load_tensors(path: Path) -> dict[str, Tensor]:
+def load_tensors(path: Path) -> "dict[str, Tensor]":
     """The tensors of a safetensors file, on the CPU."""
+    from safetensors.torch import load_file
+
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError as error:

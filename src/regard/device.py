@@ -63,11 +63,15 @@ def capture(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
             gc.enable()
 
 
+def derive_seed(*numbers: int) -> int:
+    """A seed for torch from several numbers, such as a seed and the number of a batch."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1  # 63 bits
+
+
 def seed_noise(seed: int, rank: int, number: int) -> None:
     """Seed torch's random numbers on every device from these three numbers.
 
     Called before every batch. So a checkpoint needs no state of random generators, and random numbers drawn between
     steps do not change a step.
     """
-    state = np.random.SeedSequence((seed, rank, number)).generate_state(1, np.uint64)
-    torch.manual_seed(int(state[0]) >> 1)  # 63 bits: a valid seed for torch
+    torch.manual_seed(derive_seed(seed, rank, number))

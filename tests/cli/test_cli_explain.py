@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,12 @@ from regard.config import override, to_json, tree
 from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.explain import TOPICS, masking
-from regard.explain.experiment import Progress
-from regard.explain.pronouns import pairs
+from regard.explain.coreference import pairs
+from regard.explain.topic import Progress
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe, find_task
-from regard.render.json import sections_json
-from regard.report.sections import Text
+from regard.report.sections import Gallery, Pre, Table, Text
 from regard.stored import recipe_json
 
 Regard = Callable[..., Any]
@@ -92,6 +93,12 @@ def test_the_help_of_a_topic_has_its_prose_and_its_options(regard: Regard, topic
     assert topic in QUICK
 
 
+@pytest.mark.parametrize("arguments", [[], ["scaling", "--help"], ["attention", "--help"], ["scalling"]])
+def test_the_list_and_the_help_do_not_import_torch(arguments: list[str]) -> None:
+    code = f"import sys; from regard.cli import main; main(['explain', *{arguments}]); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_the_examples_of_a_topic_have_valid_options(topic: str) -> None:
     for example in TOPICS[topic].examples:
@@ -106,8 +113,7 @@ def test_a_topic_from_python() -> None:
         (name, step, 2) for name in ("causal mask", "no mask") for step in (1, 2)
     ]
     assert result.sections[0] == Text("\n\n".join(TOPICS["masking"].prose))
-    kinds = [section["kind"] for section in sections_json(result.sections)]
-    assert kinds == ["text", "table", "pre", "pre", "gallery"]
+    assert [type(section) for section in result.sections] == [Text, Table, Pre, Pre, Gallery]
 
 
 def test_the_textbook_example(regard: Regard) -> None:

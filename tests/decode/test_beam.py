@@ -132,12 +132,12 @@ def list_beam_search(
             grown += [(logp + float(logits.log_softmax(-1)[0, t]), [*found_tokens, t], after) for t in letters]
         grown.sort(key=lambda each: -each[0])
         over = [each for each in grown[:size] if each[1][-1] == STOP or length == limit]
-        done += [(logp / length**penalty.length, found_tokens) for logp, found_tokens, _ in over]
+        done += [(logp / length**penalty.alpha, found_tokens) for logp, found_tokens, _ in over]
         beams = [each for each in grown if each[1][-1] != STOP][:size]
         enough = round(penalty.patience * size)
         if penalty.stop == "present" and len(done) >= enough:
             worst = sorted((score for score, _ in done), reverse=True)[enough - 1]
-            if all(logp / length**penalty.length <= worst for logp, _, _ in beams):
+            if all(logp / length**penalty.alpha <= worst for logp, _, _ in beams):
                 break
     return [found_tokens for _, found_tokens in sorted(done, key=lambda each: -each[0])][:size]
 
@@ -441,6 +441,7 @@ def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
         ({"stop": "early"}, "stop=early: no such stop"),
         ({"coverage": -1.0}, "coverage=-1.0: give 0"),
         ({"patience": 0.0}, "patience=0.0: give a number above 0"),
+        ({"alpha": "gnmt"}, "Penalty.alpha='gnmt'.: give a number"),
     ],
 )
 def test_wrong_penalties_are_named(wrong: dict[str, Any], named: str) -> None:
@@ -479,6 +480,21 @@ def test_coverage_is_that_of_the_definition_and_ranks_all_sentences(decoder: str
 def test_coverage_needs_a_model_that_sums_its_weights() -> None:
     with pytest.raises(UserError, match=r"coverage=0\.2: this model does not sum its attention weights"):
         search(0, penalty=Penalty(1.0, coverage=0.2))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"prompt": torch.full((2, 3), BOS)}, r"prompt: has shape \(2, 3\), but a beam starts from one token"),
+        ({"stop": "exact"}, "stop='exact': give the id of the token"),
+        ({"forbid": (STOP,)}, "stop=1: this token is forbidden too"),
+    ],
+)
+def test_wrong_prompts_and_stops_are_named(given: dict[str, Any], named: str) -> None:
+    decoder, state = toy_decoder(0, 2)
+    settings = {"prompt": torch.full((2,), BOS), "size": 3, "limit": 4, "stop": STOP, **given}
+    with pytest.raises(UserError, match=named):
+        beam(decoder, state, **settings)
 
 
 def test_the_largest_penalty_gives_finite_scores() -> None:

@@ -9,8 +9,15 @@ import torch
 from encoded import fields_for
 from regard.data.fields import MaskedText
 from regard.data.tokenizers import Tokenizer, train_tokenizer
-from regard.explain.coreference import Coreference, Proportion, evaluate_coreference, preference, score_heads
-from regard.explain.pronouns import PRONOUN, pairs
+from regard.explain.coreference import (
+    PRONOUN,
+    Coreference,
+    Proportion,
+    evaluate_coreference,
+    pairs,
+    preference,
+    score_heads,
+)
 from regard.models import Bert, BertConfig, GptConfig, TransformerConfig
 from regard.report.sections import Table
 from regard.tasks import task_of

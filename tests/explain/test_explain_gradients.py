@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from regard.explain import gradients
-from regard.explain.experiment import Progress
 from regard.explain.gradients import NETWORKS, SYMBOLS, GradientsOptions, gradient_norms, sample_batch
+from regard.explain.topic import Progress
 
 
 def test_the_target_is_the_marked_symbol() -> None:

@@ -8,6 +8,7 @@ import torch
 
 from regard.data.batches import IGNORED
 from regard.explain import masking
+from regard.explain.experiment import SampledBatches
 from regard.explain.grammar import (
     BOS,
     EOS,
@@ -89,6 +90,14 @@ def test_without_a_mask_the_loss_is_too_low() -> None:
     assert free.future_attention > 0.3
     assert causal.grammatical > free.grammatical
     assert len(causal.weights) == len(found["sentence"])
+
+
+def test_a_batch_depends_on_the_seed_and_the_step_alone() -> None:
+    batches = SampledBatches(sample_batch, seed=1)
+    first, other, again = (batches.batch(step)["tokens"] for step in (3, 4, 3))
+    assert first.equal(again)
+    assert not first.equal(other)
+    assert not first.equal(SampledBatches(sample_batch, seed=2).batch(3)["tokens"])
 
 
 def test_an_experiment_is_deterministic() -> None:

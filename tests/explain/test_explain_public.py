@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from regard.explain.by_hand import compute_by_hand, record_block_calls
-from regard.explain.coreference import evaluate_coreference
-from regard.explain.pronouns import pairs
+from regard.explain.coreference import evaluate_coreference, pairs
 from regard.explain.tokenized import load_transformer, tokenize
 
 transformers = pytest.importorskip("transformers")

@@ -6,9 +6,9 @@ import os
 import numpy as np
 import pytest
 
+from regard.checkpoint import write_file
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
-from regard.render.files import write
 from regard.render.view_data import Matrix
 
 
@@ -180,14 +180,14 @@ def test_the_suffix_chooses_the_format_and_an_unknown_one_raises_an_error(tmp_pa
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = write(tmp_path / "a.txt", "old")
+    path = write_file(tmp_path / "a.txt", "old")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UserError, match=r"a\.txt.*No space left on device"):
-        write(path, "new")
+        write_file(path, "new")
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
 
@@ -195,4 +195,4 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
 def test_a_path_below_a_file_raises_an_error_with_its_name(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"a\.txt: cannot be written"):
-        write(tmp_path / "file" / "a.txt", "text")
+        write_file(tmp_path / "file" / "a.txt", "text")

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from regard.render.formatting import graphemes, truncate, visible
-from regard.render.markup import escape
+from regard.render.formatting import escape, graphemes, truncate, visible
 
 
 @pytest.mark.parametrize(

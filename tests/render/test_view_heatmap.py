@@ -4,8 +4,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 
-from regard.render.curve import curve_svg
-from regard.render.heatmap import heatmap_svg
+from regard.render.charts import curve_svg, heatmap_svg
 from regard.render.html import report_html
 from regard.render.svg import NEGATIVE
 from regard.report.sections import Curve, Heatmap, Heatmaps, Line

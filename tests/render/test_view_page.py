@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
-from regard.render.files import asset
-from regard.render.formatting import format_number
+from regard.render.formatting import asset, format_number
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 

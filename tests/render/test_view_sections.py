@@ -1,6 +1,5 @@
 """Elements that escape their text, and sections in the terminal and as JSON."""
 
-import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -12,8 +11,7 @@ from rich.console import Console
 
 import regard
 from regard.render import AttentionView, Layer
-from regard.render.json import sections_json
-from regard.render.markup import Markup, lines, tag
+from regard.render.formatting import Markup, lines, tag
 from regard.render.terminal import sections_text
 from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, Pre, Table, Text
 
@@ -64,10 +62,3 @@ def test_sections_in_the_terminal() -> None:
     assert printed[5:11] == ["T", "      length", "name       8  kind", "a      1,234  <x>", "b          –  yy", "note"]
     assert printed[12:14] == ["P", "  a  b"]
     assert not any(name in captured.get() for name in ("loss", "H", "G"))
-
-
-def test_sections_as_json() -> None:
-    found = json.loads(json.dumps(sections_json(SECTIONS), allow_nan=False))
-    assert [section["kind"] for section in found] == ["text", "table", "pre", "curve", "heatmaps", "gallery"]
-    assert found[3]["lines"] == [{"name": "l", "xs": [0, 1], "ys": [2, None]}]
-    assert found[5]["views"][0]["layers"][0]["weights"] == [[[1.0]]]

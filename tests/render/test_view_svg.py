@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.render import AttentionView, Layer
-from regard.render.curve import curve_svg
+from regard.render.charts import Axis, curve_svg
 from regard.report.sections import Curve, Line
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -106,6 +106,14 @@ def test_a_curve_has_its_lines_points_and_ticks():
     assert tooltips == ["loss", "a & b: 0, 3", "a & b: 100, 2", "a & b: 200, 1", "c: 0, 1", "c: 200, 4"]
     written = {text.text for text in root.iter(f"{SVG}text")}
     assert {"loss", "step", "nats", "a & b", "c", "0", "100", "200", "1", "4"} <= written
+
+
+@pytest.mark.parametrize("values", [[0.5, 1.4], [0.59, 2.4], [3.0, 900.0], [1e-9, 1.0]])
+def test_a_logarithmic_axis_has_at_least_three_ticks(values):
+    axis = Axis(*values, start=0.0, end=100.0, log=True)
+    ticks = axis.ticks()
+    assert len(ticks) > 2
+    assert all(-1e-6 <= axis.at(tick) <= 100 + 1e-6 for tick in ticks)
 
 
 def test_missing_points_break_the_line():

@@ -1,15 +1,18 @@
-"""The output of long commands: messages, progress bars, and nothing after a broken pipe."""
+"""The output of commands: messages, tables, progress bars, and nothing after a broken pipe."""
 
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+
+if TYPE_CHECKING:
+    from regard.report.sections import Cell
 
 MISTAKE, INTERRUPTED = 2, 130  # exit codes
 APART = 10.0  # seconds between two lines where there is no terminal
@@ -30,6 +33,14 @@ def discard(stream: IO[str] | None) -> None:
     with suppress(OSError, ValueError):
         if stream is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def grid(title: str, columns: Sequence[str], rows: "Sequence[Sequence[Cell]]") -> Group:
+    """The rows under their columns, without lines: numbers to the right, all else to the left."""
+    from regard.render.terminal import table_text
+    from regard.report.sections import Table
+
+    return table_text(Table(title, columns, rows))
 
 
 def ready(console: Console, name: str) -> None:

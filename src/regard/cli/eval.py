@@ -8,9 +8,8 @@ import typer
 from rich.console import Console, Group
 
 from regard.cli import options
-from regard.cli.figures import figure, title
+from regard.cli.console import grid
 from regard.cli.lines import print_line
-from regard.cli.tables import grid
 from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ def evaluate(
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
     """
+    from regard.report.figures import find_metric
     from regard.training.evaluate import evaluate as measure
     from regard.training.evaluate import truncated
 
@@ -92,13 +92,20 @@ def evaluate(
         return
     console = Console()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
-    rows = [[title(each), figure(each, value), scores.notes.get(each, "")] for each, value in scores.values.items()]
+    found = {each: find_metric(each, model.metrics) for each in scores.values}
+    rows = [
+        [found[each].title, found[each].show(value), scores.notes.get(each, "")]
+        for each, value in scores.values.items()
+    ]
     console.print(grid(f"{what} on {len(examples):,} examples of {name}", ["", "", ""], rows))
     if cut:
         console.print(f"{cut:,} of them are past the model's {model.longest} tokens and were cut", style="yellow")
     if lengths:
-        rows = [[span, *(figure(each, value) for each, value in values.items())] for span, values in lengths.items()]
-        console.print("", grid("By length of the source, in tokens", ["tokens", *map(title, scores.values)], rows))
+        rows = [
+            [span, *(found[each].show(value) for each, value in values.items())] for span, values in lengths.items()
+        ]
+        columns = ["tokens", *(metric.title for metric in found.values())]
+        console.print("", grid("By length of the source, in tokens", columns, rows))
     if exposure:
         console.print("", _by_position(exposure))
 

@@ -13,13 +13,13 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from regard.cli import options
+from regard.cli.console import grid
 from regard.cli.lines import print_line
-from regard.cli.tables import grid
 from regard.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from regard.explain import Options, Topic
-    from regard.explain.experiment import Progress
+    from regard.explain.topic import Progress
 
 SETTING = re.compile(r"[a-z_]+=")
 OUTPUTS = "-o FILE.html writes a page with all pictures; --json prints the numbers."
@@ -52,10 +52,10 @@ def explain(
     with _bars() as report:
         result = chosen.run(settings, report)
     if out is not None:
-        from regard.render.files import write
+        from regard.checkpoint import write_file
         from regard.render.html import report_html
 
-        write(out, report_html(result.title, result.sections))
+        write_file(out, report_html(result.title, result.sections))
     if json:
         print_line({**result.data, "page": out})
         return
@@ -109,7 +109,8 @@ def _teach(console: Console, name: str, topic: "Topic") -> None:
 def _bars() -> "Iterator[Callable[[Progress], None]]":
     """Progress bars on standard error, one for each network that is trained."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[loss]}"))
-    with Bars(*columns, TimeRemainingColumn(compact=True), console=Console(stderr=True), transient=True) as bars:
+    remaining, console = TimeRemainingColumn(compact=True), Console(stderr=True)
+    with Bars(*columns, remaining, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 
         def report(progress: "Progress") -> None:

@@ -50,11 +50,10 @@ def ladder(
     console = LastingConsole(stderr=json)
     ready(console, what)
     with before_first_step(console):
-        from regard.checkpoint import write_json
+        from regard.checkpoint import write_file, write_json
         from regard.cli.progress import follow
         from regard.config import override
         from regard.recipes import KINDS, RECIPES, find_recipe
-        from regard.render.files import write
         from regard.render.html import report_html
         from regard.render.terminal import sections_text
         from regard.report.ladder import Results, Standing
@@ -80,7 +79,7 @@ def ladder(
     standing = Standing(recipe, trained, results, published(recipe), quality)
     every = [one for seeds_of_rung in results.values() for one in seeds_of_rung]
     write_json(place / "ladder.json", {**standing.numbers, "cells": every})
-    page = write(place / "ladder.html", report_html(f"Ladder: {recipe.name}", standing.sections(place)))
+    page = write_file(place / "ladder.html", report_html(f"Ladder: {recipe.name}", standing.sections(place)))
     if json:
         print_line({**standing.numbers, "page": page})
         return

@@ -1,12 +1,14 @@
 """Reads lines of input as they arrive, and prints lines of output."""
 
+import json
+import math
 import os
 import shutil
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from queue import Queue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
@@ -184,9 +186,24 @@ class Unknown:
 
 def print_line(line: str | Mapping[str, Any]) -> None:
     """Print one line; an object as JSON, with null for numbers that are not finite."""
-    from regard.render.json import to_json
+    print(line if isinstance(line, str) else json.dumps(plain(line), ensure_ascii=False, allow_nan=False))
 
-    print(line if isinstance(line, str) else to_json(line))
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold: dataclasses as objects, arrays as lists, floats with seven digits."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple | set | frozenset | range):
+        return [plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value
 
 
 def program() -> str:

@@ -76,9 +76,9 @@ def look(
             Console(stderr=True).print(choices, style="dim", highlight=False, markup=False)
     if out is not None:
         if lines:
-            from regard.render.files import write
+            from regard.checkpoint import write_file
 
-            write(out, view.lines())
+            write_file(out, view.lines())
         else:
             view.save(out)
         Console(stderr=True).out(f"wrote {out}", highlight=False)

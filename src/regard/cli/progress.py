@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from regard.cli.figures import figures
+from regard.cli.options import all_kinds
 from regard.data.download import REMOTE_FILES, DownloadProgress, download
-from regard.report.figures import size
+from regard.report.figures import find_metric, size
 from regard.training.events import Evaluated, Event, Finished, Started
 from regard.training.events import Progress as Going
 
@@ -28,7 +28,7 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
         TextColumn("{task.fields[going]}"),
         TimeRemainingColumn(compact=True),
     )
-    live = console.is_terminal
+    live, metrics = console.is_terminal, all_kinds()["metric"]
     bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task(escape(name), total=1, going="")
     finished, printed = None, 0
@@ -46,7 +46,9 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
                         printed = event.step * LINES // event.steps
                         console.out(f"{name}: step {event.step}/{event.steps} · {going}", highlight=False)
                 case Evaluated():
-                    line = f"step {event.step}, valid: {figures(event.values)}{', the best so far' * event.best}"
+                    found = [(find_metric(measure, metrics), value) for measure, value in event.values.items()]
+                    figures = " · ".join(f"{metric.title} {metric.show(value)}" for metric, value in found)
+                    line = f"step {event.step}, valid: {figures}{', the best so far' * event.best}"
                     line = line if live else f"{name}: {line}"
                     console.print(line, highlight=False, markup=False, soft_wrap=not live)
                 case Finished():

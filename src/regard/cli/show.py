@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
+from regard.cli.console import grid
 from regard.cli.lines import print_line
 from regard.cli.options import all_kinds
-from regard.cli.tables import grid
 
 if TYPE_CHECKING:
     from regard.recipes import Recipe

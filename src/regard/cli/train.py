@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +21,20 @@ from regard.errors import UserError
 if TYPE_CHECKING:
     from regard.recipes import Recipe
     from regard.report.run import Outcome
+    from regard.report.samples import Sample
     from regard.training.folder import Existing
     from regard.training.parallel import Ranks
     from regard.training.warm_start import WarmStart
 
 TALLEST = 48  # the most rows of an alignment that is printed after the first; the report has all of them
+LADDERS = ("dates", "sounds", "multi30k")  # recipes that `regard ladder` compares with other models
+# Commands that use a model, by its verb; any other verb reads lines.
+NEXT = {
+    "translate": ("echo {text} | {me} translate {run} --beam 5 --nbest 3",),
+    "generate": ("{me} generate {run} {prompt} --temperature 0.8", "echo {text} | {me} score {run}"),
+    "fill": ("{me} fill {run} {prompt}",),
+}
+EVAL = {"translate": " --beam 5"}  # options of `regard eval`, by the model's verb
 
 
 def train(
@@ -232,8 +241,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     """Print the scores and some examples, write the report, print commands to try next."""
-    from regard.cli.conclude import next_commands
-    from regard.render.files import write
+    from regard.checkpoint import write_file
     from regard.render.html import report_html
     from regard.render.terminal import sections_text
     from regard.report.run import run_sections, sample_table, score_table
@@ -242,7 +250,7 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
         return
     first = outcomes[0]
     seen, found = first.views(), first.samples()
-    path = write(first.path / "report.html", report_html(first.recipe.name, run_sections(outcomes, seen, found)))
+    path = write_file(first.path / "report.html", report_html(first.recipe.name, run_sections(outcomes, seen, found)))
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
         print_line({**runs[0], "report": path, "others": runs[1:]})
@@ -253,4 +261,20 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
         if view.layers and (number == 0 or short):
             console.print(view.text(), "")
     console.print(f"The report: [bold]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
-    console.print("Next:", *next_commands(first), sep="\n  ", highlight=False, soft_wrap=True, markup=False)
+    console.print("Next:", *next_commands(first, found), sep="\n  ", highlight=False, soft_wrap=True, markup=False)
+
+
+def next_commands(outcome: "Outcome", samples: "Sequence[Sample]") -> list[str]:
+    """Commands to try with a run that has just ended."""
+    from regard.recording import attentions
+
+    model, verb, (text, *_) = outcome.model, outcome.model.task.verb, outcome.texts or [""]
+    run, me, prompt = shlex.quote(str(outcome.path)), program(), samples[0].given if samples else text
+    looks = model.source_tokenizer or attentions(model.module)
+    commands = [
+        *(["{me} look {run} {text} -o look.html"] if looks else []),
+        *NEXT.get(verb, ("echo {text} | {me} {verb} {run}",)),
+        "{me} ladder {recipe}" if outcome.recipe.name in LADDERS else "{me} eval {run}" + EVAL.get(verb, ""),
+    ]
+    words = {"text": shlex.quote(text), "prompt": shlex.quote(prompt), "recipe": outcome.recipe.name}
+    return [command.format(me=me, run=run, verb=verb, **words) for command in commands]

@@ -14,7 +14,7 @@ from regard.errors import UserError, nearest
 from regard.kernels.ranking import likeliest
 
 MAX_SIZE = 1000  # hypotheses of a beam: the cost of a step grows with the square of the size
-MAX_LENGTH_PENALTY = 10.0  # with far larger ones length ** penalty overflows
+MAX_ALPHA = 10.0  # of a length penalty: with far larger ones length ** alpha overflows
 FORMULAS = ("power", "gnmt")
 STOPS = ("present", "exact")
 
@@ -33,17 +33,18 @@ class Penalty:
     steps as the limit allows.
     """
 
-    length: float = 0.0  # the exponent α: 0 ranks by probability, which favours short sentences; 1 by the mean logp
+    alpha: float = 0.0  # the exponent of the length: 0 ranks by probability, which favours short sentences
     formula: str = "power"  # lp(length): power, lengthᵅ; or gnmt, ((5 + length) / 6)ᵅ
     coverage: float = 0.0  # β: how much a sentence loses that leaves parts of its source without attention
     stop: str = "present"  # present or exact
     patience: float = 1.0  # present: how many hypotheses must have ended, in multiples of the beam size
 
     def __post_init__(self) -> None:
-        if not 0 <= self.length <= MAX_LENGTH_PENALTY:  # also catches NaN
-            raise UserError(
-                f"the length penalty is {self.length}: give a number from 0 (none) to {MAX_LENGTH_PENALTY:g}."
-            )
+        for name in ("alpha", "coverage", "patience"):
+            if not isinstance(value := getattr(self, name), int | float):
+                raise UserError(f"Penalty({name}={value!r}): give a number.")
+        if not 0 <= self.alpha <= MAX_ALPHA:  # also catches NaN
+            raise UserError(f"the length penalty is {self.alpha}: give a number from 0 (none) to {MAX_ALPHA:g}.")
         for name, value, known in (("formula", self.formula, FORMULAS), ("stop", self.stop, STOPS)):
             if value not in known:
                 raise UserError(f"{name}={value}: no such {name}.{nearest(value, known)}")
@@ -59,7 +60,7 @@ class Penalty:
 
     def scores(self, logps: Tensor, length: Tensor | int, log_coverage: Tensor | None = None) -> Tensor:
         """The scores of sentences of one length, given their log-probabilities and, for coverage, Σⱼ ln min(…, 1)."""
-        scores = logps / (length if self.formula == "power" else (length + 5) / 6) ** self.length
+        scores = logps / (length if self.formula == "power" else (length + 5) / 6) ** self.alpha
         return scores if log_coverage is None else scores + self.coverage * log_coverage
 
     def needed(self, size: int, nbest: int) -> int:
@@ -121,13 +122,14 @@ def beam(
 ) -> Hypotheses:
     """The `nbest` (if None, `size`) best sentences of at most `limit` tokens that follow each token of `prompt`, (B,).
 
-    A sentence ends with `stop`, which counts as one of its tokens, or is cut short by the limit. `penalty` ranks the
-    sentences and stops the search; a number is `Penalty(length=number)`. Tokens in `forbid` are never produced. With
-    `size` large enough and `stop="exact"` this is exhaustive search; with `size` 1 and no penalty, greedy decoding.
+    A sentence ends with the token `stop`, which counts as one of its tokens, or is cut short by the limit. `penalty`
+    ranks the sentences and stops the search; a number is `Penalty(alpha=number)`. Tokens in `forbid` are never
+    produced. With `size` large enough and `Penalty(stop="exact")` this is exhaustive search; with `size` 1 and no
+    penalty it is greedy decoding.
     """
     nbest = size if nbest is None else nbest
     penalty = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
-    _check(size, limit, stop, nbest, forbid)
+    _check(prompt, size, limit, stop, nbest, forbid)
     if penalty.coverage:
         if not isinstance(state, SumsWeights):
             cure = "only recurrent decoders with attention do; leave the coverage penalty out"
@@ -257,10 +259,16 @@ def _backtrack(kept: list[Candidates], finished: list[tuple[Candidates, Tensor]]
     return Hypotheses(torch.stack(tokens[::-1], dim=2), lengths, scores, logps, token_logps)
 
 
-def _check(size: int, limit: int, stop: int, nbest: int, forbid: Sequence[int]) -> None:
+def _check(prompt: Tensor, size: int, limit: int, stop: int, nbest: int, forbid: Sequence[int]) -> None:
+    if prompt.dim() != 1:
+        cure = "read the tokens before the last one with model.advance, and give the last one"
+        raise UserError(f"prompt: has shape {tuple(prompt.shape)}, but a beam starts from one token per row; {cure}.")
+    if not isinstance(stop, int):
+        raise UserError(f"stop={stop!r}: give the id of the token that ends a sentence; a rule is Penalty(stop=…).")
     check_size(size)
     if not 1 <= nbest <= size:
         raise UserError(f"nbest is {nbest} with a beam of size {size}: give 1 to {size}, or a larger beam.")
     if limit < 1:
         raise UserError(f"limit is {limit}: allow at least 1 token.")
-    assert stop not in forbid, "stop is forbidden, so that no sentence can end"
+    if stop in forbid:
+        raise UserError(f"stop={stop}: this token is forbidden too, so that no sentence could end.")

@@ -1,17 +1,54 @@
 """Small experiments that explain ideas: one module per topic of `regard explain`, each with a function `run`."""
 
-from regard.explain import attention, gradients, heads, layers, masking, positions, residuals, scaling
-from regard.explain.topic import Options, Result, Topic
+from regard.explain import options
+from regard.explain.options import Options
+from regard.explain.topic import Result, Topic
 
 __all__ = ["TOPICS", "Options", "Result", "Topic"]
 
+ATTENTION, TRANSFORMER, COMPARISON = "Attention", "The Transformer", "Comparison with other layers"  # groups
+
 TOPICS: dict[str, Topic] = {
-    "attention": attention.TOPIC,
-    "scaling": scaling.TOPIC,
-    "masking": masking.TOPIC,
-    "heads": heads.TOPIC,
-    "positions": positions.TOPIC,
-    "residuals": residuals.TOPIC,
-    "layers": layers.TOPIC,
-    "gradients": gradients.TOPIC,
+    "attention": Topic(
+        "attention",
+        ATTENTION,
+        options.AttentionOptions(),
+        "ten seconds",
+        ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3'),
+    ),
+    "scaling": Topic("scaling", ATTENTION, options.ScalingOptions(), "two seconds", ("", "keys=512 -o scaling.html")),
+    "masking": Topic(
+        "masking", ATTENTION, options.MaskingOptions(), "less than a minute", ("", "steps=1000 -o masking.html")
+    ),
+    "heads": Topic(
+        "heads",
+        ATTENTION,
+        options.HeadsOptions(),
+        "about twenty seconds",
+        ("-o heads.html", 'runs/shakespeare "to be or not to be"', "models/bert-base-uncased -o heads.html"),
+    ),
+    "positions": Topic(
+        "positions",
+        TRANSFORMER,
+        options.PositionsOptions(),
+        "less than a minute",
+        ("", "length=32 steps=1000 -o positions.html"),
+    ),
+    "residuals": Topic(
+        "residuals", TRANSFORMER, options.ResidualsOptions(), "less than a minute", ("", "steps=1000 -o residuals.html")
+    ),
+    "layers": Topic(
+        "layers",
+        COMPARISON,
+        options.LayersOptions(),
+        "about ten seconds, on one thread",
+        ("", "length=16384 window=64", "length=512 width=512 -o layers.html"),
+    ),
+    "gradients": Topic(
+        "gradients",
+        COMPARISON,
+        options.GradientsOptions(),
+        "15 to 30 seconds",
+        ("", "length=80 steps=1000 -o gradients.html"),
+    ),
 }

@@ -20,17 +20,15 @@ and normalised, and the feed-forward part follows. Everything is computed from t
 compared with the output of the block itself.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from regard.errors import UserError
 from regard.explain.by_hand import AttentionSteps, BlockByHand, compute_by_hand, record_block_calls, textbook_example
-from regard.explain.experiment import Report, no_report
 from regard.explain.grammar import BOS, encode, train_language_model
-from regard.explain.tokenized import ModelOptions, load_transformer, tokenize
-from regard.explain.topic import Result, Topic, prose
+from regard.explain.options import AttentionOptions
+from regard.explain.tokenized import load_transformer, tokenize
+from regard.explain.topic import Report, Result, no_report, prose
 from regard.mask import CAUSAL
 from regard.render import AttentionView, Layer
 from regard.render.view_data import Floats
@@ -41,20 +39,7 @@ MAX_NUMBERS = 4  # of a vector
 MAX_HEADS = 12  # of a table
 
 
-@dataclass(frozen=True)
-class AttentionOptions(ModelOptions):
-    """The options of the topic."""
-
-    layer: int = 0  # the block, from 0, the lowest; -1 is the last
-    head: int | None = None  # the head, from 0; none: the one with the largest weight on another word
-    word: int = -1  # the word whose query is shown, from 0; -1 is the last
-    steps: int = 150  # training steps of the small model
-
-
-DEFAULTS = AttentionOptions()
-
-
-def run(options: AttentionOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: AttentionOptions, report: Report = no_report) -> Result:
     """Computes a block by hand for a text, and shows one query in one head step by step."""
     words, blocks = _blocks_of_model(options) if options.model else _blocks_of_small_model(options, report)
     layer, query = _check_index("layer", options.layer, len(blocks)), _check_index("word", options.word, len(words))
@@ -171,7 +156,3 @@ def _step_tables(title: str, steps: AttentionSteps, words: list[str], query: int
 def _vector(vector: Tensor) -> str:
     numbers = " ".join(f"{number:5.2f}" for number in vector[:MAX_NUMBERS].tolist())
     return numbers + (" …" if len(vector) > MAX_NUMBERS else "")
-
-
-EXAMPLES = ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3')
-TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "ten seconds", EXAMPLES)

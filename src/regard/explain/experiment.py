@@ -1,4 +1,4 @@
-"""What the experiments share: a small Transformer, training with the library's own loop, and progress reports."""
+"""What the experiments share: a small Transformer, and training with the library's own loop."""
 
 import math
 from collections import deque
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORED, Batch
+from regard.device import derive_seed
+from regard.explain.topic import Progress, Report, no_report
 from regard.layers.tokens import TokenEmbedding
 from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
@@ -20,23 +22,6 @@ from regard.recipes import Plan
 from regard.training.loop import GradientTrainer
 
 SampleBatch = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # returns new tokens (B, T) and their targets (B, T)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The state of an experiment after a step: the network's name, the step, and the loss if it is trained."""
-
-    name: str
-    step: int
-    steps: int
-    loss: float | None = None
-
-
-Report = Callable[[Progress], None]
-
-
-def no_report(_: Progress) -> None:
-    """Ignores the progress."""
 
 
 @contextmanager
@@ -107,14 +92,15 @@ class PredictTargets(Objective):
         return {"nll": cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())}, None
 
 
+@dataclass(frozen=True)
 class SampledBatches:
-    """Batches of new examples. They are drawn one after the other from one generator, so they cannot be read again."""
+    """Batches of new examples: batch ``step`` depends on the seed and the step alone."""
 
-    def __init__(self, sample: SampleBatch, seed: int) -> None:
-        self.sample, self.generator = sample, torch.Generator().manual_seed(seed)
+    sample: SampleBatch
+    seed: int
 
     def batch(self, step: int) -> Batch:
-        tokens, targets = self.sample(self.generator)
+        tokens, targets = self.sample(torch.Generator().manual_seed(derive_seed(self.seed, step)))
         return Batch({"tokens": tokens, "targets": targets}, counts={"targets": int((targets != IGNORED).sum())})
 
 

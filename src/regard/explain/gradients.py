@@ -12,15 +12,15 @@ this kind (Vaswani et al. 2017).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention
-from regard.explain.experiment import Report, TinyTransformer, no_report, train
-from regard.explain.topic import INFINITE, Limits, Options, Result, Topic, prose
+from regard.explain.experiment import TinyTransformer, train
+from regard.explain.options import GradientsOptions
+from regard.explain.topic import Report, Result, no_report, prose
 from regard.layers.recurrent import Recurrent
 from regard.layers.transformer import Shape
 from regard.mask import CAUSAL
@@ -31,15 +31,6 @@ SYMBOLS = 8  # that a sequence is made of
 WIDTH = 32
 ROWS, RATE = 32, 2e-2
 DISTANCES = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
-
-
-@dataclass(frozen=True)
-class GradientsOptions(Options):
-    """The options of the topic."""
-
-    length: int = 40  # inputs of a sequence
-    steps: int = 300  # training steps of each network
-    limits: ClassVar[Limits] = {"length": (2, INFINITE)}
 
 
 class RecurrentRecall(nn.Module):
@@ -93,10 +84,7 @@ class GradientNorms:
     steps: int  # of training
 
 
-DEFAULTS = GradientsOptions()
-
-
-def run(options: GradientsOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: GradientsOptions, report: Report = no_report) -> Result:
     """Measures the gradient norms of each network before and after training on the recall task."""
     length, steps, seed = options.length, options.steps, options.seed
     networks = []
@@ -159,7 +147,3 @@ def gradient_norms(network: nn.Module, length: int, seed: int) -> list[float]:
 def _generator(seed: int, use: str) -> torch.Generator:
     """A random generator for each use, which differs from the generator of training (seeded with ``seed``)."""
     return torch.Generator().manual_seed(2**40 + 2 * seed + ("gradients", "test").index(use))
-
-
-EXAMPLES = ("", "length=80 steps=1000 -o gradients.html")
-TOPIC = Topic("Comparison with other layers", __doc__, DEFAULTS, run, "15 to 30 seconds", EXAMPLES)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from regard.data.batches import IGNORED
 from regard.decode.sample import Sampler, collect, stream
-from regard.explain.experiment import Prefix, Report, TinyTransformer, no_report, train
+from regard.explain.experiment import Prefix, TinyTransformer, train
+from regard.explain.topic import Report, no_report
 from regard.layers.transformer import Shape
 from regard.mask import Mask
 

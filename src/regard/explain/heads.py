@@ -26,10 +26,10 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.explain.coreference import Coreference, evaluate_coreference, layer_number
-from regard.explain.experiment import Report, no_report
 from regard.explain.masked_lm import ANIMALS, TextWeights, mask_each_word, sentence, train_encoder
-from regard.explain.tokenized import ModelOptions, load_transformer, tokenize
-from regard.explain.topic import Result, Topic, prose
+from regard.explain.options import HeadsOptions
+from regard.explain.tokenized import load_transformer, tokenize
+from regard.explain.topic import Report, Result, no_report, prose
 from regard.render import AttentionView, Layer
 from regard.report.sections import Cell, Gallery, Heatmap, Heatmaps, LineGallery, Section, Table
 
@@ -43,13 +43,6 @@ PATTERNS = {  # statistics that are a part of the weight
     "separator": "separators",
 }
 HEADS_PER_PICTURE = (1, 2, 8)
-
-
-@dataclass(frozen=True)
-class HeadsOptions(ModelOptions):
-    """The options of the topic."""
-
-    steps: int = 400  # training steps of the small model
 
 
 @dataclass(frozen=True)
@@ -82,10 +75,7 @@ class Observed:
     coreference: Coreference | None = None
 
 
-DEFAULTS = HeadsOptions()
-
-
-def run(options: HeadsOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: HeadsOptions, report: Report = no_report) -> Result:
     """Computes the statistics of all heads of a model, and evaluates whether a head resolves "it"."""
     observed = _observe_model(options) if options.model else _observe_small_model(options, report)
     found, coreference = head_statistics(observed.texts), observed.coreference
@@ -221,7 +211,3 @@ def _pictures(observed: Observed, found: list[HeadStatistics]) -> list[Section]:
         LineGallery(f"Heads of {name} as lines: from {source} on the left to the keys on the right", lines),
         Gallery("The same heads as matrices", matrices),
     ]
-
-
-EXAMPLES = ("-o heads.html", 'runs/shakespeare "to be or not to be"', "models/bert-base-uncased -o heads.html")
-TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "about twenty seconds", EXAMPLES)

@@ -15,16 +15,16 @@ several lengths, with the exponent of the length: 1 means linear growth, 2 quadr
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import attend, weights
-from regard.explain.experiment import Progress, Report, no_report, single_thread
+from regard.explain.experiment import single_thread
 from regard.explain.measuring import growth_exponent, measure_memory, measure_seconds
-from regard.explain.topic import INFINITE, Limits, Options, Result, Topic, prose
+from regard.explain.options import LayersOptions
+from regard.explain.topic import Progress, Report, Result, no_report, prose
 from regard.layers.recurrent import Recurrent, cell
 from regard.mask import EVERYTHING, Mask
 from regard.report.sections import Curve, Line, Section, Table
@@ -36,16 +36,6 @@ NOTE = (
     "travel. For a window it counts the layers that are needed to connect them; for a convolution, the layers of a "
     "dilated stack. “MB” is the peak memory of a forward pass in training."
 )
-
-
-@dataclass(frozen=True)
-class LayersOptions(Options):
-    """The options of the topic."""
-
-    length: int = 4096  # the longest input; its half, its quarter … are measured too
-    width: int = 64  # of the states
-    window: int = 32  # how many positions restricted attention sees to either side
-    limits: ClassVar[Limits] = {"length": (32, 2**17), "width": (1, 8192), "window": (1, INFINITE)}
 
 
 @dataclass(frozen=True)
@@ -181,10 +171,7 @@ class Cost:
     path: int  # the longest path between two positions at the largest length
 
 
-DEFAULTS = LayersOptions()
-
-
-def run(options: LayersOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: LayersOptions, report: Report = no_report) -> Result:
     """Counts the operations of each kind of layer, and measures its cost at several lengths."""
     lengths, sizes = lengths_to(options.length), Sizes(SIZE, SIZE, options.window)
     counts = {kind.name: (kind.operations(sizes), count_operations(kind, sizes)) for kind in KINDS}
@@ -268,7 +255,3 @@ def _practice_row(cost: Cost) -> list[str]:
 def _curve(title: str, label: str, lengths: list[int], values: Mapping[str, Sequence[float]], factor: float) -> Curve:
     lines = [Line(name, lengths, [factor * value for value in each]) for name, each in values.items()]
     return Curve(title, "length of the input", label, lines, log_y=True, log_x=True)
-
-
-EXAMPLES = ("", "length=16384 window=64", "length=512 width=512 -o layers.html")
-TOPIC = Topic("Comparison with other layers", __doc__, DEFAULTS, run, "about ten seconds, on one thread", EXAMPLES)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import Report, TinyTransformer, no_report, train
+from regard.explain.experiment import TinyTransformer, train
+from regard.explain.topic import Report, no_report
 from regard.layers.transformer import Shape
 from regard.recording import record
 

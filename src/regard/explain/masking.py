@@ -12,13 +12,12 @@ language.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import Report, TinyTransformer, no_report
+from regard.explain.experiment import TinyTransformer
 from regard.explain.grammar import (
     PAD,
     VOCABULARY,
@@ -28,7 +27,8 @@ from regard.explain.grammar import (
     sample_batch,
     train_language_model,
 )
-from regard.explain.topic import Limits, Options, Result, Topic, prose
+from regard.explain.options import MaskingOptions
+from regard.explain.topic import Report, Result, no_report, prose
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.objectives.loss import cross_entropy
 from regard.recording import record
@@ -36,15 +36,6 @@ from regard.render import AttentionView, Layer
 from regard.report.sections import Gallery, Pre, Section, Table
 
 MASKS = {"causal mask": CAUSAL, "no mask": EVERYTHING}
-
-
-@dataclass(frozen=True)
-class MaskingOptions(Options):
-    """The options of the topic."""
-
-    steps: int = 240  # training steps of each network
-    count: int = 200  # sentences that each network generates
-    limits: ClassVar[Limits] = {"count": (1, 100_000)}
 
 
 @dataclass(frozen=True)
@@ -60,10 +51,7 @@ class NetworkResult:
     weights: list[list[float]]  # (Tq, Tk) for one sentence, mean over heads and layers
 
 
-DEFAULTS = MaskingOptions()
-
-
-def run(options: MaskingOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: MaskingOptions, report: Report = no_report) -> Result:
     """Trains both networks, tests them on the same sentences, and generates sentences with each."""
     networks = []
     for name, mask in MASKS.items():
@@ -120,6 +108,3 @@ def _evaluate(name: str, network: TinyTransformer, options: MaskingOptions) -> N
         examples=[" ".join(words) for words in sentences[:6]],
         weights=weights.tolist(),
     )
-
-
-TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "less than a minute", ("", "steps=1000 -o masking.html"))

@@ -17,14 +17,14 @@ needs.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import Report, TinyTransformer, no_report, train
-from regard.explain.topic import Limits, Options, Result, Topic, prose
+from regard.explain.experiment import TinyTransformer, train
+from regard.explain.options import PositionsOptions
+from regard.explain.topic import Report, Result, no_report, prose
 from regard.layers.positions import sinusoids
 from regard.layers.transformer import Shape
 from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
@@ -38,16 +38,6 @@ SHAPE = Shape(width=48, heads=2, layers=1, inner=96, norm_place="post", dropout=
 
 
 @dataclass(frozen=True)
-class PositionsOptions(Options):
-    """The options of the topic."""
-
-    length: int = 16  # the largest length of texts in training
-    lengths: tuple[int, ...] = ()  # of the texts of the test; empty: up to four times as long
-    steps: int = 300  # training steps of each network
-    limits: ClassVar[Limits] = {"length": (6, 256)}
-
-
-@dataclass(frozen=True)
 class Extrapolation:
     """The accuracy of a network on lengths up to and beyond those of training."""
 
@@ -56,10 +46,7 @@ class Extrapolation:
     accuracy: list[float]  # at each of the lengths
 
 
-DEFAULTS = PositionsOptions()
-
-
-def run(options: PositionsOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: PositionsOptions, report: Report = no_report) -> Result:
     """Compares the states of reordered words, and tests encoders on texts that are longer than in training."""
     trained, seed = options.length, options.seed
     lengths = sorted(options.lengths or {trained * part // 2 for part in (1, 2, 3, 4, 6, 8)})
@@ -135,8 +122,3 @@ def _accuracy(network: TinyTransformer, length: int, seed: int) -> float:
     tokens, targets = lookback_batch(length, 64, torch.Generator().manual_seed(2**40 + seed))
     right = network(tokens).argmax(dim=-1) == targets
     return (right.sum() / (targets != IGNORED).sum()).item()
-
-
-TOPIC = Topic(
-    "The Transformer", __doc__, DEFAULTS, run, "less than a minute", ("", "length=32 steps=1000 -o positions.html")
-)

@@ -11,15 +11,15 @@ to the same places. If positions are added again before every layer, the heads c
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import Report, TinyTransformer, no_report, train
+from regard.explain.experiment import TinyTransformer, train
+from regard.explain.options import ResidualsOptions
 from regard.explain.positions import OFFSET, RATE, ROWS, SYMBOLS, lookback_batch
-from regard.explain.topic import Limits, Options, Result, Topic, prose
+from regard.explain.topic import Report, Result, no_report, prose
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.positions import sinusoids
 from regard.layers.transformer import Shape
@@ -32,15 +32,6 @@ NOTE = (
     "state contains the position, 0 that it does not. It is measured at the input of each layer and at the output. "
     "“attention” is the weight of a layer's best head on the symbol two positions earlier. Layers count from 0."
 )
-
-
-@dataclass(frozen=True)
-class ResidualsOptions(Options):
-    """The options of the topic."""
-
-    length: int = 12  # symbols of a text
-    steps: int = 320  # training steps of each network
-    limits: ClassVar[Limits] = {"length": (4, 128)}
 
 
 class LayerwiseTransformer(TinyTransformer):
@@ -83,10 +74,7 @@ class NetworkResult:
     weights: list[list[list[float]]]  # (layers, T, T) for one text: the weights of these best heads
 
 
-DEFAULTS = ResidualsOptions()
-
-
-def run(options: ResidualsOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: ResidualsOptions, report: Report = no_report) -> Result:
     """Trains three networks of three layers to predict the symbol two positions earlier."""
     length, steps, seed = options.length, options.steps, options.seed
     networks = []
@@ -158,6 +146,3 @@ def position_r2(states: Tensor) -> float:
     predicted = held_out @ torch.linalg.solve(normal, fitted.mT @ y[: rows // 2].flatten())
     error = (predicted - y[rows // 2 :].flatten()).square().mean()
     return max(0.0, (1 - error / y.var(correction=0)).item())
-
-
-TOPIC = Topic("The Transformer", __doc__, DEFAULTS, run, "less than a minute", ("", "steps=1000 -o residuals.html"))

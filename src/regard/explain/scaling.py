@@ -12,29 +12,18 @@ the weights in nats, the largest weight, and the size of ∂weights/∂logits fo
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regard.attention import weights
-from regard.explain.experiment import Report, no_report
-from regard.explain.topic import Limits, Options, Result, Topic, prose
+from regard.explain.options import ScalingOptions
+from regard.explain.topic import Report, Result, no_report, prose
 from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
 from regard.scores import Dot, ScaledDot, Score
 
 STATISTICS = ("spread", "entropy", "largest", "gradient")
 SIDES = {"q·k / √width": "scaled", "q·k": "unscaled"}
-
-
-@dataclass(frozen=True)
-class ScalingOptions(Options):
-    """The options of the topic."""
-
-    keys: int = 64  # keys of each query
-    queries: int = 256  # over which the statistics are means or medians
-    widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)  # of queries and keys
-    limits: ClassVar[Limits] = {"keys": (2, 4096), "queries": (1, 4096)}
 
 
 @dataclass(frozen=True)
@@ -57,10 +46,7 @@ class Scaling:
     scaled: SoftmaxStatistics  # q·k / √width
 
 
-DEFAULTS = ScalingOptions()
-
-
-def run(options: ScalingOptions = DEFAULTS, report: Report = no_report) -> Result:
+def run(options: ScalingOptions, report: Report = no_report) -> Result:
     """Measures the softmax over dot products of random queries and keys, for each width."""
     found = []
     for width in options.widths:
@@ -122,6 +108,3 @@ def _heatmap(found: list[Scaling], title: str, side: str) -> Heatmap:
     values = [getattr(one, side).sorted[:24] for one in found]
     widths, ranks = [str(one.width) for one in found], [str(at + 1) for at in range(len(values[0]))]
     return Heatmap(title, "keys by rank", "width", values, widths, ranks, 14, vmax=1.0)
-
-
-TOPIC = Topic("Attention", __doc__, DEFAULTS, run, "two seconds", ("", "keys=512 -o scaling.html"))

@@ -2,27 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regard.errors import UserError
-from regard.explain.topic import Options
 from regard.layers.transformer import Block
 from regard.models import reads_whole
 from regard.models.parts import parts
 from regard.recording import record
 from regard.verbs import Loaded, load
-
-
-@dataclass(frozen=True)
-class ModelOptions(Options):
-    """The options of a topic that can use a model of the user."""
-
-    model: str = ""  # DIR: a Transformer, as a run or a public checkpoint; empty: a small one is trained now
-    text: str = ""  # TEXT: what the model in DIR reads
-    places: ClassVar[tuple[str, ...]] = ("model", "text")
 
 
 @dataclass(frozen=True, eq=False)

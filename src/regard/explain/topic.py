@@ -1,31 +1,32 @@
-"""What a topic of `regard explain` is: prose, options, and a function that returns numbers and sections."""
+"""What a topic of `regard explain` is: prose, options, and a module whose `run` returns numbers and sections."""
 
+import ast
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from importlib.resources import files
+from typing import Any
 
-from regard.errors import UserError
-from regard.explain.experiment import Report
+from regard.explain.options import Options
 from regard.report.sections import Section, Text, paragraphs
-
-INFINITE = float("inf")
-Limits = Mapping[str, tuple[int, float]]  # option → the least and the largest value
 
 
 @dataclass(frozen=True)
-class Options:
-    """The options of a topic."""
+class Progress:
+    """The state of an experiment after a step: the network's name, the step, and the loss if it is trained."""
 
-    seed: int = 1  # of initial weights and examples
-    limits: ClassVar[Limits] = {}
-    places: ClassVar[tuple[str, ...]] = ()  # options that a command takes without their names, in this order
+    name: str
+    step: int
+    steps: int
+    loss: float | None = None
 
-    def __post_init__(self) -> None:
-        for name, (least, most) in {"seed": (0, 2**31), "steps": (0, INFINITE), **self.limits}.items():
-            value = getattr(self, name, least)
-            if not least <= value <= most:
-                raise UserError(f"{name}={value}: give {least} {'or more' if most == INFINITE else f'to {most}'}.")
+
+Report = Callable[[Progress], None]
+
+
+def no_report(_: Progress) -> None:
+    """Ignores the progress."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,19 +45,28 @@ def prose(docstring: str | None) -> Text:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic. Its prose is the docstring of its module: a summary in one line, then what it shows."""
+    """A topic. Its prose is the docstring of its module, which is read without importing the module and torch."""
 
+    module: str  # in regard.explain
     group: str
-    docstring: str | None
     options: Options  # with their defaults
-    run: Callable[[Any, Report], Result]
     takes: str  # how long it takes with these options
     examples: tuple[str, ...]  # what may follow `regard explain TOPIC`
 
     @property
+    def docstring(self) -> str:
+        source = files("regard.explain").joinpath(f"{self.module}.py").read_text(encoding="utf-8")
+        return ast.get_docstring(ast.parse(source)) or ""
+
+    @property
     def summary(self) -> str:
-        return paragraphs(inspect.cleandoc(self.docstring or ""))[0]
+        return paragraphs(self.docstring)[0]
 
     @property
     def prose(self) -> list[str]:
-        return paragraphs(prose(self.docstring).text)
+        return paragraphs(self.docstring)[1:]
+
+    def run(self, options: Options, report: Report = no_report) -> Result:
+        """Imports the module and calls its `run`."""
+        result: Result = importlib.import_module(f"regard.explain.{self.module}").run(options, report)
+        return result

@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from regard.render.curve import curve_svg
-from regard.render.formatting import cell_value, format_cell, is_numeric
-from regard.render.heatmap import heatmap_svg
-from regard.render.markup import Markup, lines, tag
+from regard.render.charts import curve_svg, heatmap_svg
+from regard.render.formatting import Markup, cell_value, format_cell, is_numeric, lines, tag
 from regard.render.page import document
 from regard.render.svg import matrix_svg
 from regard.report.sections import (

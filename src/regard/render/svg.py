@@ -1,13 +1,15 @@
-"""An attention matrix as SVG. The weight is the opacity of one colour, which works on light and dark backgrounds."""
+"""Attention as SVG: a matrix of cells, or lines between two columns. The weight is the opacity of a colour.
 
-from collections.abc import Iterable, Iterator
+Opacity works on light and dark backgrounds.
+"""
 
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
 from rich.cells import cell_len
 
-from regard.render.files import asset
-from regard.render.formatting import format_number, graphemes, truncate, visible
-from regard.render.markup import Markup, lines, tag
-from regard.render.view_data import Matrix, caption
+from regard.render.formatting import Markup, asset, format_number, graphemes, lines, tag, truncate, visible
+from regard.render.view_data import Floats, Matrix, caption, scale_max
 
 MARGIN = 20
 LETTER = 7.4  # pixels per terminal cell of a 12 px label, a little more than needed
@@ -17,6 +19,11 @@ MAX_ALL = 10_000  # matrices up to this size draw all cells; in larger ones, cel
 FAINTEST = 0.02  # part of the colour scale
 SLANT = 0.7072  # cos 45°
 NEGATIVE = "#c2410c"  # colour of numbers below zero
+PITCH = 24  # pixels from one token to the next
+SPAN = 300  # pixels between the two columns
+FAINTEST_LINE = 0.04  # lines below this part of the colour scale are not drawn
+MAX_LINES = 4000  # if there are more, the strongest are drawn
+COLOURS = 8  # head 8 has the colour of head 0 again
 
 
 def svg_element(width: float, height: float, title: str, body: Iterable[Markup]) -> Markup:
@@ -104,15 +111,49 @@ def matrix_svg(matrix: Matrix) -> Markup:
         body.append(tag("text", slant, name) if slanted else label(name, x, y, "piece middle"))
     body += [label(name, left - 9, top + (at + 0.5) * side + 4, "piece end") for at, name in enumerate(rows)]
     end = format_number(matrix.scale_max) + " and more" * bool((matrix.weights > matrix.scale_max).any())
-    body += [*_cells(matrix, left, top, side), *colour_key("0", end, left, top + down + 18)]
-    return svg_element(width, round(top + down + 50), matrix.title or matrix.label, body)
-
-
-def _cells(matrix: Matrix, left: float, top: float, side: int) -> Iterator[Markup]:
     for i, (row, weights, intensities) in enumerate(zip(matrix.rows, matrix.weights, matrix.intensities)):
         for j, (column, weight, intensity) in enumerate(zip(matrix.columns, weights, intensities)):
             if intensity < FAINTEST and matrix.weights.size > MAX_ALL:
                 continue
             place = box(left + j * side + 0.5, top + i * side + 0.5, side - 1, side - 1)
             tooltip = tag("title", {}, f"{visible(row)} ← {visible(column)}: {format_number(weight)}")
-            yield tag("rect", {**ink(intensity), **place, "rx": 2}, tooltip)
+            body.append(tag("rect", {**ink(intensity), **place, "rx": 2}, tooltip))
+    body += colour_key("0", end, left, top + down + 18)
+    return svg_element(width, round(top + down + 50), matrix.title or matrix.label, body)
+
+
+def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> Markup:
+    """The lines of each head (number → weights (Tq, Tk)) in its own colour; without heads, those of the matrix."""
+    rows = [truncate(visible(piece), LONGEST) for piece in matrix.rows]
+    columns = [truncate(visible(piece), LONGEST) for piece in matrix.columns]
+    top = MARGIN + (24 if matrix.title else 0) + 44 + (22 if heads else 0)
+    left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
+    right = left + SPAN
+    text = matrix.label.replace("mean of ", "") if heads else matrix.label
+    text += f" · {caption(matrix.part, 'the left', 'the right')}"
+    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(text) * SMALL)
+    lines_width = right + 10 + max(map(cell_len, columns), default=0) * LETTER
+    width = round(max(lines_width, text_width, MARGIN + len(heads) * 46)) + MARGIN
+    body = list(heading(matrix.title, text))
+    for at, head in enumerate(heads):  # the legend
+        x = MARGIN + at * 46
+        body.append(tag("path", {"class": f"line s{at % COLOURS}", "d": f"M{x} {top - 34}h14"}))
+        body.append(label(str(head), x + 19, top - 30, "quiet"))
+    tables = heads or {0: matrix.weights}
+    weights = np.nan_to_num(np.stack([np.asarray(table) for table in tables.values()]), posinf=0.0, neginf=0.0)
+    intensities = (weights / scale_max(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)
+    spread = min(9.0, 2.4 * len(tables)) * (len(tables) > 1)  # the lines of several heads run side by side
+    order = np.argsort(intensities, axis=None)[-MAX_LINES:]  # later elements are drawn on top: the strongest last
+    for at, i, j in zip(*np.unravel_index(order, intensities.shape)):
+        if (intensity := intensities[at, i, j]) < FAINTEST_LINE:
+            continue
+        y = top + PITCH / 2 + (spread * (at / max(1, len(tables) - 1) - 0.5))
+        prefix = f"head {list(tables)[at]}, " if len(tables) > 1 else ""
+        pair = f"{visible(matrix.rows[i])} ← {visible(matrix.columns[j])}"
+        path = {"d": f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}", "stroke-opacity": f"{intensity:.3g}"}
+        tooltip = tag("title", {}, f"{prefix}{pair}: {format_number(weights[at, i, j])}")
+        body.append(tag("path", {"class": f"line s{at % COLOURS}", **path}, tooltip))
+    for pieces, x, kind in ((rows, left - 9, "piece end"), (columns, right + 9, "piece")):
+        body += [label(piece, x, top + (at + 0.5) * PITCH + 4, kind) for at, piece in enumerate(pieces)]
+    height = top + PITCH * max(len(rows), len(columns)) + MARGIN
+    return svg_element(width, height, matrix.title or text, body)

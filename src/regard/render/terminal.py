@@ -81,7 +81,8 @@ def _grid(matrix: Matrix, width: int) -> list[Text]:
     tails = _tails(matrix, names)
     tail_fits = max(map(cell_len, tails)) + 2 <= room - cell * len(names)
     for label, shades, tail in zip(labels, _shades(matrix), tails):
-        cells = "".join(_fill_cell(shade, cell - gap) + " " * gap for shade in shades)
+        wide = ((shade + " " * (cell - gap - 1) if shade == SHADES[0] else shade * (cell - gap)) for shade in shades)
+        cells = "".join(one + " " * gap for one in wide)
         lines.append(Text.assemble((label, "bold"), " ", _coloured(cells), (f"  {tail}" if tail_fits else "", "dim")))
     return lines
 
@@ -134,10 +135,6 @@ def _tails(matrix: Matrix, names: list[str]) -> list[str]:
 def _shades(matrix: Matrix) -> list[str]:
     levels = np.where(matrix.weights == 0, -1, np.digitize(matrix.intensities, EDGES))
     return ["".join(SHADES[level] if level >= 0 else " " for level in row) for row in levels.tolist()]
-
-
-def _fill_cell(shade: str, width: int) -> str:
-    return shade.ljust(width) if shade == SHADES[0] else shade * width
 
 
 def _coloured(cells: str) -> Text:

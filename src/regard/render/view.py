@@ -12,12 +12,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from regard.alignment import alignment_layer
+from regard.checkpoint import write_file
 from regard.errors import UserError, nearest
-from regard.render.files import write
-from regard.render.lines import lines_svg
-from regard.render.markup import Markup, tag
+from regard.render.formatting import Markup, tag
 from regard.render.page import page_html
-from regard.render.svg import matrix_svg
+from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
 from regard.render.view_data import Frame, Layer, Matrix
 
@@ -148,11 +147,11 @@ class AttentionView:
         """Writes an .html, .svg or .npz file, chosen by the suffix. The file is written atomically."""
         suffix = Path(path).suffix.lower()
         if suffix == ".html":
-            return write(path, self.html())
+            return write_file(path, self.html())
         if suffix == ".svg":
-            return write(path, self.svg())
+            return write_file(path, self.svg())
         if suffix == ".npz":
-            return write(path, self._npz())
+            return write_file(path, self._npz())
         raise UserError(f'Cannot save a view as "{path}": end the name in .html, .svg or .npz.')
 
     def _repr_html_(self) -> str:

@@ -99,11 +99,8 @@ class Standing:
     def _title(self, measure: str) -> str:
         return find_metric(measure, self.metrics).title
 
-    def _measures(self) -> list[str]:
-        return list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))
-
     def _table(self, heading: str) -> Table:
-        measures = self._measures()
+        measures = list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))
         columns = ["", "parameters", *map(self._title, measures), "tokens/s"]
         if self.goal:
             value = find_metric(self.goal.measure, self.metrics).show(self.goal.value)
@@ -152,8 +149,14 @@ class Standing:
         measure = self.recipe.plan.select
         found = {name: averaged(seeds) for name, seeds in self.points.items()}
         lines = [Line(name, [p.seconds for p in line], [p.value for p in line]) for name, line in found.items()]
-        heading = f"Quality against time: {self._title(measure)}"
-        return Curve(heading, "seconds of training", measure, lines, log_y=measure in ("loss", "perplexity"))
+        title = self._title(measure)
+        return Curve(
+            f"Quality against time: {title}",
+            "seconds of training",
+            title,
+            lines,
+            log_y=measure in ("loss", "perplexity"),
+        )
 
 
 def _mean(values: list[float]) -> dict[str, float | None]:

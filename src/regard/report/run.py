@@ -92,9 +92,10 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     """The report of the first run, compared with the others: scores, samples, attention, curves, settings."""
     first, recipe = outcomes[0], outcomes[0].recipe
     settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
+    select = find_metric(recipe.plan.select, first.model.metrics).title
     paths = {outcome.name: outcome.path for outcome in outcomes}
     return [
-        Text(f"{recipe.title}. The best step, by {recipe.plan.select}, is step {first.model.step}."),
+        Text(f"{recipe.title[:1].upper()}{recipe.title[1:]}. The best step, by {select}, is step {first.model.step}."),
         score_table(outcomes),
         *([sample_table(found)] if found else []),
         Gallery("Attention", seen),
@@ -113,6 +114,7 @@ def curves(runs: Mapping[str, Path], measures: Sequence[str], metrics: Metrics) 
             there = [one for one in log if one["kind"] == kind and isinstance(one.get(measure), int | float)]
             lines.append(Line(name, [one["step"] for one in there], [one[measure] for one in there]))
         if any(line.xs for line in lines):
-            heading = f"{'Training' if kind == 'train' else 'Validation'}: {find_metric(measure, metrics).title}"
-            found.append(Curve(heading, "step", measure, lines, log_y=measure in ("loss", "perplexity")))
+            title = find_metric(measure, metrics).title
+            heading = f"{'Training' if kind == 'train' else 'Validation'}: {title}"
+            found.append(Curve(heading, "step", title, lines, log_y=measure in ("loss", "perplexity")))
     return found

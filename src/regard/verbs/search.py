@@ -80,7 +80,7 @@ def translate(
 
     A target has at most `limit` tokens, its end included, and at most as many as the model has positions; a longer one
     is truncated, and ranked by its remaining tokens. `penalty` ranks targets of different lengths and stops the search;
-    a number is `Penalty(length=number)`.
+    a number is `Penalty(alpha=number)`.
 
     With `align` each target has an alignment, from one pass of teacher forcing after the same encoding of the source.
     While the caller records the model, the tape records one pass of teacher forcing over all targets that are not

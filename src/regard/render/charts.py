@@ -1,20 +1,21 @@
-"""Curves as SVG: axes, ticks, a legend, and the numbers of every point on hover."""
+"""The pictures of a report as SVG: curves and heatmaps, with their numbers on hover."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from rich.cells import cell_len
 
-from regard.render.formatting import format_number
-from regard.render.markup import Markup, tag
-from regard.render.svg import label, svg_element, vertical_label
-from regard.report.sections import Curve
+from regard.render.formatting import Markup, format_number, tag
+from regard.render.svg import LETTER, MARGIN, box, colour_key, ink, label, svg_element, vertical_label
+from regard.report.sections import Curve, Heatmap
 
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, BOTTOM = 84, 24, 56
 DASHES = (None, "7 4", "2 4", "10 4 2 4")  # lines differ without colour too
 MAX_POINTS = 120  # points per line that show their numbers on hover
+ROW_WIDTH = 860  # pixels for all cells of a row
 
 
 @dataclass(frozen=True)
@@ -32,15 +33,18 @@ class Axis:
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self) -> list[float]:
+        """Round numbers; on a logarithmic axis, powers of ten and their multiples if at least three are in range."""
+        step = _round_step((self.high - self.low) / 5)
+        even = [k * step for k in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
         if not self.log:
-            step = _round_step((self.high - self.low) / 5)
-            return [k * step for k in range(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1)]
+            return even
         decades = math.log10(self.high / self.low)
         multiples = (1,) if decades > 3 else (1, 2, 5)
         stride = max(1, math.ceil(decades / 8))
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1, stride)
         candidates = [multiple * 10.0**power for power in powers for multiple in multiples]
-        return [tick for tick in candidates if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
+        found = [tick for tick in candidates if self.low * (1 - 1e-9) <= tick <= self.high * (1 + 1e-9)]
+        return found if len(found) > 2 else even
 
 
 def curve_svg(curve: Curve) -> Markup:
@@ -141,3 +145,34 @@ def _series(index: int, name: str, points: Sequence[tuple[float, float, float, f
     for px, py, x, y in drawn[::stride]:
         tooltip = tag("title", {}, f"{name}: {_format_tick(x)}, {format_number(y)}")
         yield tag("circle", {"class": "near", "cx": f"{px:.1f}", "cy": f"{py:.1f}", "r": 6}, tooltip)
+
+
+def heatmap_svg(heat: Heatmap) -> Markup:
+    """The picture: cells with their numbers on hover, both axes, and the colour key."""
+    values = np.asarray(heat.values, dtype=np.float64)
+    down, across = values.shape
+    side = heat.side or min(26, max(3, ROW_WIDTH // max(1, across)))
+    rows = heat.rows or [str(at) for at in range(down)]
+    columns = heat.columns or [str(at) for at in range(across)]
+    left = round(MARGIN + 34 + max(map(cell_len, rows), default=0) * LETTER)
+    top, bottom = MARGIN + 8, MARGIN + 8 + side * down
+    most, size = heat.scale_max, side - (1 if side > 8 else 0)
+    body = [tag("rect", {"class": "slot", **box(left, top, side * across, side * down)})]
+    for i, j in np.ndindex(values.shape):
+        value = float(values[i, j])
+        if abs(value / most) > 0.004:  # others are too pale to be seen, or not a number
+            tooltip = tag("title", {}, f"{rows[i]}, {columns[j]}: {format_number(value)}")
+            place = box(left + j * side, top + i * side, size, size)
+            body.append(tag("rect", {**ink(value / most), **place}, tooltip))
+    for at in range(0, down, -(-14 // side)):  # where cells are small, only every second, third … name
+        body.append(label(rows[at], left - 7, top + (at + 0.5) * side + 4, "quiet end"))
+    widest = max(map(cell_len, columns), default=1) * LETTER + 6
+    for at in range(0, across, max(1, -(-round(widest) // side))):
+        body.append(label(columns[at], left + (at + 0.5) * side, bottom + 17, "quiet middle"))
+    low = format_number(-most) if (values < 0).any() else "0"
+    body += [
+        label(heat.x_label, left + side * across / 2, bottom + 38, "middle"),
+        vertical_label(heat.y_label, 18, (top + bottom) / 2),
+        *colour_key(low, format_number(most), left, bottom + 52),
+    ]
+    return svg_element(max(left + side * across + MARGIN, left + 190), bottom + 84, heat.title, body)

@@ -1,0 +1,108 @@
+"""The options of every topic. They are apart from the topics so that the help of a topic does not wait for torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from regard.errors import UserError
+
+INFINITE = float("inf")
+Limits = Mapping[str, tuple[int, float]]  # option → the least and the largest value
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a topic."""
+
+    seed: int = 1  # of initial weights and examples
+    limits: ClassVar[Limits] = {}
+    places: ClassVar[tuple[str, ...]] = ()  # options that a command takes without their names, in this order
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in {"seed": (0, 2**31), "steps": (0, INFINITE), **self.limits}.items():
+            value = getattr(self, name, least)
+            if not least <= value <= most:
+                raise UserError(f"{name}={value}: give {least} {'or more' if most == INFINITE else f'to {most}'}.")
+
+
+@dataclass(frozen=True)
+class ModelOptions(Options):
+    """The options of a topic that can use a model of the user."""
+
+    model: str = ""  # DIR: a Transformer, as a run or a public checkpoint; empty: a small one is trained now
+    text: str = ""  # TEXT: what the model in DIR reads
+    places: ClassVar[tuple[str, ...]] = ("model", "text")
+
+
+@dataclass(frozen=True)
+class AttentionOptions(ModelOptions):
+    """The options of the topic `attention`."""
+
+    layer: int = 0  # the block, from 0, the lowest; -1 is the last
+    head: int | None = None  # the head, from 0; none: the one with the largest weight on another word
+    word: int = -1  # the word whose query is shown, from 0; -1 is the last
+    steps: int = 150  # training steps of the small model
+
+
+@dataclass(frozen=True)
+class ScalingOptions(Options):
+    """The options of the topic `scaling`."""
+
+    keys: int = 64  # keys of each query
+    queries: int = 256  # over which the statistics are means or medians
+    widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)  # of queries and keys
+    limits: ClassVar[Limits] = {"keys": (2, 4096), "queries": (1, 4096)}
+
+
+@dataclass(frozen=True)
+class MaskingOptions(Options):
+    """The options of the topic `masking`."""
+
+    steps: int = 240  # training steps of each network
+    count: int = 200  # sentences that each network generates
+    limits: ClassVar[Limits] = {"count": (1, 100_000)}
+
+
+@dataclass(frozen=True)
+class HeadsOptions(ModelOptions):
+    """The options of the topic `heads`."""
+
+    steps: int = 400  # training steps of the small model
+
+
+@dataclass(frozen=True)
+class PositionsOptions(Options):
+    """The options of the topic `positions`."""
+
+    length: int = 16  # the largest length of texts in training
+    lengths: tuple[int, ...] = ()  # of the texts of the test; empty: up to four times as long
+    steps: int = 300  # training steps of each network
+    limits: ClassVar[Limits] = {"length": (6, 256)}
+
+
+@dataclass(frozen=True)
+class ResidualsOptions(Options):
+    """The options of the topic `residuals`."""
+
+    length: int = 12  # symbols of a text
+    steps: int = 320  # training steps of each network
+    limits: ClassVar[Limits] = {"length": (4, 128)}
+
+
+@dataclass(frozen=True)
+class LayersOptions(Options):
+    """The options of the topic `layers`."""
+
+    length: int = 4096  # the longest input; its half, its quarter … are measured too
+    width: int = 64  # of the states
+    window: int = 32  # how many positions restricted attention sees to either side
+    limits: ClassVar[Limits] = {"length": (32, 2**17), "width": (1, 8192), "window": (1, INFINITE)}
+
+
+@dataclass(frozen=True)
+class GradientsOptions(Options):
+    """The options of the topic `gradients`."""
+
+    length: int = 40  # inputs of a sequence
+    steps: int = 300  # training steps of each network
+    limits: ClassVar[Limits] = {"length": (2, INFINITE)}

@@ -85,6 +85,8 @@ def look(
     decoder or cross) and `layer` (from 0; by default of cross, if there is such a part) limit what is recorded. A tape
     of the caller records nothing.
     """
+    if not isinstance(text, str):
+        raise UserError(f"{text!r:.60}: this is a {type(text).__name__}; look takes one text, such as '3 March 2021'.")
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
     if target is not None and model.source_tokenizer is None:

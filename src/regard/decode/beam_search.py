@@ -211,7 +211,7 @@ class BeamStep:
 
 def check_size(size: int) -> None:
     """Raise a UserError unless the beam size is between 1 and MAX_SIZE."""
-    if not 1 <= size <= MAX_SIZE:
+    if not (isinstance(size, int) and 1 <= size <= MAX_SIZE):
         raise UserError(f"beam={size}: give 1 (greedy) to {MAX_SIZE:,}; more than some dozens rarely find better.")
 
 

@@ -5,9 +5,9 @@ gradient of the output with respect to each input, against the distance between 
 training. If it is almost 0, training cannot learn from that input. All networks train for the same number of steps.
 
 In a plain RNN the gradient shrinks by about the same factor at every step back in time (Bengio et al. 1994). An LSTM
-learns to set its gates so that the gradient is preserved (Hochreiter & Schmidhuber 1997). Attention connects the output
-to every input by a path of length one, also before training (Bahdanau et al. 2015). In a Transformer all paths are of
-this kind (Vaswani et al. 2017).
+can learn to set its gates so that the gradient is preserved (Hochreiter & Schmidhuber 1997); this takes some hundred
+steps. Attention connects the output to every input by a path of length one, also before training (Bahdanau et al.
+2015). In a Transformer all paths are of this kind (Vaswani et al. 2017).
 """
 
 from collections.abc import Callable

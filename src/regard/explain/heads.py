@@ -3,8 +3,8 @@
 Training decides what each head attends to. The tables show how much of a head's weight is on the previous word, the
 next word, the word itself, the first position and separators, as means over all words (Clark et al. 2019, §3). They
 also show the entropy of the weights in nats, and the mean distance to the words that the head attends to. The last line
-is uniform attention: a head that gives every visible word the same weight. A head has learned a pattern where its
-numbers differ from this line. Layers and heads count from 0.
+is uniform attention: a head that gives every visible word the same weight. A head has a pattern where its weight is
+clearly above this line; small differences also occur with random weights (steps=0). Layers and heads count from 0.
 
 Without a model, a small encoder is trained to predict masked words (“yesterday the dog barked , the bird sang .”). Then
 every word of a hundred sentences is masked in turn, and the statistics are those of the masked positions. A model that
@@ -84,10 +84,11 @@ def run(options: HeadsOptions, report: Report = no_report) -> Result:
         [layer_number(one.layer), one.head if one.head >= 0 else None, *(f"{getattr(one, n):.2f}" for n in STATISTICS)]
         for one in found
     ]
-    strongest: list[list[Cell]] = [
-        [PATTERNS[name], layer_number(one.layer), one.head, *(f"{getattr(each, name):.2f}" for each in (one, uniform))]
-        for name, one in strongest_heads(found).items()
-    ]
+    strongest: list[list[Cell]] = []
+    for name, one in strongest_heads(found).items():
+        above = getattr(one, name) > getattr(uniform, name)
+        place = [layer_number(one.layer), one.head] if above else ["none above uniform", None]
+        strongest.append([PATTERNS[name], *place, *(f"{getattr(each, name):.2f}" for each in (one, uniform))])
     values = [[getattr(one, name) for one in found] for name in PATTERNS]
     names = [one.layer if one.head < 0 else f"L{layer_number(one.layer)} H{one.head}" for one in found]
     heatmap = Heatmap("weight on …", "L: layer, H: head", "", values, list(PATTERNS.values()), names, vmax=1.0)

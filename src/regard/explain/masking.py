@@ -1,10 +1,10 @@
 """Why a language model needs a causal mask.
 
 Two small Transformers learn to predict the next word at all positions of a sentence at once. They differ only in the
-mask. The one without a mask sees the whole sentence, and with it the word that it must predict. It learns to attend to
-the next position and to copy the word there. Its loss falls to almost 0, far below the lowest loss that a causal model
-can reach, but it has learned nothing about the language. (The lowest loss is the entropy of the language, which is
-known here because the sentences come from a small grammar.)
+mask. The one without a mask sees the whole sentence, and with it the word that it must predict. With enough steps (the
+default is enough) it learns to attend to the next position and to copy the word there. Its loss falls to almost 0, far
+below the lowest loss that a causal model can reach, but it has learned nothing about the language. (The lowest loss is
+the entropy of the language, which is known here because the sentences come from a small grammar.)
 
 At generation there is no next word yet. With a causal mask, the loss of this network is high, and the sentences that
 it generates are wrong. The network that was trained with a causal mask could never copy, so it had to learn the

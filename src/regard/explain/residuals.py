@@ -8,6 +8,7 @@ layer (“timing signals”).
 With residual connections, the input of a layer is added to its output, so positions pass through all layers. Without
 them, a state is only a mixture of other states: the positions are lost after the first layer, and then all words attend
 to the same places. If positions are added again before every layer, the heads can attend to the correct position again.
+With fewer steps than the default, no network has learned the task yet, and the numbers do not show this.
 """
 
 from dataclasses import dataclass, replace

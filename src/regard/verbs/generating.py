@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.data.detokenize import UNKNOWN
 from regard.decode import PAD, Penalty, Sampler, check_size, collect, greedy, stream
 from regard.decode import beam as beam_search
-from regard.device import check_seed
+from regard.device import check_seed, derive_seed
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.recording import active_tape, pause_recording
@@ -62,8 +62,7 @@ class GenerationOptions:
 
     def sampler(self, prompts: Sequence[int], turn: int, device: torch.device) -> Sampler:
         """The sampler of these prompts: the draws of a prompt depend on the seed, its number and the turn only."""
-        states = (np.random.SeedSequence((self.seed, index, turn)).generate_state(1, np.uint64) for index in prompts)
-        generators = [torch.Generator(device).manual_seed(int(state[0]) >> 1) for state in states]
+        generators = [torch.Generator(device).manual_seed(derive_seed(self.seed, index, turn)) for index in prompts]
         return Sampler(self.temperature, self.top_k, self.top_p, generators)
 
 

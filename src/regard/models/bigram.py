@@ -20,8 +20,9 @@ SMOOTHINGS = ("add-k", "interpolated")
 class BigramConfig(Facts):
     """P(v | u) for a token v after a token u, from the counts C(u v), C(u) and C(v) in a text of N pairs.
 
-    add-k: (C(u v) + k) / (C(u) + k V), for a vocabulary of V tokens (k = 1: Laplace). interpolated (Jelinek & Mercer
-    1980): weight · C(u v) / C(u) + (1 − weight) · (C(v) + k) / (N + k V).
+    add-k: (C(u v) + k) / (C(u) + k V), for a vocabulary of V tokens, special tokens included (k = 1: Laplace).
+    interpolated (Jelinek & Mercer 1980): weight · C(u v) / C(u) + (1 − weight) · (C(v) + k) / (N + k V); if C(u) = 0,
+    the second fraction alone.
     """
 
     causal: ClassVar[bool] = True

@@ -116,7 +116,7 @@ class Recipe:
     objective: Annotated[Any, Table("objective")] = field(default_factory=TeacherForcing)
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
-    head: Annotated[Any | None, Table("head")] = None  # none: the output layer of the model, or else of the task
+    head: Annotated[Any | None, Table("head")] = None  # the output layer; none: that of the model, or of the task
 
 
 def find_task(recipe: Recipe, kinds: Kinds) -> Task:

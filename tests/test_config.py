@@ -42,6 +42,7 @@ class Plan:
         0.9,
         0.98,
     )  # the two averages
+    # any remark
     note: str = ""
     size: int | Literal["auto"] = "auto"
 
@@ -280,6 +281,8 @@ def test_the_tree_is_shown_with_types_and_comments() -> None:
     assert rows["plan.rate"].comment == "per step  # and per row"
     assert rows["plan.minutes"].type == "a finite number or none"
     assert rows["plan.betas"].comment == "the two averages"
+    assert rows["plan.note"].comment == "any remark"  # the line above the field
+    assert rows["plan.size"].comment == ""
 
 
 def test_the_tree_is_shown_without_source() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from regard.errors import UserError
 from regard.mask import CAUSAL, EVERYTHING, Mask, default_positions
 
 ROWS, HEADS = 2, 3
@@ -190,3 +191,12 @@ def test_a_mask_that_is_not_boolean_is_refused(dtype: torch.dtype) -> None:
 def test_a_bias_is_numbers() -> None:
     with pytest.raises(TypeError, match=r"Mask\.bias must be a float tensor"):
         Mask(bias=torch.ones(2, 2, dtype=torch.bool))
+
+
+def test_wrong_windows_keys_and_joins_are_refused() -> None:
+    with pytest.raises(UserError, match=r"Mask\.window=-1: must be at least 0"):
+        Mask(window=-1)
+    with pytest.raises(TypeError, match=r"Mask\.keys must have the shape \(B, Tk\), .* not \(3,\)"):
+        Mask(keys=torch.ones(3, dtype=torch.bool))
+    with pytest.raises(TypeError, match=r"not with a Tensor; wrap a tensor in Mask\(keys=…\)"):
+        CAUSAL & torch.ones(2, 2, dtype=torch.bool)  # type: ignore[operator]

@@ -141,6 +141,10 @@ def test_errors_name_the_pattern_and_the_shape() -> None:
     heads = MultiHead(8, 2)
     with pytest.raises(UserError, match=r"edit: no attention module matches 'raed'"), edit(heads, {"raed": abs}):
         pass
+    with pytest.raises(UserError, match=r'is no mapping; .* such as {"\*": function}'):
+        edit(heads, torch.relu).__enter__()  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"reader=Hard is a class; pass an instance, reader=Hard\(\)"):
+        Attention(Dot(), reader=Hard)  # type: ignore[arg-type]
     shapes = r"'read' got weights of shape \(1, 2, 3, 3\) and returned \(1, 2, 3\)"
     with edit(heads, {"read": lambda weights: weights.sum(-1)}), pytest.raises(UserError, match=shapes):
         heads(torch.randn(1, 3, 8))

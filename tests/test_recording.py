@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from regard.attention import Attention, Memory, MultiHead, weights
 from regard.errors import UserError
 from regard.mask import CAUSAL, Mask
-from regard.recording import active_tape, attentions, pause_recording, record
+from regard.recording import Tape, active_tape, attentions, pause_recording, record
 from regard.scores import SCORES, WINDOWS, Additive, Dot, build_score
 
 WIDTH, HEADS = 8, 4
@@ -286,8 +286,9 @@ def test_a_second_text_is_not_the_first_one_going_on() -> None:
 def test_a_read_of_which_no_row_was_asked_for_leaves_none(name: str) -> None:
     read = Attention(build_score(name, WIDTH, 9))
     with record(read, rows=[7]) as tape:
-        read(torch.randn(2, 3, WIDTH), read.memory(torch.randn(2, 6, WIDTH)), Mask(keys=torch.ones(2, 6) > 0))
-    assert tape[""].shape == (2, 0, 6)
+        for queries in (3, 5):
+            read(torch.randn(2, queries, WIDTH), read.memory(torch.randn(2, 6, WIDTH)), Mask(keys=torch.ones(2, 6) > 0))
+    assert [one.shape for one in tape.reads[""]] == [(2, 0, 6), (2, 1, 6)]
 
 
 def test_look_is_recorded_too() -> None:
@@ -298,3 +299,35 @@ def test_look_is_recorded_too() -> None:
         look = read.look(q, memory)
     assert torch.equal(tape[""], look.weights.detach())
     assert look.weights.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ({"rows": [-1]}, r"rows=\[-1\]: rows count from 0"),
+        ({"rows": [9, 7]}, r"rows=\[7, 9\]: the tape has rows 0 to 4"),
+        ({"rows": 1}, r"rows=1: give a list of numbers, such as rows=\[0\]"),
+        ({"heads": 1}, r"heads=1: give a list of numbers, such as heads=\[0\]"),
+        ({"heads": [-7]}, r"heads=\[-7\]: 'layers.0.read' has heads 0 to 3"),
+        ({"heads": [4]}, r"heads=\[4\]: 'layers.0.read' has heads 0 to 3"),
+    ],
+)
+def test_heads_and_rows_that_do_not_exist_are_refused(
+    limit: dict[str, list[int]], message: str, toy: Toy, example: tuple[Tensor, Tensor]
+) -> None:
+    with pytest.raises(UserError, match=message), record(toy, **limit):
+        toy(*example)
+    assert active_tape(toy) is None
+
+
+def test_a_tape_has_the_numbers_of_its_heads_and_layers(toy: Toy, example: tuple[Tensor, Tensor]) -> None:
+    with record(toy, ["layers.1.*", "source"], heads=[3, -3]) as tape:
+        toy(*example)
+    assert tape.heads == {"layers.1.read": [3, 1]}  # the source has one head: nothing to choose from
+    assert tape.layer_number("layers.1.read") == 1
+    assert tape.layer_number("source") is None
+
+
+def test_an_empty_tape_is_named() -> None:
+    with pytest.raises(KeyError, match="the tape is empty"):
+        Tape()["layers.0.read"]

@@ -509,5 +509,11 @@ def test_a_score_that_does_not_fit_is_refused_with_the_reason() -> None:
 
 def test_location_says_when_it_has_no_room() -> None:
     score = Location(4, capacity=3)
-    with pytest.raises(UserError, match=r"model\.capacity=3.*5 keys"):
+    with pytest.raises(UserError, match=r"^capacity=3: .*5 keys.*Location"):
         weights(score, torch.randn(1, 2, 4), score.keys(torch.randn(1, 5, 4)))
+
+
+@pytest.mark.parametrize("score", [General(4, 6), Additive(4, 6, 5)])
+def test_a_memory_in_place_of_keys_is_named(score: Score) -> None:
+    with pytest.raises(UserError, match=r"the keys have the width 6, .*; pass score\.keys\(memory\)"):
+        weights(score, torch.randn(1, 2, 4), torch.randn(1, 3, 6))

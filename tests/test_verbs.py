@@ -200,6 +200,11 @@ def test_one_text_where_a_list_belongs_is_refused(translator: Make, language: Pa
             call()
 
 
+def test_look_takes_one_text(translator: Make) -> None:
+    with pytest.raises(UserError, match="this is a list; look takes one text"):
+        look(load(translator()), ["abc"])  # type: ignore[arg-type]
+
+
 def test_an_empty_tape_cannot_be_viewed(translator: Make) -> None:
     with record(load(translator(), device="cpu").module) as tape:
         pass

@@ -22,7 +22,8 @@ def weights(
 ) -> Tensor:
     """The attention weights, by the definition. (..., Tq, D), (..., Tk, D) → (..., Tq, Tk)
 
-    ``k`` is ``score.keys(memory)``. Rows sum to one; a row that is fully masked is zeros.
+    ``k`` is ``score.keys(memory)``, not the memory itself. A row is a softmax over the keys that the mask allows and
+    sums to one; a row that is fully masked is zeros. The rows of ``LocalPredictive`` sum to at most one.
     """
     q_at, k_at = default_positions(q, k, q_at, k_at)
     return score.weights(q, k, mask, q_at, k_at)
@@ -94,7 +95,7 @@ class Look:
 
 
 class Attention(nn.Module):
-    """Attention to a memory. The only module in the library that computes weights.
+    """Attention to a memory. Every model here attends through this module, so that recording finds all its weights.
 
     The output comes from the fast route. While a tape records, the weights are computed in addition, by their
     definition, so recording never changes the output. A reader (``regard.readers``) is a module that changes the
@@ -103,6 +104,8 @@ class Attention(nn.Module):
 
     def __init__(self, score: Score, dropout: float = 0.0, reader: nn.Module | None = None) -> None:
         super().__init__()
+        if isinstance(reader, type):
+            raise TypeError(f"reader={reader.__name__} is a class; pass an instance, reader={reader.__name__}()")
         self.score = score
         self.dropout = dropout
         self.reader = reader  # None: soft attention; edit() sets another reader

@@ -47,7 +47,7 @@ class Setting(NamedTuple):
     name: str  # dotted
     value: Any
     type: str  # the allowed values, in words
-    comment: str  # the comment after # on the field's line
+    comment: str  # the comment after # on the field's line, or alone on the line above
     choices: tuple[str, ...] = ()  # the allowed words, for a field with a fixed set of them
 
 
@@ -277,9 +277,9 @@ def _value_from_json(obj: Any, hint: Any, kinds: Kinds, path: str) -> Any:
 
 @cache
 def _comments(kind: type[Any]) -> dict[str, str]:
-    """Field → the comment on its line, in this class or in the base class that defines the field.
+    """Field → its comment, in this class or in the base class that defines the field.
 
-    A class without source code has no comments.
+    The comment is on the line of the field, or alone on the line above. A class without source code has no comments.
     """
     found: dict[str, str] = {}
     for each in filter(is_dataclass, reversed(kind.__mro__)):
@@ -287,13 +287,18 @@ def _comments(kind: type[Any]) -> dict[str, str]:
             source = textwrap.dedent(inspect.getsource(each))
         except (OSError, TypeError):
             continue
-        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-        beside = {one.start[0]: one.string.lstrip("# ").rstrip() for one in tokens if one.type == tokenize.COMMENT}
+        beside, alone = dict[int, str](), dict[int, str]()  # the number of a line → its comment
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            if token.type == tokenize.COMMENT:
+                lines = alone if token.line.lstrip().startswith("#") else beside
+                lines[token.start[0]] = token.string.lstrip("# ").rstrip()
         definition = ast.parse(source).body[0]
         assert isinstance(definition, ast.ClassDef)
         for line in definition.body:
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.end_lineno in beside:
-                found[line.target.id] = beside[line.end_lineno]
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                comment = beside.get(line.end_lineno or 0) or alone.get(line.lineno - 1)
+                if comment is not None:
+                    found[line.target.id] = comment
     return found
 
 

@@ -57,11 +57,11 @@ class ClassHeadConfig(HeadConfig):
     sizes: ClassVar[Mapping[str, str]] = {"labels": "label"}
     init_from: ClassVar[Mapping[str, str]] = {"pooled": "hidden"}  # BERT's pooler
 
-    labels: int = 0  # 0: taken from the data
-    pool: Literal["auto", "first", "last", "mean"] = "auto"  # first or last state, or the mean; auto: last if causal
+    labels: int = 0  # number of classes; 0: taken from the data
+    pool: Literal["auto", "first", "last", "mean"] = "auto"  # state that is read, or the mean; auto: last if causal
     hidden: Literal["auto", "none", "tanh", "relu"] = "auto"  # activation of a hidden layer; auto: none if causal
     bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
-    dropout: float = 0.1  # before the last layer
+    dropout: float = 0.1  # dropout before the last layer
 
     def __post_init__(self) -> None:
         if self.labels < 0:

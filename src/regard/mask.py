@@ -16,6 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regard.errors import UserError
+
 
 @dataclass(frozen=True, eq=False)
 class Mask:
@@ -33,12 +35,20 @@ class Mask:
         for name, tensor in (("keys", self.keys), ("pairs", self.pairs)):
             if tensor is not None and tensor.dtype != torch.bool:
                 raise TypeError(f"Mask.{name} must be boolean (True = may look), not {tensor.dtype}")
+        if self.keys is not None and self.keys.dim() != 2:
+            shape = tuple(self.keys.shape)
+            raise TypeError(f"Mask.keys must have the shape (B, Tk), a row for each item of the batch, not {shape}")
+        if self.window is not None and self.window < 0:
+            raise UserError(f"Mask.window={self.window}: must be at least 0; leave it out (None) for no window.")
         if self.bias is not None and not self.bias.is_floating_point():
             raise TypeError(
                 f"Mask.bias must be a float tensor, not {self.bias.dtype}; for a boolean one use Mask.pairs"
             )
 
     def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):
+            cure = "wrap a tensor in Mask(keys=…), (B, Tk), or Mask(pairs=…), (..., Tq, Tk)"
+            raise TypeError(f"a Mask can be joined with another Mask, not with a {type(other).__name__}; {cure}")
         if other is EVERYTHING or self is EVERYTHING:  # nothing to join: the result of ``resolved`` stays valid
             return self if other is EVERYTHING else other
         windows = [w for w in (self.window, other.window) if w is not None]
@@ -135,7 +145,11 @@ CAUSAL = Mask(causal=True)
 
 
 def default_positions(q: Tensor, k: Tensor, q_at: Tensor | None, k_at: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The given positions. By default keys have positions 0 … Tk - 1, and queries the last Tq of them."""
+    """The given positions. By default keys have positions 0 … Tk - 1, and queries the last Tq of them.
+
+    The default is that of self-attention with a KV cache. In attention to a source, queries have positions of their
+    own: a score or a mask that depends on positions needs ``q_at``.
+    """
     queries, keys = q.shape[-2], k.shape[-2]
     return (
         torch.arange(keys - queries, keys, device=q.device) if q_at is None else q_at,

@@ -61,6 +61,9 @@ def edit(model: nn.Module, functions: Mapping[str, Edit]) -> Iterator[None]:
     apply in their order; those of an outer ``edit`` apply first. A module that several layers share is edited in each
     of them. A model with edits decodes by the definition: slower, without captured or fused steps.
     """
+    if not isinstance(functions, Mapping):
+        cure = 'give a function for each pattern of paths, such as {"*": function}'
+        raise UserError(f"edit: {functions!r:.40} is no mapping; {cure}.")
     edits = [
         (module, path, function)
         for pattern, function in functions.items()

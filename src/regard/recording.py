@@ -9,12 +9,14 @@ torch.Size([1, 10, 16])
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from itertools import count
+from operator import index
 
 import torch
 from torch import Tensor, nn
@@ -50,12 +52,18 @@ class Tape:
     continues: dict[str, list[bool]] = field(default_factory=dict)
     # For each item of the batch: name → axes. Filled in by verbs, empty otherwise.
     captions: list[dict[str, Axes]] = field(default_factory=list)
+    # Name → the numbers of the recorded heads, where ``record`` chose some of them.
+    heads: dict[str, list[int]] = field(default_factory=dict)
+    # The names of all attention modules of the model, recorded or not, from the input to the output.
+    modules: list[str] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Tensor:
         """All reads of one module, concatenated along the query axis: (B, [H,] Tq, Tk), at least float32, on the CPU.
 
         If a KV cache grew from read to read, the weights of keys that came after a query are zero.
         """
+        if not self.reads:
+            raise KeyError(f"nothing recorded under {name!r}: the tape is empty; run the model while it records.")
         if name not in self.reads:
             raise KeyError(f"nothing recorded under {name!r}.{nearest(name, self.reads)}")
         reads = self.reads[name]
@@ -74,6 +82,19 @@ class Tape:
         """Appends the weights of one read."""
         self.reads.setdefault(name, []).append(weights)
         self.continues.setdefault(name, []).append(continues)
+
+    def layer_number(self, name: str) -> int | None:
+        """The number of a module among those of the model whose names differ only in digits; None: there is only one.
+
+        "decoder.blocks.2.cross.read" has the number 2, also if the other blocks are not recorded.
+        """
+        alike, recorded = (
+            [other for other in names if name_pattern(other) == name_pattern(name)]
+            for names in (self.modules, self.reads)
+        )
+        if len(recorded) >= len(alike):  # all are recorded: the order of the first reads is that of the layers
+            alike = recorded
+        return alike.index(name) if len(alike) > 1 else None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.reads)
@@ -154,10 +175,10 @@ class Recorder:
     def _select(self, weights: Tensor, start: int) -> Tensor:
         """The requested heads and rows of a read whose first row on the tape is ``start``."""
         if self.heads is not None and weights.dim() > 3:
-            if max(self.heads, default=0) >= weights.shape[1]:
-                raise UserError(
-                    f"record: heads={list(self.heads)}: {self.name!r} has heads 0 to {weights.shape[1] - 1}"
-                )
+            count = weights.shape[1]
+            if not all(-count <= head < count for head in self.heads):
+                raise UserError(f"record: heads={list(self.heads)}: {self.name!r} has heads 0 to {count - 1}.")
+            self.heads = tuple(head % count for head in self.heads)  # -1 is the last head
             weights = weights[:, list(self.heads)]
         if self.rows is not None:
             here = [row - start for row in self.rows if 0 <= row - start < weights.shape[-2]]
@@ -166,6 +187,8 @@ class Recorder:
 
     def _append(self, name: str, weights: Tensor, queries: int, at: Tensor | None) -> None:
         self.tape.add(name, weights, continues=at is not None and int(at[0]) == self.ends.get(name))
+        if self.heads is not None and weights.dim() > 3:
+            self.tape.heads[name] = list(self.heads)
         self.ends[name] = queries if at is None else int(at[-1]) + 1
         self.starts[name] = self.starts.get(name, 0) + queries
         self.reads += 1
@@ -206,6 +229,11 @@ class Watched:
             for number, table in enumerate(tables):
                 tape.add(_layer_name(path, self.watchers[path].shared_by, number), table)
         return tape
+
+
+def name_pattern(name: str) -> str:
+    """The name with * for each number: equal for the same module of all layers."""
+    return re.sub(r"\d+", "*", name)
 
 
 def _layer_name(path: str, shared_by: int, reads: int) -> str:
@@ -274,14 +302,22 @@ def record(
 ) -> Iterator[Tape]:
     """Records the weights of the attention modules whose path matches ``pattern``, or one of several patterns.
 
-    ``heads`` and ``rows`` limit what is recorded. A row is the index of a query on the tape, where the reads of a
-    module follow one another: a query has the same row whether the model runs step by step or all at once. Inside
-    another ``record`` of the same module, only the inner one records.
+    ``heads`` and ``rows``, two lists of numbers, limit what is recorded. A row is the index of a query on the tape,
+    where the reads of a module follow one another: a query has the same row whether the model runs step by step or all
+    at once. Inside another ``record`` of the same module, only the inner one records.
     """
     tape, chosen = Tape(), matching(model, pattern, "record")
     before = {name: module.recorder for name, module in chosen.items()}
-    limits = None if heads is None else tuple(heads), None if rows is None else tuple(sorted(rows))
-    recorders = {name: Recorder(tape, name, *limits, module.shared_by) for name, module in chosen.items()}
+    tape.modules = [
+        _layer_name(name, module.shared_by, turn)
+        for name, module in attentions(model).items()
+        for turn in range(module.shared_by)
+    ]
+    some_heads, some_rows = _numbers("heads", heads), _numbers("rows", rows)
+    if some_rows is not None and min(some_rows, default=0) < 0:
+        raise UserError(f"record: rows={list(some_rows)}: rows count from 0; give numbers of 0 or more.")
+    some_rows = None if some_rows is None else tuple(sorted(some_rows))
+    recorders = {name: Recorder(tape, name, some_heads, some_rows, one.shared_by) for name, one in chosen.items()}
     _register_operator()
     _ACTIVE.update({int(recorder.number): recorder for recorder in recorders.values()})
     for name, module in chosen.items():
@@ -292,6 +328,17 @@ def record(
         for name, module in chosen.items():
             module.recorder = before[name]
             del _ACTIVE[int(recorders[name].number)]
+    longest = max((rows for recorder in recorders.values() for rows in recorder.starts.values()), default=0)
+    if some_rows and 0 < longest <= some_rows[0]:  # not one of these rows was recorded
+        raise UserError(f"record: rows={list(some_rows)}: the tape has rows 0 to {longest - 1}.")
+
+
+def _numbers(name: str, given: Iterable[int] | None) -> tuple[int, ...] | None:
+    """The list of numbers given for the argument ``name`` of ``record``."""
+    try:
+        return None if given is None else tuple(map(index, given))
+    except TypeError:
+        raise UserError(f"record: {name}={given!r}: give a list of numbers, such as {name}=[0].") from None
 
 
 @contextmanager

@@ -82,6 +82,7 @@ class Dot(Score):
         return None
 
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        _check_widths(q, k)
         logits = self.scale * (self.queries(q) @ k.mT)
         bias = self.bias(q, k, q_at, k_at)
         return logits if bias is None else logits + bias
@@ -128,7 +129,10 @@ class General(Dot):
 
 
 class Cosine(Dot):
-    """β cos(q, k) (Graves et al. 2014, eq. 5-6): a cosine ignores the lengths of vectors, so the scale β is learned."""
+    """β cos(q, k) (Graves et al. 2014, eq. 5-6): a cosine ignores the lengths of vectors, so the scale β is learned.
+
+    In the paper the network computes a β for each query; here β is one parameter.
+    """
 
     def __init__(self, sharpness: float = 10.0) -> None:
         super().__init__()
@@ -159,7 +163,9 @@ class Additive(Score):
         return self.key(memory)
 
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
-        return additive_logits(self.query(q), k, self.v)
+        queries = self.query(q)
+        _check_widths(queries, k)
+        return additive_logits(queries, k, self.v)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
@@ -187,17 +193,17 @@ class Location(Score):
 
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
         if k.shape[-2] > self.capacity:
-            raise UserError(
-                f"model.capacity={self.capacity}: location attention cannot address {k.shape[-2]} keys; raise it"
-            )
+            cure = f"give Location a capacity of at least {k.shape[-2]}"
+            raise UserError(f"capacity={self.capacity}: location attention cannot address {k.shape[-2]} keys; {cure}.")
         return self.query(q).index_select(-1, k_at)
 
 
 class Relative(Dot):
     """qᵀ(k + r) / √width with a learned r for every distance i - j (Shaw et al. 2018, eq. 4; Huang et al. 2018).
 
-    Distances beyond ``furthest`` share one r. Each query is multiplied with every r, and the products are then gathered
-    by distance, so there is no tensor of queries × keys × width.
+    The relative values of Shaw et al. (eq. 3) are left out. Distances beyond ``furthest`` share one r. Each query is
+    multiplied with every r, and the products are then gathered by distance, so there is no tensor of queries × keys ×
+    width.
     """
 
     def __init__(self, width: int, furthest: int) -> None:
@@ -216,9 +222,10 @@ class Relative(Dot):
 class XLRelative(Dot):
     """((q + u)ᵀk + (q + v)ᵀWr) / √width, where r are sinusoids of the distance i - j ≥ 0 (Dai et al. 2019, §3.3).
 
-    ``content`` is u, a bias added to every query when it meets a key; ``position`` is v, a bias added when it meets a
-    distance. Queries and keys are (B, H, T, D). Positions must be consecutive and attention causal, so every distance
-    is less than the number of keys. Distances beyond ``furthest`` (if given) share one r.
+    ``content`` is u, which is added to the query in the product with the key; ``position`` is v, which is added to the
+    query in the product with the distance. Queries and keys are (B, H, T, D). Positions must be consecutive and
+    attention causal, so every distance is less than the number of keys. Distances beyond ``furthest`` (if given) share
+    one r.
     """
 
     def __init__(self, heads: int, width: int, model_width: int, furthest: int | None = None) -> None:
@@ -237,9 +244,8 @@ class XLRelative(Dot):
         if self.furthest is not None:
             furthest = min(furthest, self.furthest)
         r = _distance_sinusoids(furthest + 1, self.relative.in_features, self.relative.weight)
-        if (
-            q.shape[0] * q.shape[-2] < q.shape[-1]
-        ):  # few queries: projecting them by Wᵀ is cheaper than projecting every r by W
+        # For few queries, projecting them by Wᵀ is cheaper than projecting every r by W.
+        if q.shape[0] * q.shape[-2] < q.shape[-1]:
             weight = self.relative.weight.to(q.dtype).unflatten(0, (heads, -1))  # (H, D, model_width)
             products = queries @ weight @ r.to(q.dtype).mT
         else:
@@ -264,7 +270,10 @@ class Window(Score):
 
 
 class LocalMonotonic(Window):
-    """The local-m window (Luong et al. 2015, §3.2): target position t sees source positions t - radius … t + radius."""
+    """The local-m window (Luong et al. 2015, §3.2): target position t sees source positions t - radius … t + radius.
+
+    Pass t as ``q_at``: by default, as in self-attention, the queries are at the last positions of the keys.
+    """
 
     def weights(self, q: Tensor, k: Tensor, mask: Mask, q_at: Tensor, k_at: Tensor) -> Tensor:
         return self.score.weights(q, k, mask & Mask(window=self.radius), q_at, k_at)
@@ -358,6 +367,12 @@ def _sinusoids(length: int, width: int, dtype: torch.dtype, device: torch.device
     rates = 10000.0 ** (-torch.arange(0, width, 2, device=device, dtype=exact) / width)
     angles = torch.arange(length, device=device, dtype=exact)[:, None] * rates  # (length, width / 2)
     return torch.cat((angles.sin(), angles.cos()), -1)[:, :width].to(dtype)
+
+
+def _check_widths(queries: Tensor, k: Tensor) -> None:
+    if queries.shape[-1] != k.shape[-1]:
+        widths = f"the keys have the width {k.shape[-1]}, the queries {queries.shape[-1]}"
+        raise UserError(f"{widths}; pass score.keys(memory) as the keys.")
 
 
 def at_least_float32(x: Tensor) -> Tensor:

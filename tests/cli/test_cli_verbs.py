@@ -227,7 +227,7 @@ def test_a_model_without_attention_says_so(regard: Regard, translator: Make, tmp
 def test_a_penalty_out_of_bounds(regard: Regard, translator: Make, penalty: object, beam: int) -> None:
     said = regard("translate", translator(), "--beam", beam, f"--penalty={penalty}", stdin="abc\n")
     assert (said.code, said.out) == (2, "")
-    assert "0 (none) to 10" in said.err
+    assert "give a number from 0 to 10" in said.err
 
 
 def test_characters_never_seen_survive_and_are_told(regard: Regard, translator: Make) -> None:

@@ -238,3 +238,13 @@ def test_shakespeare_has_its_published_size() -> None:
     corpus = Shakespeare().load()
     text = joined(corpus.train) + joined(corpus.valid)
     assert (len(text), len(set(text)), len(joined(corpus.train))) == (1_115_394, 65, 1_003_854)
+
+
+@pytest.mark.parametrize("name", ["train", "valid", "test"])
+def test_a_table_is_no_running_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("some text " * 20)
+    files = {"train": str(tmp_path / "text.txt"), name: str(tmp_path / "rows.jsonl")}
+    with pytest.raises(
+        UserError, match=rf"data\.{name}=.*rows\.jsonl: this is a table; .* data=lines data\.text=COLUMN"
+    ):
+        Book(**files).load()

@@ -423,10 +423,10 @@ def test_ties_are_broken_the_same_way_every_time() -> None:
         ({"nbest": 5}, "nbest is 5"),
         ({"nbest": 0}, "nbest is 0"),
         ({"limit": 0}, "limit is 0"),
-        ({"penalty": -0.5}, "length penalty is -0.5"),
-        ({"penalty": float("nan")}, "penalty is nan"),
-        ({"penalty": 10.5}, "penalty is 10.5: give a number from 0"),
-        ({"penalty": float("inf")}, "penalty is inf"),
+        ({"penalty": -0.5}, "penalty=-0.5: give a number from 0 to 10"),
+        ({"penalty": float("nan")}, "penalty=nan"),
+        ({"penalty": 10.5}, "penalty=10.5: give a number from 0"),
+        ({"penalty": float("inf")}, "penalty=inf"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
@@ -439,9 +439,11 @@ def test_wrong_settings_are_named(wrong: dict[str, float], named: str) -> None:
     [
         ({"formula": "powers"}, 'formula=powers: no such formula. Did you mean "power"'),
         ({"stop": "early"}, "stop=early: no such stop"),
-        ({"coverage": -1.0}, "coverage=-1.0: give 0"),
-        ({"patience": 0.0}, "patience=0.0: give a number above 0"),
-        ({"alpha": "gnmt"}, "Penalty.alpha='gnmt'.: give a number"),
+        ({"coverage": -1.0}, "coverage=-1.0: give a number from 0 to 1000"),
+        ({"coverage": 1e308}, r"coverage=1e.308: give a number from 0 to 1000"),
+        ({"patience": 0.0}, "patience=0.0: give a number from 0.01 to 1000"),
+        ({"patience": 1e12}, "patience=1000000000000.0: give a number from 0.01 to 1000"),
+        ({"alpha": "gnmt"}, "penalty='gnmt': give a number"),
     ],
 )
 def test_wrong_penalties_are_named(wrong: dict[str, Any], named: str) -> None:

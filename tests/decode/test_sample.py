@@ -184,7 +184,7 @@ def test_top_p_stops_exactly_when_it_is_reached() -> None:
     assert set(drawn(Sampler(top_p=0.5, generator=seeded()), [0.5, 0.25, 0.25])) == {0}
 
 
-@pytest.mark.parametrize("temperature", [1e-3, 1e-6, 1e-30])
+@pytest.mark.parametrize("temperature", [1e-3, 1e-6, 1e-30, 1e-300])
 def test_a_cold_sampler_is_greedy(temperature: float) -> None:
     logits = torch.randn(500, 50, generator=seeded()) * 100
     assert torch.equal(Sampler(temperature)(logits), greedy(logits))

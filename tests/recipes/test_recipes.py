@@ -51,10 +51,16 @@ def test_a_recipe_from_before_a_setting_was_known_is_read(name):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_setting_of_plan_and_objective_is_explained(name):
+def test_every_setting_of_a_recipe_has_a_description(name):
     for setting in tree(find_recipe(name)):
-        if setting.name.startswith(("plan.", "objective.")):
-            assert setting.comment, setting.name
+        assert setting.comment, setting.name
+
+
+@pytest.mark.parametrize("part", ["data", "model", "head", "objective"])
+def test_every_setting_of_every_kind_has_a_description(part):
+    for name, kind in KINDS[part].items():
+        for setting in tree(kind() if isinstance(kind, type) else kind):
+            assert setting.comment, f"{name}: {setting.name}"
 
 
 def test_every_part_has_one_name():

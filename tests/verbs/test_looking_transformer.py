@@ -172,12 +172,35 @@ def test_a_tape_of_a_verb_has_captions_for_every_part_and_no_padding() -> None:
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
 
 
-def test_reads_that_nobody_named_are_parted_by_their_shapes() -> None:
+def test_a_view_of_some_heads_and_layers_has_the_numbers_of_the_model() -> None:
+    model = translator()
+    with record(model.module) as whole:
+        score(model, [("abc", "xy")])
+    with record(model.module, "decoder.blocks.[12].cross.read", heads=[3, 1]) as tape:
+        score(model, [("abc", "xy")])
+    every, some = view(whole), view(tape)
+    assert [(layer.number, layer.head_numbers) for layer in some.layers] == [(1, [3, 1]), (2, [3, 1])]
+    np.testing.assert_allclose(some.only("cross", 2, 1).layers[0].weights, every.only("cross", 2, 1).layers[0].weights)
+    assert some.matrix(layer=2, head=1).label == every.matrix(layer=2, head=1).label == "cross · layer 2 · head 1"
+    with pytest.raises(UserError, match="layer=0: there are layers 1 to 2"):
+        some.only("cross", 0)
+    with pytest.raises(UserError, match=r"head=0: .* has heads 3, 1"):
+        some.only("cross", 1, 0)
+    with record(model.module, "decoder.blocks.1.cross.read", heads=[2]) as tape:
+        score(model, [("abc", "xy")])
+    assert view(tape).matrix().label == "cross · layer 1 · head 2"
+
+
+def test_reads_without_captions_are_parted_by_their_names() -> None:
     model = translator()
     with record(model.module) as tape, torch.no_grad():
         state = model.module.start(torch.randint(4, 7, (1, 5)), capacity=3)  # type: ignore[union-attr, operator]
         model.module.advance(torch.randint(4, 7, (1, 3)), state)  # type: ignore[union-attr, operator]
-    assert sorted(view(tape).parts) == ["3 × 3", "3 × 5", "5 × 5"]
+    assert sorted(view(tape).parts) == [
+        "decoder.blocks.*.attention.read",
+        "decoder.blocks.*.cross.read",
+        "encoder.blocks.*.attention.read",
+    ]
 
 
 @pytest.mark.parametrize("beam", [1, 3])

@@ -48,6 +48,10 @@ def evaluate(
     split: Split = None,
     beam: options.Beam = 1,
     penalty: options.Penalty = 1.0,
+    formula: options.Formula = "power",
+    coverage: options.Coverage = 0.0,
+    stop: options.Stop = "present",
+    patience: options.Patience = 1.0,
     free_running: FreeRunning = False,
     by_length: ByLength = False,
     json: options.Json = False,
@@ -69,26 +73,30 @@ def evaluate(
       regard eval runs/translate --data mine.tsv --beam 5 --json
       regard eval runs/classify --data test.csv
       regard eval sst2-bert --data dev.tsv data.text=sentence data.label=label
+      regard eval runs/translate --data plain.tsv data.source= data.target=
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
     """
+    from regard.decode import Penalty
     from regard.report.figures import find_metric
     from regard.training.evaluate import evaluate as measure
     from regard.training.evaluate import truncated
 
+    ranking = Penalty(penalty, formula, coverage, stop, patience)
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     name, examples = _examples(model, data, split, settings or [])
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *([] if model.module.config.one_per_text else ["perplexity"]), *own)
-    scores = measure(model, examples, metrics, beam, penalty, batch_tokens)
+    scores = measure(model, examples, metrics, beam, ranking, batch_tokens)
     groups = _by_length(model, examples) if by_length else {}
-    lengths = {span: measure(model, some, metrics, beam, penalty, batch_tokens).values for span, some in groups.items()}
+    lengths = {span: measure(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()}
     exposure = _exposure(model, examples, batch_tokens) if free_running else None
     cut = truncated(model, examples)
     if json:
         about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": cut}
         more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
-        print_line({**about, "beam": beam, "scores": scores.values, "notes": scores.notes, **more})
+        how = {"beam": beam, "penalty": asdict(ranking)}
+        print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more})
         return
     console = Console()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
@@ -147,9 +155,10 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     columns = [each.name for each in fields(own) if each.name in model.fields]
     named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
     for setting, name in zip(settings, named):
-        if not setting.startswith("data.") or not named[name] or name not in columns:
+        if not setting.startswith("data.") or "=" not in setting or name not in columns:
             known = " or ".join(f"data.{each}=COLUMN" for each in columns) or "none: this file has no columns"
-            raise UserError(f"{setting}: not a column of the examples; give {known}.")
+            cure = f"give {known}, or an empty name for a file without a header"
+            raise UserError(f"{setting}: not a column of the examples; {cure}.")
     return replace(own, train=data, valid=data, test="", **named).load().train
 
 

@@ -225,10 +225,12 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     with before_first_step(console, job.out):
         with reported(name, console) as report:
             run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
-        if job.init is not None and (found := run.transfer) and (found.new or found.unused):
-            parts = {"new": found.new, "not used": found.unused}
+        if job.init is not None:
+            found = run.transfer
+            parts = {"new": found.new, "not used": found.unused} if found else {}
             more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
-            console.out(f"from={job.init.path}: {found.taken} weights taken{more}", highlight=False)
+            taken = f"{found.taken} weights" if found and more else "all weights"
+            console.out(f"from={job.init.path}: {taken} taken{more}", highlight=False)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None

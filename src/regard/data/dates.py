@@ -53,14 +53,14 @@ class Dates:
     tasks: ClassVar[tuple[str, ...]] = ("translate", "aligned")
 
     languages: tuple[str, ...] = LANGUAGES  # Babel's names of locales
-    first_year: int = 1950  # at most 100 years, so that two digits name one year
-    last_year: int = 2049
-    train: int = 40_000  # examples; all strings differ, and no day of one part occurs in another
-    valid: int = 2_000
-    test: int = 2_000
+    first_year: int = 1950  # the first year of the dates
+    last_year: int = 2049  # the last year; at most 100 years in all, so that two digits name one year
+    train: int = 40_000  # number of training examples; all strings differ, and no day of one part occurs in another
+    valid: int = 2_000  # number of validation examples
+    test: int = 2_000  # number of test examples
     seed: int = 7  # decides which days go to which part, and how each is written
-    source_tokens: Tokens = "char"  # what a source is cut into
-    target_tokens: Tokens = "char"  # the same for targets
+    source_tokens: Tokens = "char"  # the kind of tokens of the sources
+    target_tokens: Tokens = "char"  # the kind of tokens of the targets
 
     def load(self) -> Corpus:
         """Generate the three parts: the same settings and the same version of Babel give the same parts."""

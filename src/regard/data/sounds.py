@@ -29,7 +29,7 @@ class Sounds:
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
     stress: bool = False  # keep the stress digits of vowels; published error rates are without them
-    source_tokens: Tokens = "char"  # what a source is cut into
+    source_tokens: Tokens = "char"  # the kind of tokens of the sources
     target_tokens: Tokens = "word"  # a phoneme is a word of the target: "K AE T"
 
     def load(self) -> Corpus:

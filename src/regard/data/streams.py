@@ -44,7 +44,7 @@ class Book:
     tokens: Tokens = "char"  # the kind of tokens
     vocab: int = 8000  # the largest size of the vocabulary
     window: int = 0  # tokens of a window; 0: the model's context
-    order: Literal["random", "contiguous"] = "random"  # of windows; contiguous: each continues the one before
+    order: Literal["random", "contiguous"] = "random"  # order of the windows; contiguous: each continues the one before
     valid_tokens: int = 1_000_000  # about the most tokens of the validation text; 0: no limit
     sample_mb: int = 64  # megabytes, spread over a larger text, that the tokenizer is trained on; 0: all
 
@@ -52,6 +52,10 @@ class Book:
         """The parts of the text: read into memory if the file is small, left on disk if it is large."""
         if not self.train:
             raise UserError("data.train is not set; give the training text with data.train=FILE")
+        for name in ("train", "valid", "test"):
+            if (path := getattr(self, name)).lower().removesuffix(".gz").endswith((".csv", ".jsonl")):
+                cure = "data=book reads running text; read the lines of a column with data=lines data.text=COLUMN"
+                raise UserError(f"data.{name}={path}: this is a table; {cure}.")
         for name in ("valid_tokens", "sample_mb"):
             if getattr(self, name) < 0:
                 raise UserError(f"data.{name}={getattr(self, name)}: give 1 or more, or 0 for no limit.")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from regard.errors import UserError, nearest
 from regard.kernels.ranking import likeliest
 
 MAX_SIZE = 1000  # hypotheses of a beam: the cost of a step grows with the square of the size
-MAX_ALPHA = 10.0  # of a length penalty: with far larger ones length ** alpha overflows
+NAMES = {"alpha": "penalty", "coverage": "coverage", "patience": "patience"}  # the options of a command
 FORMULAS = ("power", "gnmt")
 STOPS = ("present", "exact")
 
@@ -40,23 +39,19 @@ class Penalty:
     patience: float = 1.0  # present: how many hypotheses must have ended, in multiples of the beam size
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "coverage", "patience"):
-            if not isinstance(value := getattr(self, name), int | float):
-                raise UserError(f"Penalty({name}={value!r}): give a number.")
-        if not 0 <= self.alpha <= MAX_ALPHA:  # also catches NaN
-            raise UserError(f"the length penalty is {self.alpha}: give a number from 0 (none) to {MAX_ALPHA:g}.")
-        for name, value, known in (("formula", self.formula, FORMULAS), ("stop", self.stop, STOPS)):
-            if value not in known:
+        for name, least, most in (("alpha", 0, 10.0), ("coverage", 0, 1000.0), ("patience", 0.01, 1000.0)):
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and least <= value <= most):  # also catches NaN
+                raise UserError(f"{NAMES[name]}={value!r}: give a number from {least:g} to {most:g}.")
+        for name, known in (("formula", FORMULAS), ("stop", STOPS)):
+            if (value := getattr(self, name)) not in known:
                 raise UserError(f"{name}={value}: no such {name}.{nearest(value, known)}")
-        if not (isfinite(self.coverage) and self.coverage >= 0):
-            raise UserError(f"coverage={self.coverage}: give 0 (none) or a number above it.")
-        if not (isfinite(self.patience) and self.patience > 0):
-            raise UserError(f"patience={self.patience}: give a number above 0; 1 waits for as many as the beam has.")
 
     def check_greedy(self) -> None:
-        """Raise a UserError if greedy decoding cannot use these settings."""
-        if self.coverage:
-            raise UserError(f"coverage={self.coverage} with beam=1: greedy decoding ranks nothing; give a beam.")
+        """Raise a UserError for settings that have no effect in greedy decoding."""
+        for name, default in (("coverage", 0.0), ("stop", "present"), ("patience", 1.0)):
+            if (value := getattr(self, name)) != default:
+                raise UserError(f"{name}={value} with beam=1: greedy decoding ranks nothing; give a beam.")
 
     def scores(self, logps: Tensor, length: Tensor | int, log_coverage: Tensor | None = None) -> Tensor:
         """The scores of sentences of one length, given their log-probabilities and, for coverage, Σⱼ ln min(…, 1)."""
@@ -216,7 +211,7 @@ class BeamStep:
 
 def check_size(size: int) -> None:
     """Raise a UserError unless the beam size is between 1 and MAX_SIZE."""
-    if not 1 <= size <= MAX_SIZE:
+    if not (isinstance(size, int) and 1 <= size <= MAX_SIZE):
         raise UserError(f"beam={size}: give 1 (greedy) to {MAX_SIZE:,}; more than some dozens rarely find better.")
 
 

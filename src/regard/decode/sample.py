@@ -44,10 +44,9 @@ class Sampler:
             raise UserError(f"top_p is {self.top_p}: give a number above 0 and at most 1.")
 
     def __call__(self, logits: Tensor) -> Tensor:
+        # The best logit becomes 0, so that a low temperature cannot overflow; the lowest temperature is still above 0.
         logits = logits.float()
-        logits = (
-            logits - logits.amax(dim=-1, keepdim=True)
-        ) / self.temperature  # the best is 0: a low temperature cannot overflow
+        logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(self.temperature, 1e-30)
         if self.top_k is None and self.top_p is None:
             return self._draw(logits.softmax(dim=-1))
         vocab = logits.shape[-1]

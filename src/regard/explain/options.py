@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from regard.errors import UserError
 
-INFINITE = float("inf")
-Limits = Mapping[str, tuple[int, float]]  # option → the least and the largest value
+Limits = Mapping[str, tuple[int, int]]  # option → the least and the largest value
 
 
 @dataclass(frozen=True)
@@ -19,10 +18,10 @@ class Options:
     places: ClassVar[tuple[str, ...]] = ()  # options that a command takes without their names, in this order
 
     def __post_init__(self) -> None:
-        for name, (least, most) in {"seed": (0, 2**31), "steps": (0, INFINITE), **self.limits}.items():
+        for name, (least, most) in {"seed": (0, 2**31), "steps": (0, 1_000_000), **self.limits}.items():
             value = getattr(self, name, least)
-            if not least <= value <= most:
-                raise UserError(f"{name}={value}: give {least} {'or more' if most == INFINITE else f'to {most}'}.")
+            if not all(least <= one <= most for one in (value if isinstance(value, tuple) else (value,))):
+                raise UserError(f"{name}={value}: give {least} to {most:,}.")
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,12 @@ class ScalingOptions(Options):
     keys: int = 64  # keys of each query
     queries: int = 256  # over which the statistics are means or medians
     widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256, 512, 1024)  # of queries and keys
-    limits: ClassVar[Limits] = {"keys": (2, 4096), "queries": (1, 4096)}
+    limits: ClassVar[Limits] = {"keys": (2, 4096), "queries": (1, 4096), "widths": (1, 2**16)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.widths:
+            raise UserError("widths=: give at least one, such as widths=8,64.")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class PositionsOptions(Options):
     length: int = 16  # the largest length of texts in training
     lengths: tuple[int, ...] = ()  # of the texts of the test; empty: up to four times as long
     steps: int = 300  # training steps of each network
-    limits: ClassVar[Limits] = {"length": (6, 256)}
+    limits: ClassVar[Limits] = {"length": (6, 256), "lengths": (1, 4096)}
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class LayersOptions(Options):
     length: int = 4096  # the longest input; its half, its quarter … are measured too
     width: int = 64  # of the states
     window: int = 32  # how many positions restricted attention sees to either side
-    limits: ClassVar[Limits] = {"length": (32, 2**17), "width": (1, 8192), "window": (1, INFINITE)}
+    limits: ClassVar[Limits] = {"length": (32, 2**17), "width": (1, 8192), "window": (1, 2**17)}
 
 
 @dataclass(frozen=True)
@@ -105,4 +109,4 @@ class GradientsOptions(Options):
 
     length: int = 40  # inputs of a sequence
     steps: int = 300  # training steps of each network
-    limits: ClassVar[Limits] = {"length": (2, INFINITE)}
+    limits: ClassVar[Limits] = {"length": (2, 4096)}

@@ -40,31 +40,31 @@ POSITIONS = ("none", "sinusoidal", "sinusoidal-halves", "learned", "t5", "relati
 class Shape:
     """The settings that all Transformers have in common."""
 
-    width: int = 256  # of the states
-    heads: int = 4  # of each attention
+    width: int = 256  # width of the states
+    heads: int = 4  # number of heads of each attention
     layers: int = 4  # number of blocks
     inner: int = 1024  # width inside the feed-forward layers
-    head_width: int = 0  # of a head's queries and keys; 0: width / heads
-    activation: str = "gelu"  # relu, gelu, gelu-tanh, gelu-sigmoid, silu or tanh, in the feed-forward layers
-    gated: bool = False  # feed-forward layers have a gate: activation(gate) ⊙ up
-    norm: str = "layer"  # layer (Ba et al. 2016) or rms (Zhang & Sennrich 2019: neither mean nor bias)
-    norm_place: str = "pre"  # pre: before each sublayer, and after the last block; post: after each residual sum
+    head_width: int = 0  # width of the queries and keys of a head; 0: width / heads
+    activation: str = "gelu"  # function in the feed-forward layers: relu, gelu, gelu-tanh, gelu-sigmoid, silu or tanh
+    gated: bool = False  # whether the feed-forward layers have a gate: activation(gate) ⊙ up
+    norm: str = "layer"  # kind of norm: layer (Ba et al. 2016) or rms (Zhang & Sennrich 2019: neither mean nor bias)
+    norm_place: str = "pre"  # place of the norms: pre (before each sublayer and at the end) or post (after each sum)
     last_norm: bool = True  # whether a pre-norm stack ends with one more norm
-    epsilon: float = 1e-5  # added to variances
-    attention_bias: bool = True  # biases in the projections of attention
-    feed_bias: bool = True  # biases in the feed-forward layers
+    epsilon: float = 1e-5  # number that the norms add to the variance
+    attention_bias: bool = True  # whether the projections of attention have biases
+    feed_bias: bool = True  # whether the feed-forward layers have biases
     residual: bool = True  # whether sublayers have residual connections
-    score: str = "scaled_dot"  # dot, scaled_dot, general, additive or cosine
-    positions: str = "learned"  # none, sinusoidal, sinusoidal-halves, learned, t5, relative or xl
+    score: str = "scaled_dot"  # how a query is compared with a key: dot, scaled_dot, general, additive or cosine
+    positions: str = "learned"  # kind of positions: none, sinusoidal, sinusoidal-halves, learned, t5, relative or xl
     furthest: int = 128  # t5 and relative positions: distances beyond this one are treated alike
     buckets: int = 32  # t5 positions: number of buckets of distances
     windows: tuple[int, ...] = ()  # window of each layer in turn, in tokens to each side; 0: none (0,128: every second)
     groups: int = 0  # number of groups of layers that share their weights; 0: no layers share weights
     group_blocks: int = 1  # with groups: blocks in a group; every layer of the group runs all of them in order
     context: int = 512  # the longest text in tokens, for positions that need a table
-    dropout: float = 0.1  # after embeddings, attention and feed-forward layers
-    attention_dropout: float = 0.0  # of the weights of attention
-    feed_dropout: float = 0.0  # inside the feed-forward layers
+    dropout: float = 0.1  # dropout after embeddings, attention and feed-forward layers
+    attention_dropout: float = 0.0  # dropout of the attention weights
+    feed_dropout: float = 0.0  # dropout inside the feed-forward layers
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the input embedding starts from
 
     def __post_init__(self) -> None:

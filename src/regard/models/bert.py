@@ -45,7 +45,7 @@ class BertConfig(Shape, Facts):
 
     norm_place: str = "post"  # pre: before each sublayer, and after the last block; post: after each residual sum
     epsilon: float = 1e-12  # added to variances
-    vocab: int = 0  # 0: taken from the tokenizer
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     embed: int = 0  # width of the embeddings, if they are projected to the width of the states; 0: the same width
     segments: int = 2  # number of segment embeddings; 0: none
     first_position: int = 0  # the row of the position table for the first token of a text

@@ -22,8 +22,9 @@ LARGEST_K = 1e6  # k · V must stay far below the largest float
 class BigramConfig(Facts):
     """P(v | u) for a token v after a token u, from the counts C(u v), C(u) and C(v) in a text of N pairs.
 
-    add-k: (C(u v) + k) / (C(u) + k V), for a vocabulary of V tokens (k = 1: Laplace). interpolated (Jelinek & Mercer
-    1980): weight · C(u v) / C(u) + (1 − weight) · (C(v) + k) / (N + k V).
+    add-k: (C(u v) + k) / (C(u) + k V), for a vocabulary of V tokens, special tokens included (k = 1: Laplace).
+    interpolated (Jelinek & Mercer 1980): weight · C(u v) / C(u) + (1 − weight) · (C(v) + k) / (N + k V); if C(u) = 0,
+    the second fraction alone.
     """
 
     causal: ClassVar[bool] = True
@@ -35,11 +36,11 @@ class BigramConfig(Facts):
     width: ClassVar[int] = 1  # the feature of a token is its id
     longest: ClassVar[int | None] = None
 
-    vocab: int = 0  # 0: taken from the tokenizer
-    smoothing: str = "add-k"  # add-k or interpolated
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
+    smoothing: str = "add-k"  # kind of smoothing: add-k or interpolated
     k: float = 1.0  # added to every count; 0: no smoothing
     weight: float = 0.75  # interpolated: the weight of the bigram, from 0 to 1
-    pairs: int = 0  # different pairs of tokens that were counted; set by training
+    pairs: int = 0  # number of different pairs that were counted; training sets it
 
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:

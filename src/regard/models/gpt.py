@@ -49,7 +49,7 @@ class GptConfig(Shape, Facts):
     embedding_width: ClassVar[str] = "width"
     takes_head: ClassVar[bool] = True
 
-    vocab: int = 0  # 0: taken from the tokenizer
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     tied: bool = True  # the output layer uses the token embeddings as its matrix
     scaled: bool = False  # token embeddings are multiplied by √width
     memory: int = 0  # xl: how many tokens before a segment are in the memory; 0: an ordinary KV cache

@@ -36,11 +36,11 @@ class LstmnConfig(Facts):
         ("readout_",),
     )
 
-    vocab: int = 0  # 0: taken from the tokenizer
-    width: int = 256  # of the states
-    embed: int = 128  # of the token embeddings
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
+    width: int = 256  # width of the recurrent states
+    embed: int = 128  # width of the token embeddings
     score: str = "additive"  # how the current token is compared with earlier states: any score but location
-    dropout: float = 0.1  # on embeddings and before the readout
+    dropout: float = 0.1  # dropout on embeddings and before the readout
     context: int = 256  # the longest line, in tokens
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
 

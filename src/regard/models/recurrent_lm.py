@@ -31,13 +31,13 @@ class RecurrentLmConfig(Facts):
     carries: ClassVar[bool] = True
     longest: ClassVar[int | None] = None
 
-    vocab: int = 0  # 0: taken from the tokenizer
-    cell: str = "lstm"  # rnn, lstm or gru
-    width: int = 256  # of the states
-    embed: int = 256  # of the token embeddings
-    layers: int = 2  # of the stack
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
+    cell: str = "lstm"  # kind of recurrent cell: rnn, lstm or gru
+    width: int = 256  # width of the recurrent states
+    embed: int = 256  # width of the token embeddings
+    layers: int = 2  # number of recurrent layers
     tied: bool = False  # the output layer uses the token embeddings as its matrix; needs embed = width
-    dropout: float = 0.1  # on embeddings, between layers and before the readout
+    dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
 
     def __post_init__(self) -> None:

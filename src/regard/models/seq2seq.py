@@ -1,7 +1,9 @@
 """Recurrent encoder–decoders: without attention, Bahdanau's and Luong's, each with any score.
 
-The encoder reads the source in both directions. The five decoders differ only in where the context of the source enters
-the decoder. They are small classes with the same two methods, ``start`` and ``advance``.
+The encoder reads the source in both directions. The five decoders differ in where the context of the source enters the
+decoder. Those with attention have one more tanh layer before the output layer. It reads the state and the context; in
+``bahdanau`` it also reads the embedding of the last token. The decoders have the same two methods, ``start`` and
+``advance``.
 
 ============== ================================================ ============================
 decoder        context                                          from
@@ -12,6 +14,12 @@ bahdanau       attention before the recurrence, as its input    Bahdanau et al. 
 luong          attention after the recurrence                   Luong et al. 2015, §3.1
 luong-feeding  … and its result is an input of the next step    Luong et al. 2015, §3.3
 ============== ================================================ ============================
+
+Departures from the papers:
+
+- Bahdanau et al. have a maxout layer before the output layer; here it is the tanh layer.
+- The initial state of every decoder is computed from the last states of both directions of the encoder.
+- The encoders of Sutskever et al., Cho et al. and Luong et al. read in one direction; here all read in both.
 """
 
 from __future__ import annotations
@@ -55,19 +63,20 @@ class Seq2SeqConfig(Facts):
         ("readout_",),
     )
 
-    source_vocab: int = 0  # 0: taken from the source tokenizer
-    target_vocab: int = 0  # 0: taken from the target tokenizer
-    width: int = 256  # of the recurrent states; each direction of the encoder has half of it
-    embed: int = 128  # of the token embeddings
-    layers: int = 1  # in the encoder and in the decoder
-    cell: str = "gru"  # rnn, lstm or gru
-    decoder: str = "bahdanau"  # once, every, bahdanau, luong or luong-feeding: where the context enters
-    score: str = "additive"  # dot, scaled_dot, general, additive, cosine or location
-    window: str = "none"  # none, local-m or local-p: Luong's local attention
-    radius: int = 10  # of the window, in source positions
+    source_vocab: int = 0  # size of the source vocabulary; 0: taken from the source tokenizer
+    target_vocab: int = 0  # size of the target vocabulary; 0: taken from the target tokenizer
+    width: int = 256  # width of the recurrent states; each direction of the encoder has half of it
+    embed: int = 128  # width of the token embeddings
+    layers: int = 1  # number of recurrent layers of the encoder, and of the decoder
+    cell: str = "gru"  # kind of recurrent cell: rnn, lstm or gru
+    decoder: str = "bahdanau"  # where the context enters: once, every, bahdanau, luong or luong-feeding
+    score: str = "additive"  # how query and key are compared: dot, scaled_dot, general, additive, cosine or location
+    window: str = "none"  # Luong's local attention: none, local-m or local-p
+    radius: int = 10  # source positions of the window on each side of its centre
     capacity: int = 256  # the longest source, in tokens
-    dropout: float = 0.1  # on embeddings, between layers and before the readout
-    coverage: bool = False  # the state of the decoder has the sum of the attention weights of all steps so far
+    dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
+    # no effect on outputs: for reading state.coverage from Python; the coverage penalty of a search does not need it
+    coverage: bool = False
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the source embedding starts from
 
     def __post_init__(self) -> None:
@@ -102,14 +111,14 @@ class Seq2SeqConfig(Facts):
 
 @dataclass(frozen=True, eq=False)
 class RecurrentState:
-    """The state of a recurrent decoder. Beams of a sentence share its source memory; all else is reordered by row."""
+    """The state of a recurrent decoder: R rows of S sentences. The rows (beams) of a sentence share its memory."""
 
-    hidden: Tensor  # (B, layers, parts, width)
+    hidden: Tensor  # (R, layers, parts, width)
     at: Tensor  # 0-d, tokens read so far: on the device, so that a step can be captured
-    sentences: int  # S; each has B / S rows
-    context: Tensor | None = None  # (B, width): the fixed context, or the attention result of the last step
-    memory: Memory | None = None  # of B sentences; the other fields have B·K rows if each sentence has K beams
-    coverage: Tensor | None = None  # (B, Ts): the sum of the weights of all steps so far; None: not computed
+    sentences: int  # S; each has R / S rows
+    context: Tensor | None = None  # (R, width): the fixed context, or the attention result of the last step
+    memory: Memory | None = None  # of the S sentences
+    coverage: Tensor | None = None  # (R, Ts): the sum of the weights of all steps so far; None: not computed
 
     def select(self, rows: Tensor) -> RecurrentState:
         """Reorders beams within their sentences (``decode.State.select``), so the shared memory does not change."""
@@ -141,23 +150,23 @@ class RecurrentState:
         return logs.sum(1)
 
     def read(self, attention: Attention, q: Tensor, at: Tensor) -> tuple[Tensor, RecurrentState]:
-        """Attention of queries (B·K, T, width): the context, and the state with the weights added to its coverage.
+        """Attention of queries (R, T, width): the context, and the state with the weights added to its coverage.
 
-        The K beams of a sentence become more queries of its one memory.
+        The K = R / S rows of a sentence become more queries of its one memory.
         """
         assert self.memory is not None
         rows, sentences = q.shape[:2], len(self.memory.keys)
         if len(q) != sentences:
-            q, at = q.reshape(sentences, -1, q.shape[-1]), at.repeat(len(q) // sentences)  # (B, K·T, width), (K·T,)
+            q, at = q.reshape(sentences, -1, q.shape[-1]), at.repeat(len(q) // sentences)  # (S, K·T, width), (K·T,)
         if self.coverage is None:
             return attention(q, self.memory, q_at=at).reshape(*rows, -1), self
         with watch(attention) as watched:
             context = attention(q, self.memory, q_at=at).reshape(*rows, -1)
-        weights = watched.read[""].reshape(*rows, -1)  # (B·K, T, Ts)
+        weights = watched.read[""].reshape(*rows, -1)  # (R, T, Ts)
         return context, replace(self, coverage=self.coverage + weights.sum(1))
 
     def positions(self, x: Tensor) -> Tensor:
-        """The positions of the T tokens in x (B, T, …)."""
+        """The positions of the T tokens in x (R, T, …)."""
         return self.at + torch.arange(x.shape[1], device=x.device)
 
 

@@ -35,15 +35,15 @@ class StructuredConfig(Facts):
         ("readout_", "hidden", "hops", "key"),
     )
 
-    vocab: int = 0  # 0: taken from the tokenizer
-    labels: int = 0  # 0: taken from the data
-    width: int = 256  # of the recurrent states
-    embed: int = 128  # of the token embeddings
-    layers: int = 1
-    cell: str = "lstm"  # rnn, lstm or gru
-    hops: int = 4  # number of attention queries
-    attention: int = 64  # width of queries and keys
-    dropout: float = 0.1
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
+    labels: int = 0  # number of classes; 0: taken from the data
+    width: int = 256  # width of the recurrent states
+    embed: int = 128  # width of the token embeddings
+    layers: int = 1  # number of recurrent layers
+    cell: str = "lstm"  # kind of recurrent cell: rnn, lstm or gru
+    hops: int = 4  # number of attention queries (hops)
+    attention: int = 64  # width of the queries and keys
+    dropout: float = 0.1  # dropout on embeddings, between layers, and before the hidden and the output layer
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
 
     def __post_init__(self) -> None:

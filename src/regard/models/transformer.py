@@ -37,16 +37,15 @@ class TransformerConfig(Shape, Facts):
     parallel: ClassVar[bool] = True
     embedding_width: ClassVar[str] = "width"
 
-    source_vocab: int = 0  # 0: taken from the source tokenizer
-    target_vocab: int = 0  # 0: taken from the target tokenizer
-    positions: str = "sinusoidal"  # none, sinusoidal, sinusoidal-halves, learned, t5 or relative
-    activation: str = "relu"  # relu, gelu, gelu-tanh, gelu-sigmoid, silu or tanh, in the feed-forward layers
-    decoder_layers: int = 0  # 0: as many as the encoder has
-    decoder_heads: int = 0  # 0: as many as the encoder has
-    decoder_inner: int = 0  # 0: as wide as the encoder's
-    shared: str = (
-        "target"  # one matrix for all (source, target, output), sides (source, target), target (target, output)
-    )
+    source_vocab: int = 0  # size of the source vocabulary; 0: taken from the source tokenizer
+    target_vocab: int = 0  # size of the target vocabulary; 0: taken from the target tokenizer
+    positions: str = "sinusoidal"  # kind of positions: none, sinusoidal, sinusoidal-halves, learned, t5 or relative
+    activation: str = "relu"  # function in the feed-forward layers: relu, gelu, gelu-tanh, gelu-sigmoid, silu or tanh
+    decoder_layers: int = 0  # number of blocks of the decoder; 0: as many as the encoder has
+    decoder_heads: int = 0  # number of heads of each attention of the decoder; 0: as many as the encoder has
+    decoder_inner: int = 0  # width inside the feed-forward layers of the decoder; 0: that of the encoder
+    # the embeddings that share one matrix: target (target, output), sides (source, target), all or none
+    shared: str = "target"
     scaled: bool = True  # token embeddings are multiplied by √width
     readout_bias: bool = False  # whether the output layer has a bias
     readout_scale: float = 1.0  # the last states are multiplied by this before the output layer

@@ -18,7 +18,7 @@ from regard.recording import watch
 class Classification(Objective):
     """Predict the class of a text. If the model has several hops, a penalty makes them attend to different tokens."""
 
-    penalty: float = 0.01  # of hops: the weight of ‖A Aᵀ − I‖², for attention A (hops, T) (Lin et al. 2017, eq. 8)
+    penalty: float = 0.01  # weight of ‖A Aᵀ − I‖², for the attention A (hops, T) of the hops (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
     heads: ClassVar[tuple[str, ...]] = ("class",)
 

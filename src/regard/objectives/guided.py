@@ -38,7 +38,7 @@ class GuidedAlignment(Objective):
     """Teacher forcing, and attention weights that follow the gold links of the data."""
 
     alignment: float = 0.5  # the weight of the alignment term
-    align_layer: int | None = None  # whose attention follows the links, from 0; none: the layer of alignments
+    align_layer: int | None = None  # the layer whose attention follows the links, from 0; none: the layer of alignments
     align_heads: tuple[int, ...] = ()  # the heads whose mean follows the links, from 0; empty: all heads
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     heads: ClassVar[tuple[str, ...]] = ("target",)

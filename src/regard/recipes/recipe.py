@@ -53,32 +53,32 @@ OBJECTIVES: dict[str, type[Any]] = {
 class Plan:
     """The settings of training that belong neither to the model, the data nor the objective."""
 
-    steps: int = 1000  # updates of the weights
+    steps: int = 1000  # number of updates of the weights
     minutes: float | None = None  # stop after this long, evaluations included; the schedule still runs over steps
-    batch_tokens: int = 4096  # tokens of a batch, padding included, on its longer side
-    accumulate: int = 1  # batches per step, on each rank
+    batch_tokens: int = 4096  # number of tokens of a batch, padding included, on its longer side
+    accumulate: int = 1  # number of batches per step, on each rank
     rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1
     schedule: Schedule = "cosine"  # how the rate decays after the warm-up; noam: 1/√step, divided by √width
-    warmup: int = 100  # steps in which the rate rises to its maximum
-    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"  # sgd has momentum 0.9
-    betas: tuple[float, float] = (0.9, 0.999)  # of adam: the decay of its means of gradients and of squared gradients
-    epsilon: float = 1e-8  # of adam: added to the root of the mean squared gradient
+    warmup: int = 100  # number of steps in which the rate rises to its maximum
+    optimizer: Literal["adam", "adamw", "sgd"] = "adamw"  # the optimiser; sgd has momentum 0.9
+    betas: tuple[float, float] = (0.9, 0.999)  # adam: the decays of its means of the gradient and the squared gradient
+    epsilon: float = 1e-8  # adam: number added to the root of the mean squared gradient
     decay: float = 0.01  # weight decay of matrices and embeddings; adam has none
     layer_decay: float = 1.0  # each layer's rate is that of the layer above times this (Howard & Ruder 2018, §3.2)
-    freeze: int | tuple[str, ...] = 0  # layers whose weights do not change: how many from the input on, or their names
-    unfreeze: int = 0  # steps after which the next layer from the top starts to train; 0: all from the first step on
+    freeze: int | tuple[str, ...] = 0  # layers that are not trained: how many from the input on, or their names
+    unfreeze: int = 0  # number of steps after which the next layer from the top starts to train; 0: all train at once
     clip: float = 1.0  # the largest norm of the gradient; 0: no clipping
-    seed: int = 1  # of the initial weights, the order of the examples and the dropout
-    device: str = "auto"  # auto, cpu, cuda or cuda:N
-    precision: Literal["auto", "float32", "bf16"] = "auto"  # of matrix products; auto: bf16 on a GPU
-    capture: bool = True  # capture each shape of batch as a CUDA graph; ignored on a CPU
-    compile: bool = False  # compile the blocks of a Transformer; ignored for other models
-    threads: int = 0  # CPU threads; 0: torch's default
-    log: int = 10  # steps between two reports
-    evaluate: int = 200  # steps between two evaluations; each evaluation saves the step
-    samples: int = 500  # validation examples that are decoded at an evaluation; the loss uses all of them
+    seed: int = 1  # random seed of the initial weights, the order of the examples and the dropout
+    device: str = "auto"  # where the model runs: auto, cpu, cuda or cuda:N
+    precision: Literal["auto", "float32", "bf16"] = "auto"  # precision of matrix products; auto: bf16 on a GPU
+    capture: bool = True  # whether to capture each shape of batch as a CUDA graph; ignored on a CPU
+    compile: bool = False  # whether to compile the blocks of a Transformer; ignored for other models
+    threads: int = 0  # number of CPU threads; 0: torch's default
+    log: int = 10  # number of steps between two reports
+    evaluate: int = 200  # number of steps between two evaluations; each evaluation saves the step
+    samples: int = 500  # number of validation examples that are decoded at an evaluation; the loss uses all of them
     patience: int = 0  # stop after this many evaluations without improvement; 0: never
-    keep: int = 2  # newest steps that are kept on disk, beside the best one
+    keep: int = 2  # number of newest steps that are kept on disk, beside the best one
     select: str = "loss"  # the metric that selects the best step
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Recipe:
     objective: Annotated[Any, Table("objective")] = field(default_factory=TeacherForcing)
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
-    head: Annotated[Any | None, Table("head")] = None  # none: the output layer of the model, or else of the task
+    head: Annotated[Any | None, Table("head")] = None  # the output layer; none: that of the model, or of the task
 
 
 def find_task(recipe: Recipe, kinds: Kinds) -> Task:

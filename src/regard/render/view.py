@@ -100,7 +100,9 @@ class AttentionView:
         chosen = [chosen[alignment_layer(len(chosen))]] if part == "cross" else chosen
         rows, columns = _axes(chosen[0])
         if len(chosen) > 1:
-            label = f"{part} · mean of {len(chosen)} layers, all heads".removeprefix(" · ")
+            kept = chosen[0].kept_heads
+            heads_label = "all heads" if kept is None else f"heads {', '.join(map(str, kept))}"
+            label = f"{part} · mean of {len(chosen)} layers, {heads_label}".removeprefix(" · ")
             weights = np.mean([one.weights.mean(axis=0) for one in chosen], axis=0)
             return Matrix(self.title, label, rows, columns, weights, part)
         label, heads = chosen[0].label, chosen[0].head_numbers
@@ -198,6 +200,8 @@ def _layer(which: str | int, layers: Sequence[Layer]) -> Layer:
         return named[which]
     numbered = {at if layer.number is None else layer.number: layer for at, layer in enumerate(layers)}
     if which not in numbered:
-        several = f"there are layers {min(numbered)} to {max(numbered)}"
-        raise UserError(f"layer={which}: {several if len(numbered) > 1 else 'there is one layer, 0'}.")
+        first, last = min(numbered), max(numbered)
+        every = f"{first} to {last}" if len(numbered) == last - first + 1 else ", ".join(map(str, sorted(numbered)))
+        there = f"there are layers {every}" if last > first else f"there is one layer, {first}"
+        raise UserError(f"layer={which}: {there}.")
     return numbered[which]

@@ -77,9 +77,9 @@ class Layer:
     def only(self, head: int) -> "Layer":
         """This layer with one of its heads."""
         if head not in self.head_numbers:
-            first, last = self.head_numbers[0], self.head_numbers[-1]
-            available = f"heads {first} to {last}" if self.heads > 1 else f"head {first}"
-            raise UserError(f'head={head}: "{self.label}" has {available}.')
+            numbers = ", ".join(map(str, self.head_numbers))
+            every = f"0 to {self.heads - 1}" if self.kept_heads is None and self.heads > 1 else numbers
+            raise UserError(f'head={head}: "{self.label}" has head{"s" * (self.heads > 1)} {every}.')
         return replace(self, weights=self.weights[[self.head_numbers.index(head)]], kept_heads=(head,))
 
 

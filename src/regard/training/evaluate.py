@@ -16,6 +16,7 @@ from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
 from regard.data.flat import Row, Rows
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
+from regard.decode import Penalty
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
@@ -49,7 +50,7 @@ def evaluate(
     examples: Sequence[Any],
     metrics: Collection[str],
     beam: int = 1,
-    penalty: float = 1.0,
+    penalty: Penalty | float = 1.0,
     batch_tokens: int = BATCH_TOKENS,
     share: Share = ALONE.share,
 ) -> Scores:
@@ -144,7 +145,7 @@ def running_text(model: Loaded) -> RunningText | None:
 
 
 def _translations(
-    model: Loaded, sources: Sequence[str], beam: int, penalty: float, batch_tokens: int, share: Share
+    model: Loaded, sources: Sequence[str], beam: int, penalty: Penalty | float, batch_tokens: int, share: Share
 ) -> list[str]:
     """The text of the best target of each source."""
 

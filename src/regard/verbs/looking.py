@@ -1,6 +1,6 @@
 """Look: the attention weights over one text as a picture, with the steps of decoding."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +14,7 @@ from regard.errors import UserError, nearest
 from regard.models.facts import ReadsText
 from regard.models.parts import parts, path_of
 from regard.objectives.objective import CausalModel
-from regard.recording import Axes, Tape, attentions, pause_recording, record
+from regard.recording import Axes, Tape, attentions, name_pattern, pause_recording, record
 from regard.render.view import AttentionView
 from regard.render.view_data import Floats, Frame, Layer
 from regard.verbs.forced import axes, batch_of, fit_target
@@ -39,29 +39,32 @@ def view(
     if not 0 <= item < len(first):
         raise UserError(f"item={item}: the tape holds a batch of {len(first)}; choose 0 to {len(first) - 1}.")
     known = tape.captions[item] if item < len(tape.captions) else _numbered(reads)
-    several = Counter(axes.part for axes in known.values())
     layers: list[Layer] = []
     for name, read in reads.items():
         weights = read[item] if read.dim() == 4 else read[item : item + 1]  # (H, Tq, Tk)
         own = replace(known[name], rows=rows or known[name].rows, columns=columns or known[name].columns)
         there = weights[:, : len(own.rows), own.first : own.first + len(own.columns)]  # the rest is padding
-        number = sum(layer.part == own.part for layer in layers) if several[own.part] > 1 else None
-        layers.append(Layer(name or "attention", there.numpy(), own.rows, own.columns, own.part, number))
+        numbers = tape.layer_number(name), tape.heads.get(name)
+        layers.append(Layer(name or "attention", there.numpy(), own.rows, own.columns, own.part, *numbers))
     main = next((layer for layer in layers if layer.part == "cross"), layers[0])
     return AttentionView(title, main.rows or (), main.columns or (), layers)
 
 
 def _numbered(reads: dict[str, Tensor]) -> dict[str, Axes]:
-    """Numbered axes, for a tape without captions; attentions of one shape count as one part of the model."""
+    """Numbered axes, for a tape without captions; modules whose names differ only in digits are one part."""
     shapes = {name: (read.shape[-2], read.shape[-1]) for name, read in reads.items()}
-    alike = Counter(shapes.values())
+    groups = defaultdict[str, list[str]](list)
+    for name in reads:
+        groups[name_pattern(name)].append(name)
 
-    def part(name: str, shape: tuple[int, int]) -> str:
-        several = "{} × {}".format(*shape) if alike[shape] > 1 else name
-        return several if len(alike) > 1 else ""
+    def part(name: str) -> str:
+        alike = groups[name_pattern(name)]
+        if len({shapes[other] for other in alike}) > 1:  # the layers of a part have one shape
+            return name
+        return "" if len(groups) == 1 else name_pattern(name) if len(alike) > 1 else name
 
     return {
-        name: Axes([str(at) for at in range(q)], [str(at) for at in range(k)], part(name, (q, k)))
+        name: Axes([str(at) for at in range(q)], [str(at) for at in range(k)], part(name))
         for name, (q, k) in shapes.items()
     }
 
@@ -82,6 +85,8 @@ def look(
     decoder or cross) and `layer` (from 0; by default of cross, if there is such a part) limit what is recorded. A tape
     of the caller records nothing.
     """
+    if not isinstance(text, str):
+        raise UserError(f"{text!r:.60}: this is a {type(text).__name__}; look takes one text, such as '3 March 2021'.")
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
     if target is not None and model.source_tokenizer is None:

@@ -102,7 +102,7 @@ def _encoded(model: Loaded, texts: Sequence[Text]) -> list[IdPair]:
     check_is_list(texts)
     lines = model.source_tokenizer is None
     for number, text in enumerate(texts, 1):
-        if isinstance(text, str) != lines:
+        if isinstance(text, str) != lines or (not lines and len(text) != 2):
             wanted = "a line of text" if lines else "a pair (source, target)"
             raise UserError(f"text {number}: this model scores {wanted}, found {text!r:.60}.")
     if lines:

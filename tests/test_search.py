@@ -161,7 +161,5 @@ def test_rounded_weights_are_not_exported(translator: Callable[..., Path], tmp_p
 def test_greedy_decoding_refuses_a_coverage_penalty(translator: Callable[..., Path], language: Path) -> None:
     with pytest.raises(UserError, match=r"coverage=0\.5 with beam=1: greedy decoding ranks nothing"):
         translate(load(translator()), LINES, penalty=Penalty(coverage=0.5))
-    with pytest.raises(UserError, match="stop=exact with beam=1: greedy decoding ranks nothing"):
-        translate(load(translator()), LINES, penalty=Penalty(stop="exact"))
     with pytest.raises(UserError, match=r"coverage=0\.5 with beam=1: greedy decoding ranks nothing"):
         generate(load(language), ["a"], penalty=Penalty(coverage=0.5))

@@ -148,6 +148,14 @@ def test_their_search_gives_the_same_tokens(
     assert [row[: len(one)] for row, one in zip(generated.tolist(), ours)] == ours
     assert all(set(row[len(one) :]) <= {0} for row, one in zip(generated.tolist(), ours))
 
+    for stop, early in (("present", False), ("exact", "never")):  # False is the default of transformers
+        given = cut(LINES, return_tensors="pt", padding=True)
+        options = {"num_beams": 3, "length_penalty": 1.0, "early_stopping": early, "do_sample": False}
+        found = theirs.generate(**given, **options, max_length=13).tolist()
+        best = regard.translate(model, LINES, 3, penalty=Penalty(1.0, stop=stop), limit=12)
+        ours = [[1, *one.tokens, *[2] * (one.ended == "end")] for one in best]
+        assert [row[: len(one)] for row, one in zip(found, ours)] == ours
+
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_an_exported_model_is_read_back(name: str, translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:

@@ -48,10 +48,9 @@ class Penalty:
                 raise UserError(f"{name}={value}: no such {name}.{nearest(value, known)}")
 
     def check_greedy(self) -> None:
-        """Raise a UserError for settings that have no effect in greedy decoding."""
-        for name, default in (("coverage", 0.0), ("stop", "present"), ("patience", 1.0)):
-            if (value := getattr(self, name)) != default:
-                raise UserError(f"{name}={value} with beam=1: greedy decoding ranks nothing; give a beam.")
+        """Raise a UserError if greedy decoding cannot use these settings; it has no use for the stopping rule."""
+        if self.coverage:
+            raise UserError(f"coverage={self.coverage} with beam=1: greedy decoding ranks nothing; give a beam.")
 
     def scores(self, logps: Tensor, length: Tensor | int, log_coverage: Tensor | None = None) -> Tensor:
         """The scores of sentences of one length, given their log-probabilities and, for coverage, Σⱼ ln min(…, 1)."""

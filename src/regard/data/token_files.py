@@ -43,7 +43,7 @@ LONGEST_UNIT = 2**20  # the most characters of a unit
 CODE_POINTS = 0x110000  # of Unicode
 
 # \s matches more characters in Python than in the tokenizers, but both match space, tab, \r and \n.
-BEFORE_SPACE = re.compile(r"\s*+\S++(?:(?![ \t\r\n])\s++\S*+)*+|\s++")
+BEFORE_SPACE = re.compile(r"\s*\S+(?:(?![ \t\r\n])\s+\S*)*|\s+")
 AT_SPACE = re.compile(r"(?<=[^ ]) (?=[\s\S])")
 BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])(?= [^\W\d_])")
 AT_LETTERS = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")

@@ -339,6 +339,7 @@ def test_examples_without_rows_are_refused() -> None:
         Batches({"text": flat([[], []])}, PIECES, budget=64, seed=0)
 
 
+@pytest.mark.slow
 def test_a_far_epoch_of_many_examples_is_planned_at_once() -> None:
     sizes = np.random.default_rng(0).integers(1, 50, (200_000, 2)).tolist()
     batches = Batches(pair_columns([([4] * s, [5] * t) for s, t in sizes]), TRANSLATE, budget=8192, seed=0)

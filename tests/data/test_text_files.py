@@ -264,7 +264,8 @@ print(max(most, anonymous()) - before, type(events[-1]).__name__)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="no /proc")
-@pytest.mark.parametrize(("megabytes", "tokens"), [(18, "char"), pytest.param(50, "byte-bpe", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("megabytes", "tokens"), [(18, "char"), (50, "byte-bpe")])
+@pytest.mark.slow
 def test_training_on_a_large_text_takes_little_memory(megabytes: int, tokens: str, tmp_path: Path) -> None:
     rng = random.Random(1)
     words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(2, 9))) for _ in range(20_000)]

@@ -61,7 +61,7 @@ def pieces(draw: st.DrawFn) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(given_pieces=pieces())
 def test_pieces_have_the_ids_of_the_whole(kind: str, given_pieces: list[str]) -> None:
     tokenizer = TOKENIZERS[kind]

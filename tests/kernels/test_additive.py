@@ -124,7 +124,9 @@ print(kib("VmHWM") - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the process's peak from /proc")
-@pytest.mark.parametrize(("rows", "length", "mebibytes"), [(16, 512, 128), (4, 2048, 512)])
+@pytest.mark.parametrize(
+    ("rows", "length", "mebibytes"), [(16, 512, 128), pytest.param(4, 2048, 512, marks=pytest.mark.slow)]
+)
 def test_forward_and_backward_stay_small(rows: int, length: int, mebibytes: int) -> None:
     """Written out, the two would need 1 and 4 GiB for one tensor. (Not ru_maxrss: a child inherits its parent's.)"""
     command = [sys.executable, "-c", MEASURE, str(rows), str(length), "64"]

@@ -185,7 +185,7 @@ def test_two_ranks_are_one_that_accumulates_twice_as_much(recipe, tmp_path, sett
     assert [told | times for told in _told(tmp_path / "two")] == [told | times for told in _told(tmp_path / "one")]
 
 
-@pytest.mark.parametrize("model", ["lstm", "xl"])
+@pytest.mark.parametrize("model", ["lstm", pytest.param("xl", marks=pytest.mark.slow)])
 def test_two_ranks_carry_the_states_of_one_that_accumulates_twice_as_much(running, tmp_path, model):
     """One rank also goes on where two stopped, and two where one stopped: the same run, to the last bit."""
     shared = ("plan.batch_tokens=32", "data.window=4", f"data.valid={tmp_path / 'text.txt'}")  # two lanes to evaluate

@@ -244,11 +244,26 @@ def test_alignment_by_word_merges_pieces(translator: Make) -> None:
     assert (one.source, one.target) == (["abc", "cab", "a"], ["xyz", "zxy"])
     assert one.weights.shape == (2, 3)
     np.testing.assert_allclose(one.weights.sum(axis=1), 1.0, atol=1e-5)
-    assert all(i < 3 and j < 2 for i, j in one.links)
+    assert {j for _, j in one.links} == {0, 1}
+    assert {i for i, _ in one.links} <= {0, 1, 2}
     pieces = align(model, [("abc cab a", "xyz zxy")], unit="piece")[0]
     assert len(pieces.source) >= 3
     with pytest.raises(UserError, match=r'Did you mean "word"'):
         align(model, [("a", "x")], unit="words")
+
+
+def test_a_link_is_the_source_and_the_target_of_the_greatest_weight(translator: Make) -> None:
+    pieces, words = (load(translator(tokens=tokens), device="cpu") for tokens in ("char", "word"))
+    weights = np.array([[0.1, 0.9], [0.2, 0.8], [0.7, 0.3], [1.0, 0.0]])  # the last row is that of eos
+    for model, source, target in ((pieces, "ab", "xyz"), (words, "ab cc", "xy yx zz")):
+        assert model.source_tokenizer is not None
+        ids = model.source_tokenizer.encode(source), model.target_tokenizer.encode(target)
+        one = aligned(model, ids, weights)
+        assert one.source == (source.split() if " " in source else list(source))
+        assert one.target == (target.split() if " " in target else list(target))
+        assert one.links == [(0, 2), (1, 0), (1, 1)]
+        np.testing.assert_array_equal(one.weights, weights[:3])
+        assert aligned(model, ids, weights, method="mutual").links == [(0, 2), (1, 0)]
 
 
 def test_characters_are_aligned_as_they_are(translator: Make) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.verbs import Scored, load, score, translate
+from regard.verbs import Scored, align, load, score, translate
 
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
@@ -183,9 +183,12 @@ def test_align_writes_pharaoh(regard: Regard, translator: Make) -> None:
     said = regard("align", translator(tokens="word"), stdin="ab ba\txy yx\n\ncc\tzz\n")
     lines = said.out.removesuffix("\n").split("\n")
     assert (len(lines), lines[1], lines[2]) == (3, "", "0-0")
-    assert [link.split("-")[1] for link in lines[0].split()] == ["0", "1"] or len(lines[0].split()) == 2
+    (expected,) = align(load(translator(tokens="word"), device="cpu"), [("ab ba", "xy yx")])
+    assert lines[0].split() == [f"{i}-{j}" for i, j in expected.links]
+    assert [j for _, j in sorted(expected.links, key=lambda link: link[1])] == [0, 1]
     one = json.loads(regard("align", translator(tokens="word"), "--json", stdin="ab ba\txy yx\n").out)
     assert (one["source"], one["target"]) == (["ab", "ba"], ["xy", "yx"])
+    assert [tuple(link) for link in one["links"]] == expected.links
 
 
 def test_classify(regard: Regard, classifier: Path) -> None:

@@ -25,7 +25,7 @@ from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, TeacherForcing
 from regard.pretrained.convert import deinterleave_sinusoids, untie_embeddings
-from regard.pretrained.folder import write_model
+from regard.pretrained.folder import CHECKPOINT_TYPES, write_model
 from regard.recipes import KINDS, Plan, Recipe
 from regard.stored import recipe_json
 from tiny_public import gpt2
@@ -115,6 +115,31 @@ def opened(path: Path, auto: str) -> Any:
     return model.eval()
 
 
+DROPOUT = {"dropout": 0.1, "attention_dropout": 0.2}
+PUBLIC_DROPOUT: dict[str, tuple[dict[str, float], dict[str, float]]] = {  # our settings, and theirs
+    "gpt2": (DROPOUT, {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}),
+    "openai-gpt": (DROPOUT, {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.2}),
+    "transfo-xl": ({**DROPOUT, "feed_dropout": 0.1}, {"dropout": 0.1, "dropatt": 0.2}),
+    "t5": ({"dropout": 0.3, "attention_dropout": 0.3, "feed_dropout": 0.3}, {"dropout_rate": 0.3}),
+    **dict.fromkeys(
+        ("marian", "pegasus"),
+        ({**DROPOUT, "feed_dropout": 0.3}, {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}),
+    ),
+    "distilbert": (DROPOUT, {"dropout": 0.1, "attention_dropout": 0.2}),
+    **dict.fromkeys(
+        ("bert", "roberta", "xlm-roberta", "albert", "electra"),
+        (DROPOUT, {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINT_TYPES)
+def test_each_dropout_is_written_under_its_name(name: str) -> None:
+    kind, (ours, theirs) = CHECKPOINT_TYPES[name], PUBLIC_DROPOUT[name]
+    written = kind.write_config(kind.config(**ours))
+    assert theirs.items() <= written.items()
+
+
 # -- to transformers --------------------------------------------------------------------------------------------------
 
 
@@ -191,6 +216,7 @@ def test_one_tokenizer_is_written_once(translator: Callable[..., regard.Loaded],
     about = json.loads((tmp_path / "out" / "generation_config.json").read_text())
     special_tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     assert special_tokens.items() <= about.items()
+    assert about["max_length"] == SIZES["context"]
     assert special_tokens.items() <= json.loads((tmp_path / "out" / "config.json").read_text()).items()
 
 

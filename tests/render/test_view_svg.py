@@ -84,6 +84,14 @@ def test_lines_join_queries_and_keys():
     assert len(lines(AttentionView("t", ["a"], ["x"], []).lines())) == 0
 
 
+@pytest.mark.parametrize("text", ["</title><script>&amp;", '"&<'])
+def test_any_text_is_a_tooltip(text):
+    for view in (AttentionView("t", [text], ["x"], [Layer("l", np.ones((1, 1, 1)))]), AttentionView("t", ["x"], [text], [Layer("l", np.ones((1, 1, 1)))])):
+        tooltip = f"{view.rows[0]} ← {view.columns[0]}: 1"
+        assert list(lines(view.lines())) == [tooltip]
+        assert [cell.find(f"{SVG}title").text for cell in cells(view.svg())] == [tooltip]
+
+
 def test_long_texts_have_only_the_strongest_lines():
     names = [str(at) for at in range(100)]
     weights = np.random.default_rng(0).random((1, 100, 100))
@@ -129,7 +137,9 @@ def test_missing_points_break_the_line():
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(width=32), max_size=8))
 def test_any_values_can_be_drawn(log_y, ys):
-    ET.fromstring(curve_svg(Curve("t", "x", "y", [Line("a", range(len(ys)), ys)], log_y)))
+    root = ET.fromstring(curve_svg(Curve("t", "x", "y", [Line("a", range(len(ys)), ys)], log_y)))
+    drawn = [y for y in ys if math.isfinite(y) and (y > 0 or not log_y)]
+    assert len(list(root.iter(f"{SVG}circle"))) == len(drawn)
 
 
 def test_a_line_with_unequal_lengths_raises_an_error():

@@ -1,7 +1,9 @@
 """Measures of a loaded model, and the estimate of what a recipe would cost."""
 
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,8 +11,11 @@ from torch.nn import functional as F
 from regard.data.batches import collate
 from regard.data.example import LabelledText, Pair, Text
 from regard.errors import UserError
+from regard.metrics import METRICS
+from regard.training import evaluate as evaluate_module
 from regard.training.estimate import SavedBytes, estimate
-from regard.training.evaluate import evaluate, truncated
+from regard.training.evaluate import Scores, evaluate, evaluate_step, select_best, truncated
+from regard.training.folder import RunState
 from regard.verbs import align, classify, load
 
 EXAMPLES = [Pair("ab", "xy"), Pair("abc", "xyz"), Pair("b a", "yx", others=("y x",))]
@@ -69,6 +74,48 @@ def test_links_between_characters_need_tokens_that_are_characters(translator):
     linked = Pair(*pair, links=frozenset({(0, 0)}), unit="char")
     for tokens in ("bpe", "word"):
         assert evaluate(load(translator(tokens=tokens)), [linked], ("alignment", "aer")).values == {}
+
+
+def test_the_row_of_a_target_is_its_own(translator, monkeypatch):
+    """Each target has all of its weight on the source at its place; the row of eos is left out."""
+
+    def diagonal(model, pairs, batch_tokens):
+        return [SimpleNamespace(weights=np.eye(len(target) + 1, len(source))) for source, target in pairs]
+
+    monkeypatch.setattr(evaluate_module, "forced", diagonal)
+    links = frozenset({(0, 0), (1, 1), (2, 2)})
+    for tokens, unit, pair in (("char", "char", ("abc", "xyz")), ("word", "word", ("ab ba cc", "xy yx zz"))):
+        model = load(translator(tokens=tokens), "cpu")
+        found = evaluate(model, [Pair(*pair, links=links, unit=unit)], ("alignment", "aer")).values
+        assert (found["alignment"], found["aer"]) == (1.0, 0.0)
+
+
+def test_the_samples_of_a_step_are_spread_over_the_file(translator, recipe, monkeypatch):
+    seen = []
+
+    def measured(model, examples, metrics, **options):
+        seen.append((list(examples), metrics))
+        return Scores({"loss": 1.0})
+
+    monkeypatch.setattr(evaluate_module, "evaluate", measured)
+    valid = [Pair(str(number), "x") for number in range(10)]
+    evaluate_step(load(translator(), "cpu"), valid, recipe("plan.samples=3"))
+    assert seen == [(valid, {"loss"}), ([valid[0], valid[3], valid[6]], {"exact"})]
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "loss", "better"),
+    [
+        *(("exact", 0.5, 1.9, True), ("exact", 0.5, 2.0, False), ("exact", 0.5, 2.1, False)),
+        *(("exact", 0.6, 9.0, True), ("exact", 0.4, 1.0, False), ("exact", math.nan, 1.0, False)),
+        *(("word_error", 0.4, 9.0, True), ("word_error", 0.6, 1.0, False), ("word_error", 0.5, 1.9, True)),
+    ],
+)
+def test_the_best_step_has_the_best_value_and_of_equal_values_the_lower_loss(metric, value, loss, better):
+    state = RunState(step=8, evaluated=4, best=0.5, best_loss=2.0, best_step=4)
+    found = select_best(state, metric, METRICS[metric], Scores({metric: value, "loss": loss}))
+    best = (value, loss, 8, 0) if better else (0.5, 2.0, 4, 1)
+    assert (found.best, found.best_loss, found.best_step, found.waited, found.evaluated) == (*best, 8)
 
 
 def test_examples_past_the_limit_are_counted(translator, language):

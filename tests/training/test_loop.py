@@ -14,6 +14,7 @@ from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
+from regard.training.loop import GradientTrainer
 from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer
 
 COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
@@ -90,6 +91,33 @@ def test_going_on_from_a_step_is_never_having_stopped(optimizer, objective):
     assert numbers == [4, 5, 6]
     assert _same(straight, second)
     assert not _same(straight, first)
+
+
+def test_the_objectives_own_modules_are_restored():
+    batches = Batches(COLUMNS, TASKS["translate"], budget=64, seed=1)
+    first, second = (
+        GradientTrainer(_loss_module(objective=ProfessorForcing(width=8)), batches, PLAN) for _ in range(2)
+    )
+    before = {name: one.clone() for name, one in second.loss_module.own.state_dict().items()}
+    with torch.no_grad():
+        for weight in first.loss_module.own.parameters():
+            weight.add_(1.0)
+    second.restore(first.state())
+    for name, tensor in second.loss_module.own.state_dict().items():
+        assert torch.equal(tensor, before[name] + 1.0), name
+
+
+def test_each_micro_batch_of_a_step_has_noise_of_its_own():
+    drawn = []
+
+    class Drawing(Burst):
+        def __call__(self, model, batch, step, own=None, state=None):
+            drawn.append(float(torch.rand(())))
+            return super().__call__(model, batch, step)
+
+    plan = dataclasses.replace(PLAN, steps=2, accumulate=3)
+    list(train(LossModule(Bursting(1.0), Drawing()), Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), plan))
+    assert len(drawn) == len(set(drawn)) == 6
 
 
 def test_another_seed_is_another_run():

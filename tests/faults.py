@@ -1,0 +1,196 @@
+"""Faults that the tests must notice: each is put into a copy of the package, and the tests of that place must fail.
+
+    python tests/faults.py [--only NAME …] [--jobs N]
+
+Prints for each fault whether a test noticed it, and which. The exit status is 1 if a fault was not noticed, if its old
+text does not occur exactly once, or if its tests fail without the fault. To add a fault: a line in FAULTS; if it is
+not noticed, a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 240  # the longest time for the tests of a fault
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A small change of the package that makes it wrong."""
+
+    name: str
+    file: str  # in src/regard
+    old: str  # occurs once in the file
+    new: str
+    tests: str  # arguments of pytest, in tests: files, or single tests where a file takes long
+
+
+FAULTS = (
+    # -- training
+    Fault(
+        "gradients are clipped before they are summed over the ranks",
+        "training/loop.py",
+        """        if ranks.several:
+            ranks.all_reduce([sums, *_gradients(loss_module)])
+        previous = step
+        rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
+""",
+        """        rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
+        if ranks.several:
+            ranks.all_reduce([sums, *_gradients(loss_module)])
+        previous = step
+""",
+        "training/test_parallel.py::test_two_ranks_are_one_that_accumulates_twice_as_much",
+    ),
+    Fault(
+        "of two equal values, the higher loss is better",
+        "training/evaluate.py",
+        "better = loss < state.best_loss",
+        "better = loss > state.best_loss",
+        "training/test_evaluate.py training/test_run.py",
+    ),
+    Fault(
+        "the objective's own modules are not restored",
+        "training/loop.py",
+        "            self.loss_module.own.load_state_dict(parts[\"objective\"])\n",
+        "            pass\n",
+        "training/test_resume.py training/test_loop.py objectives/test_professor.py",
+    ),
+    Fault(
+        "alignment accuracy reads the weights one row off",
+        "training/evaluate.py",
+        "table = look.weights[:-1]",
+        "table = look.weights[1:]",
+        "training/test_evaluate.py",
+    ),
+    Fault(
+        "samples are the first validation examples",
+        "training/evaluate.py",
+        "some = valid[::stride][: plan.samples]",
+        "some = valid[: plan.samples]",
+        "training/test_evaluate.py training/test_run.py",
+    ),
+    Fault(
+        "micro-batches of a step have the same noise",
+        "training/loop.py",
+        "seed_noise(plan.seed, 0, number)",
+        "seed_noise(plan.seed, 0, step)",
+        "training/test_loop.py",
+    ),
+    # -- verbs, files, pages
+    Fault(
+        "the dropout of Marian's inner layer is exported as that of its attention",
+        "pretrained/marian.py",
+        '"attention_dropout": ("attention_dropout", 0.0),\n    "feed_dropout": ("activation_dropout", 0.0),',
+        '"attention_dropout": ("activation_dropout", 0.0),\n    "feed_dropout": ("attention_dropout", 0.0),',
+        "pretrained/test_export.py",
+    ),
+    Fault(
+        "the dropout of GPT-2's embeddings is exported from that of its attention",
+        "pretrained/gpt.py",
+        '**their_settings(config, SETTINGS),\n        "embd_pdrop": config.dropout,',
+        '**their_settings(config, SETTINGS),\n        "embd_pdrop": config.attention_dropout,',
+        "pretrained/test_export.py",
+    ),
+    Fault(
+        "an exported generation_config has no max_length",
+        "verbs/exporting.py",
+        ', "max_length": model.longest or 512}',
+        "}",
+        "pretrained/test_export.py",
+    ),
+    Fault(
+        "source and target of an alignment are swapped",
+        "verbs/scoring.py",
+        "return Aligned(source, target, weights,",
+        "return Aligned(target, source, weights,",
+        "test_verbs.py cli/test_cli_verbs.py",
+    ),
+    Fault(
+        "links of an alignment are (target, source)",
+        "verbs/scoring.py",
+        "sorted(links_from(weights, method))",
+        "sorted((j, i) for i, j in links_from(weights, method))",
+        "test_verbs.py cli/test_cli_verbs.py",
+    ),
+    Fault(
+        "the tooltip of a line is not escaped",
+        "render/svg.py",
+        'tag("title", {}, f"{prefix}{pair}: {format_number(weights[at, i, j])}")',
+        'tag("title", {}, Markup(f"{prefix}{pair}: {format_number(weights[at, i, j])}"))',
+        "render/test_view_svg.py",
+    ),
+)
+
+
+def try_fault(fault: Fault) -> tuple[str, str]:
+    """Put the fault into a copy of the package: "noticed" and the test that failed, or what happened instead."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "regard"
+        shutil.copytree(ROOT / "src/regard", source)
+        path = source / fault.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(fault.old) != 1:
+            return "not there", f"the old text occurs {text.count(fault.old)} times in {fault.file}"
+        path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+        code, output = run_tests(source.parent, fault.tests.split())
+    failed = re.search(r"^FAILED tests/(\S+)", output, re.MULTILINE)
+    if code == 1 and failed:
+        return "noticed", failed[1]
+    return ("not noticed", "all tests pass") if code == 0 else ("broken", output.strip().splitlines()[-1])
+
+
+def run_tests(source: Path, tests: Sequence[str]) -> tuple[int, str]:
+    """The exit status and the output of tests of the package in a folder; 124 if they take too long."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "--no-header"]
+    environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            [*command, *(f"tests/{test}" for test in tests)],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"the tests take more than {SECONDS} seconds"
+    return done.returncode, done.stdout + done.stderr
+
+
+def main() -> int:
+    """Try the faults, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="faults whose names contain one of these words")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="faults that are tried at the same time")
+    given = parser.parse_args()
+    faults = [one for one in FAULTS if not given.only or any(word in one.name for word in given.only)]
+    if not faults:
+        parser.error(f"no such fault: {' '.join(given.only)}")
+    with ThreadPoolExecutor(given.jobs) as pool:
+        found = []
+        for fault, (verdict, detail) in zip(faults, pool.map(try_fault, faults)):
+            print(f"{verdict:12} {fault.name} ({fault.file}): {detail}", flush=True)
+            found.append(verdict)
+    tests = sorted({test for fault in faults for test in fault.tests.split()})
+    code, output = run_tests(ROOT / "src", tests)
+    if code:
+        print(f"without a fault: {output.strip().splitlines()[-1]}")
+    print(f"done: {found.count('noticed')} of {len(faults)} faults are noticed")
+    return int(bool(code) or found.count("noticed") < len(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

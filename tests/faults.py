@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS = 240  # the longest time for the tests of a fault
+SECONDS = 600  # the longest time for the tests of a fault
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ FAULTS = (
         "training/evaluate.py",
         "better = loss < state.best_loss",
         "better = loss > state.best_loss",
-        "training/test_evaluate.py training/test_run.py",
+        "training/test_evaluate.py",
     ),
     Fault(
         "the objective's own modules are not restored",
         "training/loop.py",
-        "            self.loss_module.own.load_state_dict(parts[\"objective\"])\n",
+        '            self.loss_module.own.load_state_dict(parts["objective"])\n',
         "            pass\n",
-        "training/test_resume.py training/test_loop.py objectives/test_professor.py",
+        "training/test_loop.py",
     ),
     Fault(
         "alignment accuracy reads the weights one row off",
@@ -79,7 +79,7 @@ FAULTS = (
         "training/evaluate.py",
         "some = valid[::stride][: plan.samples]",
         "some = valid[: plan.samples]",
-        "training/test_evaluate.py training/test_run.py",
+        "training/test_evaluate.py",
     ),
     Fault(
         "micro-batches of a step have the same noise",
@@ -130,6 +130,229 @@ FAULTS = (
         'tag("title", {}, f"{prefix}{pair}: {format_number(weights[at, i, j])}")',
         'tag("title", {}, Markup(f"{prefix}{pair}: {format_number(weights[at, i, j])}"))',
         "render/test_view_svg.py",
+    ),
+    # -- attention, layers
+    Fault(
+        "the definition has no dropout",
+        "attention.py",
+        "F.dropout(read, self.dropout, self.training).to",
+        "read.to",
+        "test_attention.py test_readers.py",
+    ),
+    Fault(
+        "padding is not selected with its rows",
+        "attention.py",
+        "real = None if self.real is None else self.real[rows]",
+        "real = self.real",
+        "test_attention.py layers/test_kv_cache.py",
+    ),
+    Fault(
+        "a reader reads where a bias forbids it",
+        "attention.py",
+        "else table == -math.inf, 0.0)",
+        "else table == math.inf, 0.0)",
+        "test_readers.py",
+    ),
+    Fault(
+        "two windows join to the wider one",
+        "mask.py",
+        "min(windows) if windows",
+        "max(windows) if windows",
+        "test_mask.py",
+    ),
+    Fault(
+        "rows without keys are not cut with the queries",
+        "mask.py",
+        "empty_rows=cut(self.empty_rows)",
+        "empty_rows=self.empty_rows",
+        "test_mask.py test_scores.py",
+    ),
+    Fault(
+        "the sign of a relative distance is turned",
+        "scores.py",
+        "index = (q_at[:, None] - k_at).clamp",
+        "index = (k_at - q_at[:, None]).clamp",
+        "test_scores.py",
+    ),
+    Fault(
+        "dropout inside the feed-forward layer is left out",
+        "layers/transformer.py",
+        "self.down(F.dropout(inner, self.dropout, self.training))",
+        "self.down(inner)",
+        "layers/test_transformer.py",
+    ),
+    Fault(
+        "groups of layers are interleaved",
+        "layers/transformer.py",
+        "for group in groups for _ in range(self.repeats) for block in group",
+        "for _ in range(self.repeats) for group in groups for block in group",
+        "layers/test_transformer.py layers/test_init.py",
+    ),
+    Fault(
+        "the gate is not the activated one",
+        "layers/transformer.py",
+        "self.activation(self.gate(x)) * self.up(x)",
+        "self.gate(x) * self.activation(self.up(x))",
+        "layers/test_transformer.py",
+    ),
+    Fault(
+        "hidden states of earlier segments are not normalised",
+        "layers/transformer.py",
+        "earlier = block.attention.memory(block._before(states, block.attention_norm))",
+        "earlier = block.attention.memory(states)",
+        "layers/test_segment_memory.py",
+    ),
+    # -- decoding
+    Fault(
+        "top_p keeps one token too many",
+        "decode/sample.py",
+        "before >= self.top_p",
+        "before > self.top_p",
+        "decode/test_sample.py",
+    ),
+    Fault(
+        "log-probabilities leave out forbidden tokens",
+        "decode/sample.py",
+        "logits = logits.float()\n        chosen = pick(logits.index_fill(1, forbidden, NEG_INF))",
+        "logits = logits.float().index_fill(1, forbidden, NEG_INF)\n        chosen = pick(logits)",
+        "decode/test_sample.py",
+    ),
+    Fault(
+        "a beam has no room for forbidden tokens",
+        "decode/beam_search.py",
+        "min(self.size + 1 + len(self.forbid), logits.shape[1])",
+        "min(self.size + 1, logits.shape[1])",
+        "decode/test_beam.py",
+    ),
+    Fault(
+        "patience is ignored",
+        "decode/beam_search.py",
+        "max(nbest, round(self.patience * size))",
+        "max(nbest, size)",
+        "decode/test_beam.py",
+    ),
+    Fault(
+        "a done sentence gets more results",
+        "decode/beam_search.py",
+        "masked_fill(~ends | done[:, None], NEG_INF)",
+        "masked_fill(~ends, NEG_INF)",
+        "decode/test_beam.py",
+    ),
+    # -- objectives
+    Fault(
+        "gradients flow into the batch before",
+        "objectives/sequence.py",
+        "(tensor.detach() for tensor in tensors(after))",
+        "tensors(after)",
+        "training/test_carried.py objectives/test_sequence.py",
+    ),
+    Fault(
+        "exposure: loss and error are swapped",
+        "objectives/sequence.py",
+        "forced_loss, forced_error, free_loss, free_error = (",
+        "forced_error, forced_loss, free_loss, free_error = (",
+        "objectives/test_sequence.py",
+    ),
+    Fault(
+        "the discriminator moves the free-running model",
+        "objectives/professor.py",
+        "own(free.detach(), free_real)",
+        "own(free, free_real)",
+        "objectives/test_professor.py",
+    ),
+    Fault(
+        "the discriminator's rows are counted once",
+        "objectives/professor.py",
+        '"discriminate": 2 * rows',
+        '"discriminate": rows',
+        "objectives/test_professor.py",
+    ),
+    # -- optimisers
+    Fault(
+        "SGD without momentum",
+        "training/optim.py",
+        "momentum=0.9, fused",
+        "momentum=0.0, fused",
+        "training/test_loop.py",
+    ),
+    Fault(
+        "the last layer has a decayed rate",
+        "training/optim.py",
+        "(len(names) - 1 - at)",
+        "(len(names) - at)",
+        "training/test_layer_groups.py",
+    ),
+    Fault(
+        "a gradient of the objective that is not finite is not noticed",
+        "training/loop.py",
+        "return norms[0] + sum(0 * other for other in norms[1:])",
+        "return norms[0]",
+        "training/test_loop.py",
+    ),
+    # -- data
+    Fault(
+        "special tokens are masked",
+        "data/corruption.py",
+        " & ~special[text]\n",
+        "\n",
+        "data/test_corruption.py",
+    ),
+    Fault(
+        "every epoch masks the same tokens",
+        "data/batches.py",
+        "(self._seed, step, 1)",
+        "(self._seed, place, 1)",
+        "data/test_batches.py data/test_corruption.py",
+    ),
+    Fault(
+        "every epoch has the same order",
+        "data/batches.py",
+        "default_rng((self._seed, epoch))",
+        "default_rng((self._seed, 0))",
+        "data/test_batches.py",
+    ),
+    Fault(
+        "the digest of a corpus leaves out where examples end",
+        "data/batches.py",
+        "for array in (column.ends, column.values)",
+        "for array in (column.values,)",
+        "data/test_batches.py",
+    ),
+    # -- vectors and pictures
+    Fault(
+        "the mean of states counts padding",
+        "verbs/embedding.py",
+        "/ kept.sum(dim=1).clamp(min=1)",
+        "/ kept.shape[1]",
+        "verbs/test_embed.py",
+    ),
+    Fault(
+        "the length limit of a sentence model is ignored",
+        "verbs/embedding.py",
+        "for limit in (pooling.longest, model.longest)",
+        "for limit in (model.longest,)",
+        "verbs/test_embed.py",
+    ),
+    Fault(
+        "attributes are not escaped",
+        "render/formatting.py",
+        "return escape(value if isinstance(value, str) else str(value))",
+        "return str(value)",
+        "render/test_view_formatting.py render/test_view_svg.py",
+    ),
+    Fault(
+        "a truncated text is one cell too long",
+        "render/formatting.py",
+        "> cells - 1:",
+        "> cells:",
+        "render/test_view_formatting.py render/test_view_terminal.py",
+    ),
+    Fault(
+        "rows with few keys set the colour scale",
+        "render/view_data.py",
+        "2 * seen >= seen.max(initial=0)",
+        "2 * seen >= 0",
+        "render/test_view.py",
     ),
 )
 

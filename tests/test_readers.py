@@ -180,6 +180,7 @@ def test_a_loss_on_watched_weights_reaches_the_model(config: ModelConfig) -> Non
     assert list(watched.weights) == [path]
     weights[..., 0].log().sum().backward()
     embeddings = [weight for name, weight in model.named_parameters() if "embedding" in name and "tokens" in name]
+    assert embeddings
     assert all(weight.grad is not None for weight in embeddings)
     assert model.get_submodule(path).watchers == ()
 
@@ -225,7 +226,8 @@ def test_translate_decodes_with_the_edit(decoder: str, beam: int, device: str, t
     plain = regard.translate(model, lines, beam=beam)
     with regard.edit(model.module, {"decoder.attention": first_key}):
         edited = regard.translate(model, lines, beam=beam)
-    for one, before in zip(edited, plain):
+    assert len(edited) == len(lines)
+    for one, before in zip(edited, plain, strict=True):
         assert one.alignment is not None
         assert one.logps is not None
         assert (one.alignment[:, 0] == 1).all()

@@ -282,7 +282,7 @@ def test_looking_steps_through_the_target(translator: Make, decoder: str) -> Non
     seen = look(model, "abc")
     assert list(seen.rows) == [*best.target_pieces, "<eos>"]
     assert seen.frames is not None
-    for frame, token in zip(seen.frames, seen.rows):
+    for frame, token in zip(seen.frames, seen.rows, strict=True):
         assert frame.token == token
         likeliest = next(piece for piece, _, _ in frame.top if piece not in ("<pad>", "<bos>", "<unk>"))
         assert token in (likeliest, "<eos>")  # greedy; the limit may cut it short

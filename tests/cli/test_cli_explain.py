@@ -101,6 +101,7 @@ def test_the_list_and_the_help_do_not_import_torch(arguments: list[str]) -> None
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_the_examples_of_a_topic_have_valid_options(topic: str) -> None:
+    assert TOPICS[topic].examples
     for example in TOPICS[topic].examples:
         settings = [word for word in shlex.split(example) if re.match("[a-z_]+=", word)]
         assert override(TOPICS[topic].options, settings, {}) != TOPICS[topic].options or not settings

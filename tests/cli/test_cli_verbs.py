@@ -158,7 +158,9 @@ def test_the_chain_ends_in_the_total(regard: Regard, translator: Make) -> None:
     for one in score(load(translator(), device="cpu"), pairs):
         assert one.total == pytest.approx(math.fsum(map(float, one.logps)), rel=1e-12)  # not to single precision
     said = regard("score", translator(), "--tokens", stdin="".join("\t".join(pair) + "\n" for pair in pairs))
-    for *_, last, total in (one.splitlines() for one in said.out.split("\n\n") if one):
+    chains = [one.splitlines() for one in said.out.split("\n\n") if one]
+    assert len(chains) == len(pairs)
+    for *_, last, total in chains:
         assert f"ln p(text) = {last.split()[-1]}, " in total
 
 

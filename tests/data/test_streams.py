@@ -195,12 +195,13 @@ def test_passages_make_up_the_text(text: str) -> None:
 
 
 def test_a_book_is_read_as_it_stands(tmp_path: Path) -> None:
-    text = "One.\n\nTwo,\nthree.\n" * 50
+    text = "One.\n\nTwo,\nthree.\n" * 500
     (tmp_path / "book.txt.gz").write_bytes(gzip.compress(text.encode()))
     corpus = Book(train=str(tmp_path / "book.txt.gz")).load()
     assert joined(corpus.train) + joined(corpus.valid) == text
     assert len(joined(corpus.valid)) == len(text) // 10
     assert corpus.test == []
+    assert len(corpus.train) > 3
     assert all(a.text.endswith("\n") for a, _ in pairwise(corpus.train))
     (tmp_path / "other.txt").write_text("Four.\n")
     given_ = Book(train=str(tmp_path / "book.txt.gz"), valid=str(tmp_path / "other.txt")).load()

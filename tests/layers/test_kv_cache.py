@@ -126,6 +126,7 @@ def test_a_step_after_padding_is_recorded_as_without() -> None:
     _, state = model.advance(tokens, model.start(rows=2, capacity=9), real)
     with record(model) as tape:
         model.step(torch.tensor([1, 2]), state)
+    assert len(tape) > 0
     seen = torch.cat([real, torch.ones(2, 1, dtype=torch.bool)], 1)
     for row, text in enumerate(texts):
         with record(model) as alone:

@@ -89,7 +89,9 @@ def test_a_weight_of_zero_is_finite(guided_batch: Batch) -> None:
     sums, _ = GuidedAlignment()(model, replace(guided_batch, fields={**guided_batch.fields, "alignment": gold}), 0)
     sums["alignment"].backward()
     assert sums["alignment"].isfinite()
-    assert all(weight.grad.isfinite().all() for weight in model.parameters() if weight.grad is not None)
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    assert gradients
+    assert all(gradient.isfinite().all() for gradient in gradients)
 
 
 def test_the_objective_decides_between_the_tasks_of_dates() -> None:

@@ -86,7 +86,10 @@ def test_lines_join_queries_and_keys():
 
 @pytest.mark.parametrize("text", ["</title><script>&amp;", '"&<'])
 def test_any_text_is_a_tooltip(text):
-    for view in (AttentionView("t", [text], ["x"], [Layer("l", np.ones((1, 1, 1)))]), AttentionView("t", ["x"], [text], [Layer("l", np.ones((1, 1, 1)))])):
+    for view in (
+        AttentionView("t", [text], ["x"], [Layer("l", np.ones((1, 1, 1)))]),
+        AttentionView("t", ["x"], [text], [Layer("l", np.ones((1, 1, 1)))]),
+    ):
         tooltip = f"{view.rows[0]} ← {view.columns[0]}: 1"
         assert list(lines(view.lines())) == [tooltip]
         assert [cell.find(f"{SVG}title").text for cell in cells(view.svg())] == [tooltip]

@@ -167,7 +167,9 @@ def _told(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("settings", [("model.dropout=0", "plan.optimizer=sgd", "plan.clip=0.01"), ("model.dropout=0.3",)])
+@pytest.mark.parametrize(
+    "settings", [("model.dropout=0", "plan.optimizer=sgd", "plan.clip=0.01"), ("model.dropout=0.3",)]
+)
 def test_two_ranks_are_one_that_accumulates_twice_as_much(recipe, tmp_path, settings):
     """An odd number of batches an epoch, dropout, gradients that are clipped: none makes a difference."""
     two, one = (recipe(*settings, "plan.batch_tokens=200", f"plan.accumulate={count}") for count in (1, 2))

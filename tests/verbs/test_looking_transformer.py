@@ -72,7 +72,8 @@ def test_what_is_seen_is_what_a_step_by_step_pass_sees() -> None:
     source = torch.tensor([model.tokenizer.encode("abc")])
     with record(model.module, "decoder.*.cross.*") as tape, torch.no_grad():
         state = model.module.start(source, capacity=3)  # type: ignore[union-attr, operator]
-        for frame, token in zip(seen.frames or (), tokens):
+        assert seen.frames is not None
+        for frame, token in zip(seen.frames, tokens[:-1], strict=True):
             logits, state = model.module.step(torch.tensor([token]), state)  # type: ignore[union-attr, operator]
             chances = dict(zip(model.target_tokenizer.display_names, logits.softmax(-1)[0].tolist()))
             offered = {piece: chance for piece, chance in chances.items() if piece not in ("<pad>", "<bos>", "<unk>")}

@@ -83,8 +83,11 @@ def test_dropout_is_for_training() -> None:
     read = Attention(Dot(), dropout=0.5)
     q, memory = torch.randn(2, 3, WIDTH), read.memory(torch.randn(2, 5, WIDTH))
     assert not torch.equal(read(q, memory), read(q, memory))
+    assert not torch.equal(read.look(q, memory).context, read.look(q, memory).context)
+    assert torch.equal(read.look(q, memory).weights, read.look(q, memory).weights)  # only what is read is dropped
     read.eval()
     assert torch.equal(read(q, memory), read(q, memory))
+    assert torch.equal(read.look(q, memory).context, read.look(q, memory).context)
 
 
 # --- a past that grows ----------------------------------------------------------------------------------------------

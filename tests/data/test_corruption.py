@@ -121,5 +121,8 @@ def test_each_batch_of_training_is_masked_in_its_own_way() -> None:
     assert (first["targets"] == again["targets"]).all()
     epochs = [targets(step) for step in (0, 2, 4)]
     assert epochs[0] != epochs[1] != epochs[2]
+    places = [one.batch(step)["targets"] != IGNORED for step in (0, 2, 4)]  # the rows of an epoch are shuffled too
+    assert not (places[0] == places[1]).all()
+    assert not (places[1] == places[2]).all()
     assert not (batches(seed=4).batch(0)["targets"] == first["targets"]).all()
     assert first.counts == {"tokens": 96, "targets": 16}

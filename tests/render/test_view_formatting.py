@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from regard.render.formatting import escape, graphemes, truncate, visible
+from regard.render.formatting import Markup, escape, graphemes, tag, truncate, visible
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,11 @@ def test_a_truncated_label_fits(text, cells):
 
 def test_escaping_covers_markup_and_what_xml_forbids():
     assert escape('<a b="c">&\'\x00\ud800') == "&lt;a b=&quot;c&quot;&gt;&amp;&#x27;\ufffd\ufffd"
+
+
+def test_an_element_escapes_its_attributes_and_its_text():
+    attributes = {"title": '"><b>', "width": 1.239, "rx": 2, "class": None}
+    assert tag("p", attributes, "x & y", Markup("<i/>")) == (
+        '<p title="&quot;&gt;&lt;b&gt;" width="1.24" rx="2">x &amp; y<i/></p>'
+    )
+    assert tag("rect", {}) == "<rect/>"

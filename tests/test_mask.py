@@ -125,6 +125,15 @@ def test_resolving_reads_nothing_back() -> None:
     assert torch.equal(torch.compile(table, fullgraph=True, backend="eager")(at, at), table(at, at))
 
 
+def test_a_slice_of_the_queries_has_its_rows_of_every_table() -> None:
+    table = torch.ones(4, 4, dtype=torch.bool).tril(-1)
+    mask = Mask(pairs=table, bias=torch.randn(4, 4), empty_rows=~table.any(-1, keepdim=True))
+    some = mask.for_queries(slice(0, 2))
+    assert torch.equal(some.pairs, table[:2])
+    assert torch.equal(some.bias, mask.bias[:2])
+    assert some.empty_rows.tolist() == [[True], [False]]
+
+
 def test_a_promise_of_sight_outlives_statements_and_nothing_else() -> None:
     pairs = torch.ones(4, 4, dtype=torch.bool).tril()
     mask = Mask(pairs=pairs, sees_self=True)

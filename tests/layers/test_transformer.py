@@ -14,7 +14,7 @@ from regard.attention import MultiHead
 from regard.errors import UserError
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets, Sinusoids, sinusoids
-from regard.layers.transformer import Block, Shape, Stack
+from regard.layers.transformer import Block, FeedForward, Shape, Stack
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.models import BertConfig
 
@@ -112,6 +112,20 @@ def test_any_score_is_learnt_inside_a_block(score: str, place: str) -> None:
     scored = [weight for name, weight in stack.named_parameters() if ".score." in name]
     assert len(scored) == 2 * {"additive": 4, "cosine": 1, "general": 1, "dot": 0}[score]
     assert all(weight.grad.abs().sum() > 0 for weight in scored)
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "feed_dropout"])
+def test_each_dropout_is_for_training(name: str) -> None:
+    stack, x = Stack(replace(SHAPE, **{name: 0.5}), causal=False), torch.randn(2, 5, 16)
+    assert not torch.equal(stack(x), stack(x))
+    stack.eval()
+    assert torch.equal(stack(x), stack(x))
+
+
+def test_a_gated_layer_activates_its_gate() -> None:
+    feed, x = FeedForward(replace(SHAPE, gated=True)), torch.randn(5, 16)
+    assert feed.gate is not None
+    torch.testing.assert_close(feed(x), feed.down(feed.gate(x).relu() * feed.up(x)))
 
 
 def test_groups_run_their_blocks_in_turn() -> None:

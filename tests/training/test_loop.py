@@ -168,6 +168,24 @@ def test_a_loss_that_is_no_number_stops_before_the_update(bad):
     assert torch.equal(model.weight, good)
 
 
+def test_a_gradient_of_the_objectives_own_modules_that_is_no_number_stops_too():
+    class Rooted(Burst):
+        def modules(self, model, fields):
+            own = nn.Linear(1, 1, bias=False)
+            nn.init.zeros_(own.weight)
+            return own
+
+        def __call__(self, model, batch, step, own=None, state=None):
+            sums, _ = super().__call__(model, batch, step)
+            return {"nll": sums["nll"] + own.weight.square().sum().sqrt()}, None  # 0, with a gradient of 0 · ∞
+
+    loss_module = LossModule(Bursting(1.0), Rooted())
+    steps = train(loss_module, Batches(COLUMNS, TASKS["translate"], budget=64, seed=1), PLAN)
+    with pytest.raises(Diverged, match=r"step 1: .* the norm of the gradient nan"):
+        next(steps)
+    assert not loss_module.own.weight.any()
+
+
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
 def test_the_flag_calls_an_update_off(optimizer):
     """What keeps the weights good on a GPU, where the CPU learns of a bad gradient one step late."""
@@ -241,6 +259,10 @@ def test_betas_and_epsilon_reach_the_optimiser(optimizer):
     plan = dataclasses.replace(PLAN, optimizer=optimizer, betas=(0.9, 0.98), epsilon=1e-9)
     for group in build_optimizer(_loss_module(), plan).param_groups:
         assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
+
+
+def test_sgd_has_momentum():
+    assert [group["momentum"] for group in build_optimizer(_loss_module(), PLAN).param_groups] == [0.9, 0.9]
 
 
 def test_the_steps_tell_what_was_set():

@@ -318,7 +318,21 @@ FAULTS = (
         "for array in (column.values,)",
         "data/test_batches.py",
     ),
-    # -- vectors and pictures
+    # -- generation, vectors and pictures
+    Fault(
+        "a beam is ignored",
+        "verbs/generating.py",
+        "(_search if options.beam > 1 else _decode)(",
+        "_decode(",
+        "verbs/test_generate.py::test_a_beam_finds_what_greedy_misses",
+    ),
+    Fault(
+        "a tape gets nothing of a generated text",
+        "verbs/generating.py",
+        "record_forced(model, pairs, BATCH_TOKENS)",
+        "pass",
+        "verbs/test_generate.py::test_a_tape_gets_one_forced_pass",
+    ),
     Fault(
         "the mean of states counts padding",
         "verbs/embedding.py",

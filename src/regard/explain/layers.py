@@ -3,9 +3,12 @@
 Self-attention compares every position with every other: n² comparisons of width d, all in parallel, and any two
 positions are one step apart. A recurrent layer does a fixed amount of work per position, about d² operations, but one
 position after the other, and its first input is n steps away from its last. A convolution and a window see only near
-positions, so many layers are needed to connect distant positions. So attention is cheaper than a recurrent layer while
-n is smaller than d, and its paths are always shorter. The n² is in the number of operations; a fused kernel avoids it
-in the memory.
+positions, so many layers are needed to connect distant positions. The paths of attention are always shorter.
+
+Which layer is cheaper depends on n and d. Table 1 has n²·d and n·d² without constant factors, and by these attention is
+cheaper while n is smaller than d. With the constants of the layers that are measured here, 4·n²·d for attention and
+16·n·d² for an LSTM (four gates, two matrices), both cost the same at n = 4·d, and attention is cheaper below that
+length. The n² is in the number of operations; a fused kernel avoids it in the memory.
 
 These are measurements for Table 1 of Vaswani et al. (2017). First come the operations at length 1000 and width 1000, by
 the formula and as torch counts them on tensors without data. Then come time, memory and operations on this machine at
@@ -30,6 +33,7 @@ from regard.mask import EVERYTHING, Mask
 from regard.report.sections import Curve, Line, Section, Table
 from regard.scores import ScaledDot
 
+LINEAR = ("recurrent", "convolutional")  # layers whose operations are proportional to n·d²
 SIZE = 1000  # the length and the width of the textbook comparison
 NOTE = (
     "“path” is the number of steps between the two positions that are farthest apart, which is how far a gradient must "
@@ -186,7 +190,7 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
             [kind.name, kind.complexity, *(f"{n / 1e9:.3g}·10⁹" for n in counts[kind.name]), kind.sequential, kind.path]
             for kind in KINDS
         ],
-        _window_note(*counts["restricted"], options.window),
+        f"{cheaper_note(counts, options.width)} {_window_note(*counts['restricted'], options.window)}",
     )
     longest = f"{options.length:,}"
     practice = Table(
@@ -234,6 +238,20 @@ def count_operations(kind: LayerKind, sizes: Sizes) -> int:
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
         kind.build(sizes)(torch.empty(1, sizes.length, sizes.width))
     return counter.get_total_flops()
+
+
+def cheaper_note(counts: Mapping[str, tuple[int, int]], width: int) -> str:
+    """The lengths up to which attention has fewer operations than the layers that are linear in the length.
+
+    ``counts`` has the operations at length SIZE and width SIZE: a·n²·d of attention and c·n·d² of another layer are
+    equal at n = c ÷ a · d.
+    """
+    factors = {name: counts[name][1] / counts["self-attention"][1] for name in LINEAR}
+    lengths = " and ".join(
+        f"fewer operations than the {name} layer up to n = {factor:g}·d (n = {factor * width:,.0f} at width {width})"
+        for name, factor in factors.items()
+    )
+    return f"As counted, self-attention has {lengths}."
 
 
 def _window_note(formula: int, counted: int, window: int) -> str:

@@ -6,8 +6,9 @@ They can be a vector that is added to each embedding (sinusoids, or a learned ta
 term in the attention scores (T5's bias: Raffel et al. 2020; relative keys: Shaw et al. 2018).
 
 Sinusoids are similar to a binary counter. The lowest bit of a counter changes at every step, the next bit at every
-second step, the next at every fourth. The components of a sinusoidal encoding change smoothly: the first ones by one
-radian per step, the last ones by about a ten-thousandth of that.
+second step, the next at every fourth. The dimensions of a sinusoidal encoding change smoothly: the first ones by one
+radian per step, the last ones by about a ten-thousandth of that. The picture has positions 0 to 19 from left to right
+and dimensions 0 to 99 from top to bottom.
 
 Small encoders with each kind of positions learn a task that depends on positions: predict the symbol two positions
 earlier. They train on short texts and are tested on texts up to four times as long. A learned table has no trained
@@ -64,7 +65,7 @@ def run(options: PositionsOptions, report: Report = no_report) -> Result:
     order = {kind: order_difference(kind, seed) for kind in KINDS}
     rows = [[one.positions, *(f"{accuracy:.1%}" for accuracy in one.accuracy)] for one in found]
     lines = [Line(one.positions, lengths, [100 * accuracy for accuracy in one.accuracy]) for one in found]
-    encodings = sinusoids(torch.arange(20), 48)
+    encodings = sinusoids(torch.arange(20), 100).T  # (dimensions, positions)
     sections: list[Section] = [
         prose(__doc__),
         Table(
@@ -75,8 +76,8 @@ def run(options: PositionsOptions, report: Report = no_report) -> Result:
         Heatmaps(
             "Sinusoids and a binary counter",
             [
-                Heatmap("sine and cosine, width 48", "component", "position", encodings.numpy(), side=11),
-                Heatmap("binary counter", "bit", "position", counter().numpy(), columns=["8", "4", "2", "1"], side=11),
+                Heatmap("sinusoidal encodings, width 100", "position", "dimension", encodings.numpy(), side=7),
+                Heatmap("binary counter", "position", "bit", counter().T.numpy(), ["8", "4", "2", "1"], side=14),
             ],
         ),
         Curve("Texts longer than in training", "length of the text", "accuracy, %", lines),

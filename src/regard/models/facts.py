@@ -131,6 +131,11 @@ class Facts(Protocol):
         return ()
 
     @property
+    def causal_attention(self) -> bool:
+        """Whether a token of the text or target attends only to tokens before it; also true of a body under a head."""
+        return self.causal
+
+    @property
     def keys_before(self) -> int:
         """The number of keys before the first token of a text: the zeros that a memory starts with."""
         return 0

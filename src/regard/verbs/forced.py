@@ -227,7 +227,8 @@ def axes(model: Loaded, pair: IdPair) -> dict[str, Axes]:
     source, target = pair
     if not config.causal:
         text = model.tokenizer.pieces(model.tokenizer.wrap_input(target))
-        return {"encoder": Axes(config.attention_rows or text, text, "encoder", config.keys_before)}
+        part = "decoder" if config.causal_attention else "encoder"
+        return {part: Axes(config.attention_rows or text, text, part, config.keys_before)}
     ids, pieces = model.target_tokenizer.special_tokens.wrap_target(target), model.target_tokenizer.pieces
     past, predicted = pieces(ids[:-1]), pieces(ids[1:])
     found = {"decoder": Axes(past, past, "decoder", config.keys_before)}

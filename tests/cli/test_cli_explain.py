@@ -29,6 +29,7 @@ Regard = Callable[..., Any]
 LINES = ["a dog , a cat", "the cat sat .", "a cat and the dog"]
 QUICK = {
     "attention": ["steps=1"],
+    "scores": ["keys=3"],
     "scaling": ["keys=4"],
     "masking": ["steps=1"],
     "heads": ["steps=1"],

@@ -16,6 +16,7 @@ TOPICS: dict[str, Topic] = {
         "ten seconds",
         ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3'),
     ),
+    "scores": Topic("scores", ATTENTION, options.ScoresOptions(), "a second", ("", "keys=8 -o scores.html")),
     "scaling": Topic("scaling", ATTENTION, options.ScalingOptions(), "two seconds", ("", "keys=512 -o scaling.html")),
     "masking": Topic(
         "masking", ATTENTION, options.MaskingOptions(), "less than a minute", ("", "steps=1000 -o masking.html")

@@ -22,6 +22,7 @@ ORDER = (
     "alignment",
     "metrics",
     "report.sections",
+    "report.words",
     "render",
     "data",
     "kernels",

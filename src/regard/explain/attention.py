@@ -26,7 +26,8 @@ import torch
 
 from regard.errors import UserError
 from regard.explain.by_hand import AttentionSteps, BlockByHand, compute_by_hand, record_block_calls, textbook_example
-from regard.explain.grammar import BOS, encode, train_language_model
+from regard.explain.experiment import sizes_of, training_of
+from regard.explain.grammar import BOS, SHAPE, encode, train_language_model
 from regard.explain.options import AttentionOptions
 from regard.explain.tokenized import load_transformer, tokenize
 from regard.explain.topic import Report, Result, no_report, prose
@@ -41,7 +42,7 @@ SENTENCE = "the dogs behind a tree"  # the input of the small model: should a si
 
 def run(options: AttentionOptions, report: Report = no_report) -> Result:
     """Computes a block by hand for a text, and shows one query in one head step by step."""
-    words, blocks = _blocks_of_model(options) if options.model else _blocks_of_small_model(options, report)
+    words, blocks, about = _blocks_of_model(options) if options.model else _blocks_of_small_model(options, report)
     layer, query = _check_index("layer", options.layer, len(blocks)), _check_index("word", options.word, len(words))
     block = blocks[layer]
     head = (
@@ -75,25 +76,38 @@ def run(options: AttentionOptions, report: Report = no_report) -> Result:
         "output": block.output[query],
         "difference": block.difference,
     }
-    return Result("Attention, step by step", data, sections)
+    shown = (
+        f"Shown is the query of {word}, word {query}, in layer {layer}, head {head}. Words, layers and "
+        "heads count from 0."
+    )
+    return Result("Attention, step by step", f"{about} {shown}", data, sections)
 
 
-def _blocks_of_small_model(options: AttentionOptions, report: Report) -> tuple[list[str], list[BlockByHand]]:
-    """Trains a small language model; returns the words of a sentence, and every block that reads it, by hand."""
+def _blocks_of_small_model(options: AttentionOptions, report: Report) -> tuple[list[str], list[BlockByHand], str]:
+    """Trains a small language model; returns the words of a sentence, every block that reads it by hand, and a text."""
     words = [BOS, *SENTENCE.split()]
     network, _ = train_language_model("language model", CAUSAL, options.steps, options.seed, report)
     with torch.no_grad(), record_block_calls(network.double()) as calls:
         network(torch.tensor([encode(words)]))
-        return words, [compute_by_hand(call) for call in calls]
+        blocks = [compute_by_hand(call) for call in calls]
+    about = (
+        f"The first tables are the textbook example. The model is a causal language model ({sizes_of(SHAPE)}), "
+        f"{training_of(options.steps, options.seed)} to predict the next word of the sentences of a toy "
+        "grammar. It reads "
+        f"“{' '.join(words)}”."
+    )
+    return words, blocks, about
 
 
-def _blocks_of_model(options: AttentionOptions) -> tuple[list[str], list[BlockByHand]]:
-    """The tokens of a text, and every block of a model that reads it, by hand; of a translator, only the encoder."""
+def _blocks_of_model(options: AttentionOptions) -> tuple[list[str], list[BlockByHand], str]:
+    """The tokens of a text, every block of a model that reads it by hand (of a translator, the encoder), and a text."""
     text = tokenize(load_transformer(options.model), options.text)
     text.model.module.double()
     with torch.no_grad(), record_block_calls(text.model.module) as calls:
         text.forward()
-        return text.pieces, [compute_by_hand(call) for call in calls if call.block.cross is None]
+        blocks = [compute_by_hand(call) for call in calls if call.block.cross is None]
+    about = f"The first tables are the textbook example. {text.model.about} It reads “{options.text.strip()}”."
+    return text.pieces, blocks, about
 
 
 def _check_index(option: str, value: int, count: int) -> int:

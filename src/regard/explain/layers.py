@@ -27,12 +27,22 @@ from regard.attention import attend, weights
 from regard.explain.experiment import single_thread
 from regard.explain.measuring import growth_exponent, measure_memory, measure_seconds
 from regard.explain.options import LayersOptions
-from regard.explain.topic import Progress, Report, Result, no_report, prose
+from regard.explain.topic import Progress, Report, Result, no_report, prose, reading
 from regard.layers.recurrent import Recurrent, cell
 from regard.mask import EVERYTHING, Mask
 from regard.report.sections import Curve, Line, Section, Table
 from regard.scores import ScaledDot
 
+READING = """
+Attention takes quadratic time, but only linear memory if a fused kernel is used, which never stores all weights. At
+some length the stored weights of unfused attention no longer fit the caches of the processor, and its time grows faster
+than quadratically.
+
+A window makes attention linear: `Mask(window=r)` is computed in blocks, at a cost of r·n·d. But the path is longer:
+many layers are needed to connect the first position with the last.
+
+Attention on top of a recurrent layer shortens the path to one step, and the cost is quadratic again.
+"""
 LINEAR = ("recurrent", "convolutional")  # layers whose operations are proportional to n·d²
 SIZE = 1000  # the length and the width of the textbook comparison
 NOTE = (
@@ -209,10 +219,16 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
         _curve("Time", "milliseconds of a forward pass", lengths, {one.name: one.seconds for one in costs}, 1e3),
         _curve("Memory", "megabytes", lengths, {one.name: one.memory for one in costs}, 1e-6),
         _curve("Operations", "10⁹ operations, counted", lengths, {one.name: one.operations for one in costs}, 1e-9),
+        reading(READING),
     ]
     at_1000 = {name: {"formula": formula, "counted": counted} for name, (formula, counted) in counts.items()}
     about = {"lengths": lengths, "width": options.width, "window": options.window, "seed": options.seed}
-    return Result("The cost of a layer", {**about, "at_1000": at_1000, "layers": costs}, sections)
+    shown = (
+        "No model is trained. One forward pass of each kind of layer, with random weights and inputs (seed "
+        f"{options.seed}) "
+        f"of width {options.width}, is measured on this machine at lengths {lengths[0]:,} to {lengths[-1]:,}."
+    )
+    return Result("The cost of a layer", shown, {**about, "at_1000": at_1000, "layers": costs}, sections)
 
 
 def lengths_to(longest: int, count: int = 5) -> list[int]:

@@ -71,7 +71,12 @@ def run(options: ScoresOptions, report: Report = no_report) -> Result:
         Heatmaps("The weights as a picture", [heatmap]),
     ]
     data = {"seed": options.seed, "width": options.width, "names": names, "weights": found}
-    return Result("Scores: how a query is compared with a key", data, sections)
+    about = (
+        f"No model is trained. One query and {options.keys} keys of width {options.width} are random numbers, "
+        "and so are "
+        f"the matrices of the scores (seed {options.seed})."
+    )
+    return Result("Scores: how a query is compared with a key", about, data, sections)
 
 
 @torch.no_grad()

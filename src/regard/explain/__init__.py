@@ -18,7 +18,7 @@ TOPICS: dict[str, Topic] = {
         "attention.md",
         (
             *("attention", "query", "key", "value", "score", "softmax", "weights", "head", "width", "mask"),
-            *("multi-head attention", "residual connection", "layer norm", "feed-forward layer"),
+            *("residual connection", "layer norm", "feed-forward layer"),
         ),
     ),
     "scores": Topic(

@@ -100,6 +100,8 @@ WORDS = {  # each meaning is how docs/glossary.md begins to define the word
     "width": "The length of the vectors of a model.",
 }
 
+PART_WORDS = {"encoder": "encoder", "decoder": "decoder", "cross-attention": "cross"}  # word → part of a model
+
 
 def glossary(words: Iterable[str]) -> Table:
     """The meanings of some words, as the last section of a page."""

@@ -244,8 +244,9 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("mask", [CAUSAL, EVERYTHING], ids=["causal", "everything"])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    ("name", "mask"), [*((name, CAUSAL) for name in SHAPES), ("t5", EVERYTHING), ("relative", EVERYTHING)]
+)
 def test_every_line_of_a_block_follows_from_the_printed_lines(name: str, mask: Mask) -> None:
     torch.manual_seed(0)
     network = TinyTransformer(SHAPES[name], 11, mask).double()

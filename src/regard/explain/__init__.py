@@ -17,7 +17,7 @@ TOPICS: dict[str, Topic] = {
         ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3'),
         "attention.md",
         (
-            *("attention", "query", "key", "value", "score", "softmax", "weights", "head", "width", "mask"),
+            *("attention", "query", "key", "value", "score", "softmax", "weights", "head", "width"),
             *("residual connection", "layer norm", "feed-forward layer"),
         ),
     ),

@@ -4,7 +4,7 @@ Attention computes the output for a word in six steps. The numbers are those of 
 
 1. Compute a query, a key and a value for every word: its state times three matrices.
 
-2. Multiply the query of the word with every key (dot product): 112 and 96.
+2. Multiply the query of the word with every key (dot product): 112 and 96. Another score compares them in another way.
 
 3. Divide by the square root of the width, √64 = 8: 14 and 12.
 
@@ -16,10 +16,10 @@ Attention computes the output for a word in six steps. The numbers are those of 
 
 The same steps are then shown for a head of a real model: the one that is given, or a small one that is trained now.
 After that comes the rest of the block: the heads are concatenated and multiplied by W^O, the result is added to the
-input of the block, and the feed-forward layer follows. A post-norm block normalises after each addition, a pre-norm
-block before attention and before the feed-forward layer. Every line can be checked with a calculator: it follows from
-the lines above. Everything is computed from the matrices in double precision and compared with the output of the block
-itself.
+input of the block (residual connection), and the feed-forward layer follows. A post-norm block has a layer norm after
+each addition, a pre-norm block before attention and before the feed-forward layer. Every line can be checked with a
+calculator: it follows from the lines above. Everything is computed from the matrices in double precision and compared
+with the output of the block itself.
 """
 
 import torch

@@ -406,7 +406,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def precise_product(q: Tensor, k: Tensor) -> Tensor:
     """qkᵀ in at least float32, as fused kernels compute it: in half precision a large logit has few digits, or is ∞."""
-    if torch.is_autocast_enabled(q.device.type):
+    if not q.is_meta and torch.is_autocast_enabled(q.device.type):
         with torch.autocast(q.device.type, enabled=False):
             return precise_product(q, k)
     if q.is_cuda and q.dtype == k.dtype != torch.float32 and q.element_size() == 2 and not torch.is_grad_enabled():

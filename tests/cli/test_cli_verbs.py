@@ -43,11 +43,38 @@ def test_translate_json_carries_alignment(regard: Regard, translator: Make) -> N
     said = regard("translate", translator(), "--align", "--json", stdin="abc\n\n")
     first, second = map(json.loads, said.out.splitlines())
     assert (first["line"], second) == (1, {"line": 2, "text": "", "score": 0.0, "logp": 0.0, "ended": "end"})
-    assert len(first["weights"]) == len(first["target"]) == len(first["links"])
-    assert first["source"] == ["a", "b", "c"]
+    assert first["unit"] == "piece"  # the tokens are characters
+    assert len(first["pieces"]["weights"]) == len(first["pieces"]["target"]) == len(first["links"])
+    assert (first["pieces"]["source"], first["words"]["source"]) == (["a", "b", "c"], ["abc"])
+    assert [len(row) for row in first["words"]["weights"]] == [1] * len(first["words"]["target"])
     assert sum(first["logps"]) == pytest.approx(first["logp"], abs=1e-4)
     text, links = regard("translate", translator(), "--align", stdin="abc\n").out.rstrip("\n").split("\t")
     assert (text, links) == (first["text"], " ".join(f"{i}-{j}" for i, j in sorted(map(tuple, first["links"]))))
+
+
+def test_links_are_of_the_unit_that_is_named(regard: Regard, translator: Make) -> None:
+    """Sub-words are linked as words; the pieces are there too, and each unit has its own weights."""
+    run = translator(tokens="bpe")
+    said = regard("translate", run, "--align", "--json", stdin="abc cab a\n")
+    found = json.loads(said.out)
+    pair = f"abc cab a\t{found['text']}\n"
+    again = json.loads(regard("align", run, "--json", stdin=pair).out)
+    assert list(again) == ["line", "unit", "links", "words", "pieces"]
+    assert (again["unit"], again["links"]) == (found["unit"], found["links"])
+    assert (found["unit"], found["words"]["source"]) == ("word", ["abc", "cab", "a"])
+    assert "".join(found["words"]["target"]) == found["text"].replace(" ", "")
+    best = [[max(range(3), key=row.__getitem__), at] for at, row in enumerate(found["words"]["weights"])]
+    assert found["links"] == sorted(best)
+    for name in ("words", "pieces"):
+        unit, given = found[name], again[name]
+        assert [len(row) for row in unit["weights"]] == [len(unit["source"])] * len(unit["target"])
+        assert (unit["source"], unit["target"]) == (given["source"], given["target"])
+        for row, other in zip(unit["weights"], given["weights"]):
+            assert row == pytest.approx(other, abs=1e-5)
+    assert len(found["logps"]) == len(found["pieces"]["target"]) + (found["ended"] == "end")
+    pieces = json.loads(regard("align", run, "--json", "--unit", "piece", stdin=pair).out)
+    assert (pieces["unit"], pieces["pieces"]) == ("piece", again["pieces"])
+    assert len(pieces["links"]) == len(pieces["pieces"]["target"])
 
 
 def test_lines_are_answered_while_the_pipe_is_open(translator: Make) -> None:
@@ -185,7 +212,8 @@ def test_align_writes_pharaoh(regard: Regard, translator: Make) -> None:
     assert (len(lines), lines[1], lines[2]) == (3, "", "0-0")
     assert [link.split("-")[1] for link in lines[0].split()] == ["0", "1"] or len(lines[0].split()) == 2
     one = json.loads(regard("align", translator(tokens="word"), "--json", stdin="ab ba\txy yx\n").out)
-    assert (one["source"], one["target"]) == (["ab", "ba"], ["xy", "yx"])
+    assert one["unit"] == "word"
+    assert (one["words"]["source"], one["words"]["target"]) == (["ab", "ba"], ["xy", "yx"])
 
 
 def test_classify(regard: Regard, classifier: Path) -> None:

@@ -26,10 +26,17 @@ def embed(
     ] = None,
     pool: Annotated[
         str | None,
-        typer.Option(help="mean or first: one vector a line; tokens: one a token. Default: the model's own, or mean."),
+        typer.Option(
+            help="mean, max or cls (also: first): one vector a line; tokens: one a token. Default: the model's own, or mean."
+        ),
     ] = None,
     normalise: Annotated[
-        bool | None, typer.Option("--normalise/--no-normalise", help="Vectors of length one. Default: the model's own.")
+        bool | None,
+        typer.Option(
+            "--normalise/--no-normalise",
+            "--normalize/--no-normalize",
+            help="Vectors of length one. Default: the model's own.",
+        ),
     ] = None,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -39,7 +46,7 @@ def embed(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Turn every line into a vector: the mean of the model's last states, the first of them, or all.
+    """Turn every line into a vector: the mean or maximum of the model's last states, the first of them, or all.
 
     Works with every model; of a translator these are the states of the source. The directory of a
     sentence-transformers model has settings of pooling, which are the default. The .npz holds
@@ -49,7 +56,7 @@ def embed(
     \b
     Examples:
       regard embed bert/ < lines.txt > out.npz
-      regard embed bert/ lines.txt --pool first --normalise -o out.npz
+      regard embed bert/ lines.txt --pool cls --normalize -o out.npz
       regard embed runs/translate --pool tokens < lines.txt > out.npz
       regard embed hf:sentence-transformers/all-MiniLM-L6-v2 --download --json < lines.txt
     """

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +26,10 @@ from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
+from regard.pretrained.folder import INDEX
 from regard.stored import average as averaged
 from regard.verbs.loaded import Loaded, load
+from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files
 
 TOOLS = ("transformers", "ctranslate2")
 WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
@@ -37,7 +39,9 @@ TOKENIZER_FILES = {*SETTINGS_FILES, *(name for kind in TOKENIZER_TYPES.values() 
 WRITTEN = {  # all names that an exported model can have; only these are ever deleted
     *("config.json", *WHOLE, GENERATION, "target", *TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
     *("target_vocab.json", *(f"{side}_vocabulary.json" for side in ("source", "target", "shared"))),
+    *(MODULES, PROMPTS, *LIMITS, PLACES["Pooling"], POOLING),
 }
+WRITTEN_FOLDERS = ("target", PLACES["Pooling"])
 GENERATION_SETTINGS = (  # settings of generation that older checkpoints keep in config.json
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     *("bad_words_ids", "num_beams", "max_length", "min_length", "length_penalty", "early_stopping"),
@@ -56,6 +60,7 @@ class Exported:
     step: int  # of the run; 0 for a public checkpoint
     averaged: int  # the number of steps whose weights were averaged; 0: none
     files: tuple[str, ...]
+    left_out: tuple[str, ...] = ()  # files of a public checkpoint's directory that were not written
 
 
 def export(
@@ -84,7 +89,8 @@ def export(
         kind = _to_transformers(model, folder) if to == "transformers" else _to_ctranslate2(model, folder)
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
         assert WRITTEN.issuperset(files), f"the table WRITTEN lacks some of {files}"
-    return Exported(Path(path), to, kind, model.step, average, tuple(files))
+        left_out = _left_out(model, files)
+    return Exported(Path(path), to, kind, model.step, average, tuple(files), left_out)
 
 
 def _average(model: Loaded, count: int) -> Loaded:
@@ -109,7 +115,9 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
         ):
             raise UserError(f"{path}: is no exported model, and is not overwritten; give another name.")
         there = {one.relative_to(path).as_posix(): one.is_dir() for one in path.rglob("*")}
-        others = sorted(name for name, folder in there.items() if name not in WRITTEN or folder != (name == "target"))
+        others = sorted(
+            name for name, folder in there.items() if name not in WRITTEN or folder != (name in WRITTEN_FOLDERS)
+        )
         if others:
             found = ", ".join(others[:LISTED]) + (", …" if len(others) > LISTED else "")
             raise UserError(f"{path}: has files that no export writes ({found}); move them, or give another name.")
@@ -150,7 +158,25 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
     if model.module.config.causal:
         _write_generation(model, folder, settings)
     _write_tokenizers(model, folder)
+    for name, content in (sentence_files(model.path) if model.public is not None else {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_json(folder / name, content)
     return kind
+
+
+def _left_out(model: Loaded, written: Sequence[str]) -> tuple[str, ...]:
+    """The files in the directory of a public checkpoint, other than its weights, that its export does not have."""
+    if model.public is None:
+        return ()
+    home = model.path.parent if (model.path.parent / MODULES).is_file() else model.path  # of sentence-transformers
+    left_out = []
+    for file in (file for file in home.rglob("*") if file.is_file()):
+        name = file.relative_to(model.path if file.is_relative_to(model.path) else home)
+        weights = file.parent == model.path and (file.suffix in (".safetensors", ".bin") or file.name == INDEX)
+        hidden = any(part.startswith(".") for part in name.parts)
+        if not (weights or hidden or name.as_posix() in written):
+            left_out.append(file.relative_to(home).as_posix())
+    return tuple(sorted(left_out))
 
 
 def _came_as(model: Loaded) -> str | None:

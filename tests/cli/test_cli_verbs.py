@@ -69,8 +69,6 @@ def test_links_are_of_the_unit_that_is_named(regard: Regard, translator: Make) -
         unit, given = found[name], again[name]
         assert [len(row) for row in unit["weights"]] == [len(unit["source"])] * len(unit["target"])
         assert (unit["source"], unit["target"]) == (given["source"], given["target"])
-        for row, other in zip(unit["weights"], given["weights"]):
-            assert row == pytest.approx(other, abs=1e-5)
     assert len(found["logps"]) == len(found["pieces"]["target"]) + (found["ended"] == "end")
     pieces = json.loads(regard("align", run, "--json", "--unit", "piece", stdin=pair).out)
     assert (pieces["unit"], pieces["pieces"]) == ("piece", again["pieces"])

@@ -29,6 +29,7 @@ from regard.pretrained.weight_table import shape_text, to_ours, to_theirs
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+GENERATION = "generation_config"  # the settings of generation: a file of this name, and a key of the settings read
 PICKLED = "pytorch_model.bin"
 
 # All types of public checkpoints that can be read and written, by the `model_type` of their config.json.
@@ -57,15 +58,21 @@ def is_public(path: Path) -> bool:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The content of config.json, whose model_type must be one of CHECKPOINT_TYPES."""
-    settings = read_json(path / "config.json")
-    if not isinstance(settings, dict):
-        raise UserError(f"{path / 'config.json'}: should be an object of settings; restore the file.")
+    """The content of config.json, whose model_type must be one of CHECKPOINT_TYPES, and of generation_config.json."""
+    settings = _read_object(path / "config.json")
     kind = settings.get("model_type")
     if not isinstance(kind, str) or kind not in CHECKPOINT_TYPES:
         near = nearest(str(kind), CHECKPOINT_TYPES)
         raise UserError(f"{path / 'config.json'}: model_type={kind!s:.40}: no such type is known.{near}")
-    return settings
+    generation = path / f"{GENERATION}.json"
+    return settings | ({GENERATION: _read_object(generation)} if generation.is_file() else {})
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: should be an object of settings; restore the file.")
+    return found
 
 
 def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = False) -> Model:

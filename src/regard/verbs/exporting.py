@@ -26,18 +26,17 @@ from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
-from regard.pretrained.folder import INDEX
+from regard.pretrained.folder import GENERATION, INDEX
 from regard.stored import average as averaged
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files
 
 TOOLS = ("transformers", "ctranslate2")
 WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
-GENERATION = "generation_config.json"
 LISTED = 4  # file names that an error lists
 TOKENIZER_FILES = {*SETTINGS_FILES, *(name for kind in TOKENIZER_TYPES.values() for name in kind.files)}
 WRITTEN = {  # all names that an exported model can have; only these are ever deleted
-    *("config.json", *WHOLE, GENERATION, "target", *TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
+    *("config.json", *WHOLE, f"{GENERATION}.json", "target", *TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
     *("target_vocab.json", *(f"{side}_vocabulary.json" for side in ("source", "target", "shared"))),
     *(MODULES, PROMPTS, *LIMITS, PLACES["Pooling"], POOLING),
 }
@@ -152,11 +151,13 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
     labels = model.fields.get("label")
     if isinstance(labels, LabelField):
         settings |= label_settings(labels.names)
+        settings.pop("num_labels", None)  # of the classes before training
         if settings.get("pad_token_id") is None:  # GPT-2: its classifier reads the last token that is not padding
             settings["pad_token_id"] = model.tokenizer.special_tokens.pad
-    kind = write_model(model.module, folder, settings, _came_as(model))
+    generation = settings.pop(GENERATION, None)
+    kind = write_model(model.module, folder, settings, settings.get("model_type"))
     if model.module.config.causal:
-        _write_generation(model, folder, settings)
+        write_json(folder / f"{GENERATION}.json", generation or _generation(model, settings))
     _write_tokenizers(model, folder)
     for name, content in (sentence_files(model.path) if model.public is not None else {}).items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -179,40 +180,43 @@ def _left_out(model: Loaded, written: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(left_out))
 
 
-def _came_as(model: Loaded) -> str | None:
-    """The type of the public checkpoint that a model is, or that its training started from; None: neither."""
-    if model.public is not None:
-        return str(model.public["model_type"])
-    if not model.fields or model.target_tokenizer.kind in KINDS:
-        return None
-    return str(json.loads(model.target_tokenizer.serialize())["config"]["model_type"])
-
-
 def _settings(model: Loaded) -> dict[str, Any]:
-    """The settings of config.json that are not of the network: those it was read with, or its special tokens."""
+    """The settings of config.json that are not of the network, and those of generation.
+
+    They are those of the public checkpoint that the model is, or that its training started from; a run has its special
+    tokens too.
+    """
+    original = _original(model)
+    kept = {name: value for name, value in original.items() if name not in STALE}
     if model.public is not None:
-        return {name: value for name, value in model.public.items() if name not in STALE}
+        return kept
     special_tokens = model.target_tokenizer.special_tokens
     if not model.module.config.causal:
-        return _ids(special_tokens, special_tokens.prefix, special_tokens.suffix)
+        return _ids(special_tokens, special_tokens.prefix, special_tokens.suffix) | kept
     start = {"decoder_start_token_id": special_tokens.bos} if model.module.config.reads_source else {}
-    return start | _ids(special_tokens, special_tokens.bos, special_tokens.eos)
+    return start | _ids(special_tokens, special_tokens.bos, special_tokens.eos) | kept
+
+
+def _original(model: Loaded) -> Mapping[str, Any]:
+    """The settings of the public checkpoint that a model is, or that its training started from."""
+    if model.public is not None:
+        return model.public
+    if not model.fields or model.target_tokenizer.kind in KINDS:
+        return {}
+    found: Mapping[str, Any] = json.loads(model.target_tokenizer.serialize())["config"]
+    return found
 
 
 def _ids(special_tokens: SpecialTokens, first: int | None, last: int | None) -> dict[str, int | None]:
     return {"pad_token_id": special_tokens.pad, "bos_token_id": first, "eos_token_id": last}
 
 
-def _write_generation(model: Loaded, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings of generation: those it was read with, or its special tokens."""
-    there = model.path / GENERATION
-    if model.public is not None and there.is_file():
-        write_json(folder / GENERATION, read_json(there))
-        return
+def _generation(model: Loaded, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of generation of a model that came without a file of them."""
     found = {name: settings[name] for name in GENERATION_SETTINGS if name in settings}
-    if model.public is None:
+    if not _original(model):
         found |= {"suppress_tokens": list(model.forbidden), "max_length": model.longest or 512}
-    write_json(folder / GENERATION, found)
+    return found
 
 
 def _write_tokenizers(model: Loaded, folder: Path) -> None:

@@ -313,7 +313,7 @@ def _load_public(path: Path, allow_pickle: bool) -> Loaded:
 def _load_module(module: nn.Module, tokenizer: Any) -> Loaded:
     """A model of `transformers` in memory: its settings and tokenizer pass through their files, its weights do not."""
     name = Path(type(module).__name__)
-    config = getattr(module, "config", None)
+    config: Any = getattr(module, "config", None)
     if not hasattr(config, "model_type"):
         raise UserError(f"{name}: is no model of transformers; give one, or the directory of a model.")
     check_type(config.model_type, name)

@@ -1,5 +1,6 @@
 """The verbs on the command line: lines in, lines out, in order, blank ones in place."""
 
+import io
 import json
 import math
 import signal
@@ -55,24 +56,41 @@ def test_translate_json_carries_alignment(regard: Regard, translator: Make) -> N
 def test_links_are_of_the_unit_that_is_named(regard: Regard, translator: Make) -> None:
     """Sub-words are linked as words; the pieces are there too, and each unit has its own weights."""
     run = translator(tokens="bpe")
-    said = regard("translate", run, "--align", "--json", stdin="abc cab a\n")
-    found = json.loads(said.out)
-    pair = f"abc cab a\t{found['text']}\n"
-    again = json.loads(regard("align", run, "--json", stdin=pair).out)
-    assert list(again) == ["line", "unit", "links", "words", "pieces"]
-    assert (again["unit"], again["links"]) == (found["unit"], found["links"])
-    assert (found["unit"], found["words"]["source"]) == ("word", ["abc", "cab", "a"])
-    assert "".join(found["words"]["target"]) == found["text"].replace(" ", "")
-    best = [[max(range(3), key=row.__getitem__), at] for at, row in enumerate(found["words"]["weights"])]
-    assert found["links"] == sorted(best)
-    for name in ("words", "pieces"):
-        unit, given = found[name], again[name]
-        assert [len(row) for row in unit["weights"]] == [len(unit["source"])] * len(unit["target"])
-        assert (unit["source"], unit["target"]) == (given["source"], given["target"])
-    assert len(found["logps"]) == len(found["pieces"]["target"]) + (found["ended"] == "end")
-    pieces = json.loads(regard("align", run, "--json", "--unit", "piece", stdin=pair).out)
-    assert (pieces["unit"], pieces["pieces"]) == ("piece", again["pieces"])
-    assert len(pieces["links"]) == len(pieces["pieces"]["target"])
+    said = json.loads(regard("translate", run, "--align", "--json", stdin="abc cab a\n").out)
+    given = json.loads(regard("align", run, "--json", stdin="abc cab a\txyz zxy\n").out)
+    pieces = json.loads(regard("align", run, "--json", "--unit", "piece", stdin="abc cab a\txyz zxy\n").out)
+    assert list(given) == ["line", "unit", "links", "words", "pieces"]
+    assert given["words"]["target"] == ["xyz", "zxy"]
+    assert "".join(said["words"]["target"]) == said["text"].replace(" ", "")
+    assert len(said["logps"]) == len(said["pieces"]["target"]) + (said["ended"] == "end")
+    for found, name in ((said, "words"), (given, "words"), (pieces, "pieces")):
+        assert f"{found['unit']}s" == name
+        best = [[row.index(max(row)), at] for at, row in enumerate(found[name]["weights"])]
+        assert found["links"] == sorted(best)
+        assert found["words"]["source"] == ["abc", "cab", "a"]
+        for unit in (found["words"], found["pieces"]):
+            assert [len(row) for row in unit["weights"]] == [len(unit["source"])] * len(unit["target"])
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("command", ["translate", "embed"])
+def test_a_bar_on_the_terminal_counts_the_lines_of_a_file(
+    regard: Regard, translator: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """It appears on standard error; the answers still go to standard output."""
+    (tmp_path / "in.txt").write_text("abc\n\ncab\n", encoding="utf-8")
+    plain = regard(command, translator(), tmp_path / "in.txt", "--json")
+    assert (plain.code, plain.err) == (0, "")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    said = regard(command, translator(), tmp_path / "in.txt", "--json")
+    assert said.out == plain.out
+    assert "3/3" in terminal.getvalue()
 
 
 def test_lines_are_answered_while_the_pipe_is_open(translator: Make) -> None:

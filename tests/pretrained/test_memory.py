@@ -98,6 +98,8 @@ def test_other_modules_are_refused() -> None:
 @pytest.mark.parametrize("function", [regard.record, regard.watch])
 def test_recording_a_foreign_module_names_the_cure(function: Any) -> None:
     for module in (build(PLAIN["gpt2"]), nn.MultiheadAttention(4, 2)):
-        message = rf"{type(module).__name__} has no attention module of Regard; load a model of transformers with regard"
+        message = (
+            rf"{type(module).__name__} has no attention module of Regard; load a model of transformers with regard"
+        )
         with pytest.raises(UserError, match=message), function(module):
             pass

@@ -158,7 +158,9 @@ def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens:
     console = Console()
     console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))
     if found.unknown:
-        line = f"{found.unknown:,} of the tokens are unknown to the tokenizer: the figures are lower than they should be"
+        line = (
+            f"{found.unknown:,} of the tokens are unknown to the tokenizer: the figures are lower than they should be"
+        )
         console.print(line, style="yellow")
 
 

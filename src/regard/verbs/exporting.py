@@ -36,7 +36,14 @@ WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, i
 LISTED = 4  # file names that an error lists
 TOKENIZER_FILES = {*SETTINGS_FILES, *(name for kind in TOKENIZER_TYPES.values() for name in kind.files)}
 WRITTEN = {  # all names that an exported model can have; only these are ever deleted
-    *("config.json", *WHOLE, f"{GENERATION}.json", "target", *TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
+    *(
+        "config.json",
+        *WHOLE,
+        f"{GENERATION}.json",
+        "target",
+        *TOKENIZER_FILES,
+        *(f"target/{name}" for name in TOKENIZER_FILES),
+    ),
     *("target_vocab.json", *(f"{side}_vocabulary.json" for side in ("source", "target", "shared"))),
     *(MODULES, PROMPTS, *LIMITS, PLACES["Pooling"], POOLING),
 }

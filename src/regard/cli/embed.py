@@ -25,7 +25,7 @@ def embed(
     pool: Annotated[
         str | None,
         typer.Option(
-            help="mean, max or cls (also: first): one vector a line; tokens: one a token. Default: the model's own, or mean."
+            help="mean, max or cls (first): one vector a line; tokens: one a token. Default: the model's own, or mean."
         ),
     ] = None,
     normalise: Annotated[

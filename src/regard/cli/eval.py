@@ -74,8 +74,8 @@ def evaluate(
 
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
-    reference. With --running a language model predicts every token of a text from the tokens before it; see
-    docs/teacher-forcing.md.
+    reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
+    overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md).
 
     \b
     Examples:

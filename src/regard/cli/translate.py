@@ -33,7 +33,7 @@ def translate(
     A blank line is answered by a blank line. With --nbest every answer has a line of its own: text, tab, score; with
     --align its links (source-target, from 0) follow after a tab. A score is the mean natural logarithm of the tokens'
     probabilities, or as --penalty sets it; --json has more, such as whether an answer "ended" or met the --limit. With
-    --align, "links" join the "unit", words or pieces (the model's tokens); "words" and "pieces" both have their weights.
+    --align its "links" join the "unit", words or pieces (tokens); "words" and "pieces" both have their weights.
 
     \b
     Examples:

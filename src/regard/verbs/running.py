@@ -102,7 +102,7 @@ def _window(model: Loaded) -> int:
 
 
 def _batches(text: Values, window: int, stride: int | None, budget: int) -> Iterator[Batch]:
-    """Overlapping windows, the first token of which is never a target; or segments, each of which continues the last."""
+    """Overlapping windows, whose first token is never a target; or segments, each of which continues the one before."""
     if stride is not None:
         yield from in_order(text, window - 1, budget, stride)
         return

@@ -57,6 +57,7 @@ ANSWERS: dict[str, tuple[Callable[[Path], Any], Callable[[regard.Loaded], Any]]]
 }
 
 
+@pytest.mark.filterwarnings("ignore:Recommended")  # of MarianTokenizer: another package
 @pytest.mark.parametrize("name", ANSWERS)
 def test_with_its_tokenizer_it_answers_and_is_exported_as_from_disk(name: str, tmp_path: Path) -> None:
     make, answer = ANSWERS[name]

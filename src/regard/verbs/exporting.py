@@ -174,7 +174,7 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
 
 def _left_out(model: Loaded, written: Sequence[str]) -> tuple[str, ...]:
     """The files in the directory of a public checkpoint, other than its weights, that its export does not have."""
-    if model.public is None:
+    if model.public is None or not model.path.is_dir():  # a run, or a model that was in memory
         return ()
     home = model.path.parent if (model.path.parent / MODULES).is_file() else model.path  # of sentence-transformers
     left_out = []

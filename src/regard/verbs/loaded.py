@@ -29,7 +29,7 @@ from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.checkpoint_type import label_names
-from regard.pretrained.folder import as_float32, build_model, check_type
+from regard.pretrained.folder import GENERATION, as_float32, build_model, check_type
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
@@ -60,7 +60,7 @@ class Loaded:
     fields: Mapping[str, Field] = field(default_factory=dict)  # by name; empty for a checkpoint without a tokenizer
     recipe: Recipe | None = None  # None for a public checkpoint
     step: int = 0
-    public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint
+    public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint, with its generation_config
     precision: str = "float32"
     kinds: Kinds = field(default_factory=lambda: KINDS, repr=False)  # the tables of tasks and metrics
     long: str = "error"  # what to do with a text longer than the context: error, truncate or window (keep its end)
@@ -317,12 +317,14 @@ def _load_module(module: nn.Module, tokenizer: Any) -> Loaded:
     if not hasattr(config, "model_type"):
         raise UserError(f"{name}: is no model of transformers; give one, or the directory of a model.")
     check_type(config.model_type, name)
-    if not hasattr(tokenizer, "save_pretrained") and tokenizer is not None:
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
         raise UserError(f"tokenizer: a {type(tokenizer).__name__} is none of transformers; give an AutoTokenizer.")
     with TemporaryDirectory() as place:
-        for part in (config, getattr(module, "generation_config", None), tokenizer):
+        for file, part in (("config", config), (GENERATION, getattr(module, GENERATION, None))):
             if part is not None:
-                part.save_pretrained(place)
+                part.to_json_file(Path(place) / f"{file}.json")
+        if tokenizer is not None:
+            tokenizer.save_pretrained(place)
         settings = read_settings(Path(place)) | {"architectures": [str(name)]}
         ours = build_model(name, settings, as_float32(module.state_dict()))
         return _with_tokenizers(name, ours, settings, Path(place))

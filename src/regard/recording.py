@@ -287,6 +287,10 @@ def matching(model: nn.Module, pattern: str | Sequence[str], function: str) -> d
         raise UserError(f"{function}: a {type(model).__name__} is no module; give model.module of a loaded model.")
     found = attentions(model)
     patterns = [pattern] if isinstance(pattern, str) else pattern
+    ours = hasattr(getattr(model, "config", None), "learns_by")  # it declares facts; some such models have no attention
+    if patterns and not found and not ours:
+        cure = "load a model of transformers with regard.load(model, tokenizer=…), or build yours with regard.MultiHead"
+        raise UserError(f"{function}: {type(model).__name__} has no attention module of Regard; {cure}.")
     for one in patterns:
         if one != "*" and not any(fnmatchcase(name, one) for name in found):
             raise UserError(f"{function}: no attention module matches {one!r}.{nearest(one, found)}")

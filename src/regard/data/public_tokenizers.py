@@ -29,7 +29,6 @@ from regard.errors import UserError, nearest
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 SETTINGS_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 ADDED_TOKEN_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")  # options of an added token
-CONFIG_KEYS = ("model_type", "decoder_start_token_id")  # the settings of a model that its tokenizer depends on
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ LANGUAGE_MODELS = ("gpt2", "openai-gpt", "transfo-xl")  # types that generate te
 def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer | None, Tokenizer]:
     """The tokenizers of a public checkpoint: of the source, if it has one, and of the target.
 
-    `config` is its parsed config.json.
+    `config` is its parsed config.json. A tokenizer keeps it: a run that starts from the checkpoint has it from there.
     """
     kind = config.get("model_type")
     if (exported := _read_exported(folder, config)) is not None:
@@ -89,7 +88,7 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
     if missing and ("tokenizer.json" not in files or separate):
         raise UserError(f"{folder}: {missing[0]} is missing; put it there{', or its tokenizer.json' * (not separate)}.")
     try:
-        return _open(files, {name: config.get(name) for name in CONFIG_KEYS})
+        return _open(files, config)
     except UserError:
         raise
     except Exception as error:  # the libraries raise bare Exception for every kind of damage

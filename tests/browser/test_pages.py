@@ -153,6 +153,7 @@ def test_the_keyboard_reaches_everything(opened: Any) -> None:
     assert (page.inner_text("#vmax"), page.get_attribute("[data-scale=fixed]", "aria-pressed")) == ("1", "true")
     page.keyboard.press("v")
     assert page.locator("#lines [tabindex='0']").count() == 1
+    assert page.locator("#lines .ring").count() == 1
     page.focus("#lines [tabindex='0']")
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")

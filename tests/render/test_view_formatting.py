@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from regard.render.formatting import bdi, escape, graphemes, isolate, truncate, visible
+from regard.render.formatting import bdi, escape, graphemes, isolate, labels, truncate, visible
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,12 @@ def test_a_truncated_label_fits(text, cells):
 @pytest.mark.parametrize("one", ["👩‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301", "1\ufe0f\u20e3", "각"])
 def test_combined_characters_are_one_grapheme(one):
     assert graphemes(f"a{one}b") == ["a", one, "b"]
+
+
+def test_tokens_that_share_a_character_share_its_label():
+    assert labels(["a", "👩", "\u200d", "👧", "e", "\u0301", "b"]) == ["a", "👩\u200d👧", "⋯", "⋯", "e\u0301", "⋯", "b"]
+    assert labels(["\u0301", "ab", "c"]) == ["◌\u0301", "ab", "c"]
+    assert labels(["ab\u200d", "c", ""]) == ["ab\u200d", "c", "∅"]
 
 
 def test_right_to_left_texts_are_isolated():

@@ -155,6 +155,7 @@ def test_masks_are_ranges_and_unknown_tokens_are_listed():
     layer = Layer("l", soft(1, 4, 3), visible=visible)
     (part,) = data(AttentionView("t", list("abcd"), ["x", Unknown("é"), "z"], [layer]).html())["parts"]
     assert part["layers"][0]["masked"] == [[[1, 3]], [[2, 3]], [[0, 1], [2, 3]], []]
+    assert part["labels"] == {"rows": list("abcd"), "columns": ["x", "é", "z"]}
     assert (part["columns"], part["unknown"]) == (["x", "é", "z"], {"rows": [], "columns": [1]})
 
 

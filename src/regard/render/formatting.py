@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 
 import regex
 from rich.cells import cell_len
@@ -45,6 +46,19 @@ def graphemes(text: str) -> list[str]:
     """The characters that a reader sees: letters with their accents, combined emoji, flags (Unicode UAX 29)."""
     found: list[str] = regex.findall(r"\X", text)
     return found
+
+
+def labels(pieces: Sequence[str]) -> list[str]:
+    """The labels of an axis. Of tokens that are parts of one character, the first shows it whole, the others show ⋯."""
+    shown, place = [visible(piece) for piece in pieces], 0
+    texts = [piece or " " for piece in pieces]
+    starts = {start: at for at, start in enumerate(accumulate(map(len, texts), initial=0))}  # the last one is the end
+    for character in graphemes("".join(texts)):
+        first, end = starts.get(place), starts.get(place + len(character))
+        if first is not None and end is not None and end > first + 1:
+            shown[first:end] = [visible(character), *["⋯"] * (end - first - 1)]
+        place += len(character)
+    return shown
 
 
 def right_to_left(text: str) -> bool:

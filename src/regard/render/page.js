@@ -218,9 +218,10 @@
       return element;
     };
     const count = Math.max(rows.length, columns.length), pitch = count > 60 ? 17 : 24;
-    const widest = (names) => Math.min(200, 16 + 8 * Math.max(1, ...names.map((name) => [...name].length)));
+    const widest = (axis) => Math.min(200, 16 + 8 * part().widest[axis]);
     const room = stepped() ? $("stage").clientWidth - 8 : 800; // the tokens stand at both ends of the lines
-    const left = widest(rows), right = left + Math.max(180, Math.min(460, room - left - widest(columns)));
+    const labels = part().labels, left = widest("rows");
+    const right = left + Math.max(180, Math.min(460, room - left - widest("columns")));
     const several = shown.tables.length, y = (i) => 8 + (i + 0.5) * pitch;
     const beside = (h) => (several > 1 ? (h / (several - 1) - 0.5) * Math.min(9, 2.4 * several) : 0); // heads side by side
     const focus = at.near || (stepped() ? { side: "row", index: at.step } : null);
@@ -251,10 +252,14 @@
         "data-side": side, "data-index": index, role: "img", tabindex: here ? 0 : -1, "aria-label": sentence(side, index),
       }, apart(name));
     });
-    const width = right + widest(columns);
+    const width = right + widest("columns");
     $("lines").setAttribute("width", width);
     $("lines").setAttribute("height", count * pitch + 16);
-    $("lines").replaceChildren(...lines, ...names(rows, "row", left - 9, "end"), ...names(columns, "column", right + 9, ""));
+    $("lines").replaceChildren(...lines, ...names(labels.rows, "row", left - 9, "end"), ...names(labels.columns, "column", right + 9, ""));
+    for (const text of $("lines").querySelectorAll(".unknown")) {
+      const { x, y, width, height } = text.getBBox();
+      text.before(drawing("rect", { class: "ring", x: x - 4, y, width: width + 8, height, rx: 8 }));
+    }
     if (focused) $("lines").querySelector("[tabindex='0']").focus();
   }
 
@@ -295,10 +300,9 @@
   function drawMatrix() {
     if (at.lines) return;
     const { weights, vmax } = shown;
-    const tall = columns.some((name) => [...name].length > 2);
     const head = make("tr", { role: "row" }, make("td", { role: "presentation", class: "corner" }));
-    const name = (axis, index) => make("span", unknown(axis, index) ? { class: "unknown", title: "not in the vocabulary" } : {}, part()[axis][index]);
-    columns.forEach((_, j) => head.append(make("th", { scope: "col", class: tall ? "tall" : "", dir: "auto" }, name("columns", j))));
+    const name = (axis, index) => make("span", unknown(axis, index) ? { class: "unknown", title: "not in the vocabulary" } : {}, part().labels[axis][index]);
+    columns.forEach((_, j) => head.append(make("th", { scope: "col", class: part().tall ? "tall" : "", dir: "auto" }, name("columns", j))));
     const body = make("tbody");
     rows.forEach((_, i) => {
       const line = make("tr", { role: "row" }, make("th", { scope: "row", dir: "auto" }, name("rows", i)));
@@ -368,7 +372,7 @@
 
   function bars(weights, vmax) {
     const hot = strongest(weights);
-    $("bars").replaceChildren(...columns.map((name, j) => {
+    $("bars").replaceChildren(...part().labels.columns.map((name, j) => {
       const shown = weights[j] >= 0.05 * vmax ? weights[j].toFixed(2).replace(/^0/, "") : "";
       const bar = make("i", { class: isMasked(at.step, j) ? "masked" : "", "--share": share(weights[j], vmax) });
       const text = isMasked(at.step, j) ? describe(at.step, j) : `${named("columns", j)}  ${formatNumber(weights[j])}`;

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.cells import cell_len
 
 from regard.errors import UserError
-from regard.render.formatting import Markup, asset, bdi, isolate, lines, tag, visible
+from regard.render.formatting import Markup, asset, bdi, graphemes, isolate, labels, lines, tag, visible
 from regard.render.svg import matrix_svg
 from regard.render.view_data import (
     CHAINS,
@@ -152,9 +153,13 @@ class PageData:
         steps = _has_steps(name, first, len(self.frames))  # True if the rows are the decoding steps
         chain = CHAINS[first.query] if self.attention else NO_ATTENTION
         axes = {"rows": first.rows or (), "columns": first.columns or ()}
+        names = {axis: labels(pieces) for axis, pieces in axes.items()}
         return {
             "name": name,
             **{axis: [visible(piece) for piece in pieces] for axis, pieces in axes.items()},
+            "labels": names,
+            "widest": {axis: max(map(cell_len, each), default=0) for axis, each in names.items()},  # in letters
+            "tall": any(len(graphemes(name)) > 2 for name in names["columns"]),  # headings stand upright
             "unknown": {
                 axis: [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
                 for axis, pieces in axes.items()

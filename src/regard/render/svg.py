@@ -15,10 +15,10 @@ from regard.render.formatting import (
     format_number,
     graphemes,
     isolate,
+    labels,
     lines,
     tag,
     truncate,
-    visible,
 )
 from regard.render.view_data import Floats, Matrix, Unknown, caption, scale_max, strongest_lines
 
@@ -103,25 +103,25 @@ def colour_key(low: str, high: str, left: float, y: float) -> Iterator[Markup]:
 
 def matrix_svg(matrix: Matrix) -> Markup:
     """The whole picture: title, labels, cells with their numbers, and the colour key."""
-    rows = [truncate(visible(piece), LONGEST) for piece in matrix.rows]
-    columns = [truncate(visible(piece), LONGEST) for piece in matrix.columns]
+    rows = [truncate(name, LONGEST) for name in labels(matrix.rows)]
+    columns = [truncate(name, LONGEST) for name in labels(matrix.columns)]
     side = min(30, max(12, 880 // max(1, len(columns))))  # as large as a page allows
     slanted = max((len(graphemes(name)) for name in columns), default=0) > 1
     label_height = max(map(cell_len, columns), default=0) * LETTER * (SLANT if slanted else 0)
 
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
     across, down = side * len(columns), side * len(rows)
-    labels = [f"{matrix.label} · {caption(matrix.part)}"]
-    if MARGIN + cell_len(labels[0]) * SMALL > left + across:
-        labels = [matrix.label, caption(matrix.part)]
-    top = round(MARGIN + (24 if matrix.title else 0) + 18 * len(labels) + (label_height + 22 if slanted else 30))
-    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(text) * SMALL for text in labels))
+    texts = [f"{matrix.label} · {caption(matrix.part)}"]
+    if MARGIN + cell_len(texts[0]) * SMALL > left + across:
+        texts = [matrix.label, caption(matrix.part)]
+    top = round(MARGIN + (24 if matrix.title else 0) + 18 * len(texts) + (label_height + 22 if slanted else 30))
+    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(text) * SMALL for text in texts))
     overhang = max(
         0.0, max((at * side + cell_len(n) * LETTER * SLANT for at, n in enumerate(columns)), default=0) - across
     )
     width = round(max(left + across + (overhang if slanted else 0), text_width, left + 150)) + MARGIN
 
-    body = [*heading(matrix.title, *labels), tag("rect", {"class": "slot", **box(left, top, across, down), "rx": 3})]
+    body = [*heading(matrix.title, *texts), tag("rect", {"class": "slot", **box(left, top, across, down), "rx": 3})]
     for at, (piece, name) in enumerate(zip(matrix.columns, columns)):
         x, y = left + (at + 0.5) * side, top - 9
         turned = f"translate({x + 4:g} {y:g}) rotate(-45)"
@@ -161,8 +161,8 @@ def matrix_svg(matrix: Matrix) -> Markup:
 
 def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> Markup:
     """The lines of each head (number → weights (Tq, Tk)) in its own colour; without heads, those of the matrix."""
-    rows = [truncate(visible(piece), LONGEST) for piece in matrix.rows]
-    columns = [truncate(visible(piece), LONGEST) for piece in matrix.columns]
+    rows = [truncate(name, LONGEST) for name in labels(matrix.rows)]
+    columns = [truncate(name, LONGEST) for name in labels(matrix.columns)]
     tables = heads or {0: matrix.weights}
     weights = np.nan_to_num(np.stack([np.asarray(table) for table in tables.values()]), posinf=0.0, neginf=0.0)
     intensities = (weights / scale_max(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from regard.render.formatting import format_cell, graphemes, is_numeric, shorten_special, truncate, visible
+from regard.render.formatting import format_cell, graphemes, is_numeric, labels, shorten_special, truncate
 from regard.render.view_data import Matrix, Unknown, caption
 from regard.report import sections as report
 
@@ -75,9 +75,9 @@ def _grid(matrix: Matrix, width: int) -> list[Text]:
 
     Narrower cells are taken where the strongest columns would have no room otherwise.
     """
-    names = [shorten_special(_name(piece)) for piece in matrix.columns]
-    labels, tails = _row_labels(matrix), _tails(matrix, names)
-    room = width - cell_len(labels[0]) - 1
+    names = [shorten_special(name) for name in _names(matrix.columns)]
+    rows, tails = _row_labels(matrix), _tails(matrix, names)
+    room = width - cell_len(rows[0]) - 1
     longest = max(map(cell_len, tails)) + 2
     fitting = [(heading, cell) for heading, cell in _headings(names) if cell * len(names) <= room]
     if not fitting:
@@ -86,7 +86,7 @@ def _grid(matrix: Matrix, width: int) -> list[Text]:
     heading, cell = (with_tails or fitting)[0]
     gap = cell > 2  # wide cells have a space between them
     lines = [Text(" " * (width - room) + line, "bold") for line in heading]
-    for label, shades, tail in zip(labels, _shades(matrix), tails):
+    for label, shades, tail in zip(rows, _shades(matrix), tails):
         wide = ((shade + " " * (cell - gap - 1) if shade == SHADES[0] else shade * (cell - gap)) for shade in shades)
         cells = "".join(one + " " * gap for one in wide)
         lines.append(Text.assemble((label, "bold"), " ", _coloured(cells), (f"  {tail}" * bool(with_tails), "dim")))
@@ -110,33 +110,33 @@ def _headings(names: list[str]) -> Iterator[tuple[list[str], int]]:
 
 def _lines(matrix: Matrix, width: int) -> Iterator[Text]:
     """For too many columns: each row's strongest column by name, and the row pooled into a strip of shades."""
-    labels = _row_labels(matrix)
-    most = max(4, min(width // 4, width - cell_len(labels[0]) - 10))  # " ← ", and " (0.90)" after the name
-    tails = _tails(matrix, [truncate(_name(piece), most) for piece in matrix.columns])
+    rows = _row_labels(matrix)
+    most = max(4, min(width // 4, width - cell_len(rows[0]) - 10))  # " ← ", and " (0.90)" after the name
+    tails = _tails(matrix, [truncate(name, most) for name in _names(matrix.columns)])
     longest = max(map(cell_len, tails))
-    room = width - cell_len(labels[0]) - longest - 5
+    room = width - cell_len(rows[0]) - longest - 5
     parts = np.array_split(np.nan_to_num(matrix.weights), max(1, min(room, len(matrix.columns))), axis=1)
     pooled = np.stack([part.max(axis=1) for part in parts], axis=1)  # maximum: no peak is lost
     seen = None
     if matrix.visible is not None:
         seen = np.stack([part.any(axis=1) for part in np.array_split(matrix.visible, len(parts), axis=1)], axis=1)
     strips = _shades(replace(matrix, weights=pooled, vmax=matrix.scale_max, visible=seen))
-    for label, tail, strip in zip(labels, tails, strips):
+    for label, tail, strip in zip(rows, tails, strips):
         line = Text.assemble((label, "bold"), " ← ", tail)
         if room >= 10:
             line.append(" " * (longest - cell_len(tail) + 2)).append_text(_coloured(strip))
         yield line
 
 
-def _name(piece: str) -> str:
-    """The name of a token; that of an unknown one is in brackets, the ring of a terminal."""
-    return f"({visible(piece)})" if isinstance(piece, Unknown) else visible(piece)
+def _names(pieces: Sequence[str]) -> list[str]:
+    """The names of tokens; that of an unknown one is in brackets, the ring of a terminal."""
+    return [f"({name})" if isinstance(piece, Unknown) else name for piece, name in zip(pieces, labels(pieces))]
 
 
 def _row_labels(matrix: Matrix) -> list[str]:
-    labels = [truncate(_name(piece), WIDEST) for piece in matrix.rows]
-    longest = max(map(cell_len, labels))
-    return [" " * (longest - cell_len(label)) + label for label in labels]
+    names = [truncate(name, WIDEST) for name in _names(matrix.rows)]
+    longest = max(map(cell_len, names))
+    return [" " * (longest - cell_len(name)) + name for name in names]
 
 
 def _tails(matrix: Matrix, names: list[str]) -> list[str]:

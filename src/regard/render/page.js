@@ -218,7 +218,7 @@
       return element;
     };
     const count = Math.max(rows.length, columns.length), pitch = count > 60 ? 17 : 24;
-    const widest = (axis) => Math.min(200, 16 + 8 * part().widest[axis]);
+    const widest = (axis) => Math.min(200, 24 + 8 * part().widest[axis]);
     const room = stepped() ? $("stage").clientWidth - 8 : 800; // the tokens stand at both ends of the lines
     const labels = part().labels, left = widest("rows");
     const right = left + Math.max(180, Math.min(460, room - left - widest("columns")));

@@ -169,7 +169,7 @@ class Recorder:
 
     def _next_name(self) -> tuple[str, int]:
         """The name of the next read, and the row of the tape at which it starts."""
-        name = _layer_name(self.name, self.shared_by, self.reads)
+        name = tape_name(self.name, self.shared_by, self.reads)
         return name, self.starts.get(name, 0)
 
     def _select(self, weights: Tensor, start: int) -> Tensor:
@@ -227,7 +227,7 @@ class Watched:
         tape = Tape()
         for path, tables in reads.items():
             for number, table in enumerate(tables):
-                tape.add(_layer_name(path, self.watchers[path].shared_by, number), table)
+                tape.add(tape_name(path, self.watchers[path].shared_by, number), table)
         return tape
 
 
@@ -236,7 +236,7 @@ def name_pattern(name: str) -> str:
     return re.sub(r"\d+", "*", name)
 
 
-def _layer_name(path: str, shared_by: int, reads: int) -> str:
+def tape_name(path: str, shared_by: int, reads: int) -> str:
     """The name of the next read of a module, after some reads: its path, with a number if several layers share it."""
     return path if shared_by == 1 else f"{path}[{reads % shared_by}]"
 
@@ -313,7 +313,7 @@ def record(
     tape, chosen = Tape(), matching(model, pattern, "record")
     before = {name: module.recorder for name, module in chosen.items()}
     tape.modules = [
-        _layer_name(name, module.shared_by, turn)
+        tape_name(name, module.shared_by, turn)
         for name, module in attentions(model).items()
         for turn in range(module.shared_by)
     ]

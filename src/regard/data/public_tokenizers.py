@@ -23,7 +23,15 @@ from tokenizers import processors
 from regard.data import public_builders as builders
 from regard.data.public_builders import BuildTokenizer, Files, Settings, marian_encode_function, token_text
 from regard.data.public_vocab import PublicVocab, names_by_id, read_vocab
-from regard.data.tokenizers import SPECIALS, EncodeFunction, SpecialTokens, Tokenizer, rust_encode_function
+from regard.data.tokenizers import (
+    SPECIALS,
+    EncodeFunction,
+    SpecialTokens,
+    Tokenizer,
+    UnknownFunction,
+    rust_encode_function,
+    rust_unknown_function,
+)
 from regard.errors import UserError, nearest
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -138,6 +146,7 @@ def _open(files: Files, config: Settings) -> tuple[Tokenizer | None, Tokenizer]:
         special_tokens = replace(special_tokens, prefix=special_tokens.bos)
     both = _tokenizer(
         rust_encode_function(inner),
+        rust_unknown_function(inner),
         read_vocab(inner),
         special_tokens,
         {"files": files, "config": config, "side": "target"},
@@ -201,7 +210,8 @@ def _marian(files: Files, config: Settings, side: str) -> Tokenizer:
     )
     special = frozenset(vocab[name] for name in specials if name in vocab)
     public_vocab = PublicVocab("sentencepiece", names_by_id(vocab), special, special)
-    return _tokenizer(encode_function, public_vocab, special_tokens, {"files": files, "config": config, "side": side})
+    packed = {"files": files, "config": config, "side": side}
+    return _tokenizer(encode_function, lambda text, unk: [], public_vocab, special_tokens, packed)
 
 
 def _settings(files: Files) -> dict[str, Any]:
@@ -236,7 +246,11 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
 
 
 def _tokenizer(
-    encode_function: EncodeFunction, vocab: PublicVocab, special_tokens: SpecialTokens, packed: Settings
+    encode_function: EncodeFunction,
+    unknown_function: UnknownFunction,
+    vocab: PublicVocab,
+    special_tokens: SpecialTokens,
+    packed: Settings,
 ) -> Tokenizer:
     """A tokenizer and what `save` writes of it: `packed` has its files, the settings of the model and the side."""
 
@@ -248,6 +262,7 @@ def _tokenizer(
         kind=vocab.kind,
         special_tokens=special_tokens,
         encode_function=encode_function,
+        unknown_function=unknown_function,
         detokenizer=vocab.detokenizer(special_tokens),
         display_names=vocab.display_names(),
         export_files=lambda: packed["files"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from torch import Tensor
 
@@ -134,6 +134,11 @@ class Facts(Protocol):
     def causal_attention(self) -> bool:
         """Whether a token of the text or target attends only to tokens before it; also true of a body under a head."""
         return self.causal
+
+    @property
+    def query(self) -> Literal["before", "state", "layer"]:
+        """What a decoder's query is: its state before the step, its state at the step, or a vector of the layer."""
+        return "layer"
 
     @property
     def keys_before(self) -> int:

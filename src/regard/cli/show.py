@@ -93,7 +93,10 @@ def _settings(console: Console, recipe: "Recipe") -> None:
 
 def _schedule(console: Console, recipe: "Recipe") -> None:
     from regard.training.optim import rate_at
+    from regard.training.prepare import prepare
 
+    if recipe.plan.epochs is not None:  # the number of steps follows from the data
+        recipe = prepare(recipe, kinds=all_kinds(), whole=False).recipe
     plan, width = recipe.plan, max(20, min(console.width - 14, 100))
     steps = [round(at * (plan.steps - 1) / (width - 1)) for at in range(width)]
     rates = [rate_at(plan, step, recipe.model.width) for step in steps]

@@ -168,7 +168,7 @@ class Job:
 
 def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """Print the parameters, memory and time of the run on this machine, for one rank."""
-    from regard.cli.progress import many
+    from regard.cli.progress import many, print_warnings
     from regard.data.files import cache_folder
     from regard.report.figures import duration, size
     from regard.training.estimate import estimate
@@ -176,24 +176,29 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
     if not ranks.first:
         return
     with reported(recipe.name, console) as report:
-        found = estimate(recipe, init, all_kinds(), report)
+        found = estimate(recipe, init, all_kinds(), report, ranks.count)
+    print_warnings(found.warnings, console)
     if json:
         print_line(vars(found))
         return
     tokens = f"{size(found.token_bytes)}B, in {cache_folder() / 'tokens'}"
     longest = max(found.shapes, key=lambda shape: shape[0] * max(shape[1:]))
+    parts = {"weights": found.weights_bytes, "gradients": found.gradients_bytes, "optimiser": found.optimizer_bytes}
+    parts["activations"] = found.activations_bytes
+    memory = f"{size(found.peak_bytes)}B on {found.device}: " + ", ".join(f"{k} {size(v)}B" for k, v in parts.items())
+    time = duration(found.seconds) if found.seconds >= 1 else "under 1 s"
     rows = {
-        "parameters": f"{found.parameters:,}",
+        "parameters": "counted during training" if found.counts else f"{found.parameters:,}",
         **({"head": found.head} if found.head else {}),
         "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
         "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
         + " × ".join(map(str, longest)),
         **({"text": f"{size(found.text_bytes)}B on disk", "token file": tokens} if found.text_bytes else {}),
-        "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
-        f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
-        "host memory": f"{size(found.host_bytes)}B at most, program code and mapped files included",
-        "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
-        "evaluations not counted",
+        **({} if found.counts else {"memory": memory}),
+        "host memory": f"{size(found.host_bytes)}B, with the preparation, program code and mapped files; without "
+        "evaluations",
+        "time": f"{time} for {many(found.steps, 'step', 'steps')} (plan.{found.ends_by}) of "
+        f"{1000 * found.seconds_per_step:.0f} ms, without evaluations",
     }
     tried = "a few parts counted" if found.counts else "one update on the longest batch, a few on others"
     console.print(f"[bold]{escape(recipe.name)}[/], not trained: {tried}")

@@ -57,3 +57,4 @@ class Corpus:
     train: Sequence[Any] = field(default_factory=list)  # may stay on disk until it is used
     valid: Sequence[Any] = field(default_factory=list)
     test: Sequence[Any] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()  # what is probably a mistake in the files, with its remedy

@@ -54,7 +54,8 @@ class Plan:
     """The settings of training that belong neither to the model, the data nor the objective."""
 
     steps: int = 1000  # number of updates of the weights
-    minutes: float | None = None  # stop after this long, evaluations included; the schedule still runs over steps
+    epochs: float | None = None  # number of passes over the training examples; none: plan.steps is the length of the run
+    minutes: float | None = None  # stop after this long, evaluations included; linear and cosine then end at this time
     batch_tokens: int = 4096  # number of tokens of a batch, padding included, on its longer side
     accumulate: int = 1  # number of batches per step, on each rank
     rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1
@@ -100,8 +101,9 @@ class Plan:
             raise UserError(f"plan.layer_decay={self.layer_decay}: give a number above 0, at most 1 (none).")
         if isinstance(self.freeze, int):
             self._at_least("freeze", 0)
-        if self.minutes is not None and not self.minutes > 0:
-            raise UserError(f"plan.minutes={self.minutes}: give a number above 0, or none.")
+        for name in ("epochs", "minutes"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise UserError(f"plan.{name}={getattr(self, name)}: give a number above 0, or none.")
 
     def _at_least(self, name: str, least: int) -> None:
         if not getattr(self, name) >= least:
@@ -173,6 +175,9 @@ def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
 def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's."""
     stated = dict(setting.partition("=")[::2] for setting in settings)
+    if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
+        both = f"plan.steps={stated['plan.steps']} and plan.epochs={stated['plan.epochs']}"
+        raise UserError(f"{both}: each is the length of the run; give one of them.")
     if recipe.head is None and "head" not in stated and any(name.startswith("head.") for name in stated):
         data = kinds["data"].get(stated.get("data", ""), recipe.data)
         heads = [kinds["task"][name].head for name in data.tasks]

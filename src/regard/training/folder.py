@@ -33,7 +33,8 @@ from regard.training.prepare import Prepared
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
 # Settings that a resumed run may change: they do not change the update of a step. For plan.accumulate that is true only
-# if all ranks together read as many batches as before, which `check_batches` checks.
+# if all ranks together read as many batches as before, which `check_batches` checks. plan.minutes changes only the rates
+# of the steps that are left.
 FREE = (
     *("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log"),
     *("plan.device", "plan.threads", "plan.capture", "plan.compile", "plan.accumulate"),
@@ -68,13 +69,15 @@ def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     """Refuse to resume a run with other settings than it was started with."""
     was, now = (_flatten(to_json(each, kinds)) for each in (stored_recipe(out, kinds), recipe))
     counts = recipe.objective.learns_by == "counts"
-    free = (*FREE, *(["plan.steps"] if recipe.plan.schedule in INDEPENDENT_OF_STEPS and not counts else []))
+    follows = recipe.plan.epochs is not None  # plan.steps follows from plan.epochs
+    any_length = recipe.plan.schedule in INDEPENDENT_OF_STEPS and not counts
+    free = (*FREE, *(["plan.steps"] if follows or any_length else []), *(["plan.epochs"] if any_length else []))
     for name in was | now:
         if name not in free and was.get(name) != now.get(name):
             started, given = _format(was.get(name)), _format(now.get(name))
             same = f"{name}={started}" if started else "the recipe it was started with"
             cure = f"resume with {same}, or choose another --out"
-            if name == "plan.steps" and not counts:
+            if name in ("plan.steps", "plan.epochs") and not counts:
                 cure = f"the learning rate depends on it; to train longer, start another run: from={out} --out NEW"
             raise UserError(
                 f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; {cure}."

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
+from regard.cli.completion import recipe_names
 from regard.cli.console import INTERRUPTED, MISTAKE, LastingConsole, before_first_step, ready, reported
 from regard.cli.lines import print_line, program
 from regard.cli.options import all_kinds
@@ -38,7 +39,10 @@ EVAL = {"translate": " --beam 5"}  # options of `regard eval`, by the model's ve
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Its name; regard show lists them.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", help="Its name; regard show lists them.", autocompletion=recipe_names),
+    ],
     settings: options.Settings = None,
     out: Annotated[Path | None, typer.Option(help="Where the run goes; default: runs/RECIPE.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run that is there.")] = False,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.checkpoint import load_tensors, read_json, save_tensors, write_json
 from regard.config import format_value
-from regard.errors import UserError, nearest
+from regard.errors import UserError
 from regard.layers.init import SkipInit
 from regard.layers.transformer import Shape
 from regard.models import MODELS, Headed, Model, ModelConfig, Transformer, TransformerConfig
@@ -62,9 +62,13 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise UserError(f"{path / 'config.json'}: should be an object of settings; restore the file.")
     kind = settings.get("model_type")
+    if kind is None and (path / "model.bin").is_file():
+        cure = "open the run or the checkpoint that it was exported from"
+        raise UserError(f"{path}: a directory of CTranslate2, which is written here but not opened; {cure}.")
     if not isinstance(kind, str) or kind not in CHECKPOINT_TYPES:
-        near = nearest(str(kind), CHECKPOINT_TYPES)
-        raise UserError(f"{path / 'config.json'}: model_type={kind!s:.40}: no such type is known.{near}")
+        found = "has no model_type" if kind is None else f"model_type={kind!s:.40}: this type is not supported"
+        opens = f"the types that open: {', '.join(CHECKPOINT_TYPES)}"
+        raise UserError(f"{path / 'config.json'}: {found}; {opens}.")
     return settings
 
 

@@ -52,7 +52,8 @@ def check_folder(out: Path, existing: Existing) -> None:
         raise UserError(f"{out}: this is a file; choose another --out.")
     if is_run(out) and existing == "refuse":
         raise UserError(
-            f"{out}: holds a run; continue it with --resume, replace it with --overwrite, or choose another --out."
+            f"{out}: holds a run; continue it with --resume, replace it with --overwrite, or choose another --out "
+            '(in Python: existing="resume", existing="overwrite", or another directory).'
         )
     paths = [path.relative_to(out) for path in (*out.glob("*"), *out.glob("steps/*"))]
     seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
@@ -60,9 +61,9 @@ def check_folder(out: Path, existing: Existing) -> None:
     if not is_run(out) and not seen <= {"latest", "steps", "steps/000000"}:
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
-        raise UserError(f"{out}: holds no run to resume; leave --resume out to start one.")
+        raise UserError(f"{out}: holds no run to resume; leave --resume (existing) out to start one.")
     if existing == "resume" and read_pointer(out, "latest") is None:
-        raise UserError(f"{out}: the run has no saved step to resume from; start it again with --overwrite.")
+        raise UserError(f'{out}: the run has no saved step to resume from; start it again with --overwrite (existing="overwrite").')
 
 
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:

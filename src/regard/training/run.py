@@ -73,7 +73,7 @@ class Run:
         before = None
         if existing == "resume":
             if init:
-                raise UserError(f"{out}: a run that is resumed has weights already; leave out from= or --resume.")
+                raise UserError(f"{out}: a run that is resumed has weights already; leave out from= (init) or --resume (existing).")
             recipe = recipe or stored_recipe(out, kinds)
             check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))
@@ -137,7 +137,7 @@ class Run:
                     self._save()
                 raise
             except RankLost as error:
-                cure = f"the run is complete up to step {self.saved}; continue it with --resume"
+                cure = f'the run is complete up to step {self.saved}; continue it with --resume (existing="resume")'
                 raise RankLost(f"{self.out}: {error}; {cure}.") from error
 
     def _write_folder(self) -> list[Event]:

@@ -42,9 +42,11 @@ def test_an_existing_run_is_resumed_or_replaced_only_when_told(
     assert "--resume" in said.err
     assert "--overwrite" in said.err
     assert Path("run/latest").read_text(encoding="utf-8") == before
-    again = regard("train", "translate", "--resume", "--out", "run")  # its settings need not be repeated
+    # Its settings need not be repeated, and a kind that is repeated does not reset its part.
+    again = regard("train", "translate", "data=pairs", "model=seq2seq", "--resume", "--out", "run")
     assert again.code == 0
     assert "run: finished at step 6 (plan.steps), only judged again" in again.out
+    assert "translate: ended at step 6 by plan.steps\n" in again.out
     other = regard("train", "translate", "--resume", "--out", "run", "model.width=32")
     assert other.code == 2
     assert "model.width" in other.err
@@ -137,6 +139,16 @@ def test_dry_run_estimates_and_leaves_nothing(regard: Regard, tiny: list[str], t
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_model_of_counts_reports_steps_with_text_only(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the owl sat still\nthe mouse sat too\n" * 40, encoding="utf-8")
+    said = regard("train", "bigram", "data.train=text.txt", "--out", "run")
+    assert (said.code, said.err) == (0, "")
+    assert "run: a model of counts on cpu" in said.out
+    assert said.out.count("tokens/s") == said.out.count("1 batch of") == 1
+    assert "parameters  counted during training" in regard("train", "bigram", "data.train=text.txt", "--dry-run").out
+    assert "plan.epochs=2: a model that counts" in regard("train", "bigram", "data.train=text.txt", "plan.epochs=2").err
+
+
 @pytest.mark.parametrize("task", ["text", "classify"])
 def test_other_tasks_train_too(regard: Regard, tmp_path: Path, task: str) -> None:
     data = {"text": "ab ba\nba ab\nab ab\n" * 20, "classify": "good\tab ba\nbad\tcc dd\n" * 20}[task]
@@ -148,6 +160,7 @@ def test_other_tasks_train_too(regard: Regard, tmp_path: Path, task: str) -> Non
     assert regard("eval", "run").code == 0
     assert regard("eval", "run", "--data", "data.txt").code == 0
     assert regard("eval", "run", "--free-running").code == {"text": 0, "classify": 2}[task]
+    assert "which is evaluated without a search; leave out --beam" in regard("eval", "run", "--beam", "3").err
 
 
 def test_a_classifier_is_a_body_under_a_head(regard: Regard, tmp_path: Path) -> None:
@@ -165,6 +178,11 @@ def test_a_classifier_is_a_body_under_a_head(regard: Regard, tmp_path: Path) -> 
     said = regard("show", "classify", "head.pol=mean")
     assert 'head.pol=mean: no such setting. Did you mean "head.pool"?' in said.err
     assert "head.pool=mean: head has no settings inside" in regard("show", "dates", "head.pool=mean").err
+
+    said = regard("train", "classify", "model=bert", "head=class", *small, *plan, *data, "--out", "new")
+    assert said.code == 0
+    said = regard("train", "classify", "from=new", "head=class", *plan, *data, "--out", "newer")
+    assert "weights taken; replaced by new ones: head.hidden, head.out\n" in said.out
 
     masked = ["data.train=lines.txt", "data.tokens=word", *small, *plan, "--out", "masked"]
     assert regard("train", "masked", *masked).code == 0

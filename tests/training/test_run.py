@@ -531,6 +531,7 @@ def test_language_models_and_classifiers_run(tmp_path):
     [
         ("text", ("perplexity", "bleu"), "bleu does not fit the task language"),
         ("text", ("exact",), "metrics=exact: exact does not fit the task language"),
+        ("text", ("accuracy",), "metrics=accuracy: accuracy does not fit the task language"),
         ("label", ("bleu",), "bleu does not fit the task classify"),
         ("label", ("accuracy", "alignment"), "metrics=accuracy,alignment: alignment does not fit the task classify"),
         ("pairs", ("exact", "aer"), "aer needs gold links, and the validation examples have none"),
@@ -545,7 +546,7 @@ def test_metrics_that_do_not_fit_the_task_are_refused(data, metrics, message, re
         "pairs": recipe(),
     }
     with pytest.raises(
-        UserError, match=rf"{message}; use metrics that fit: loss, perplexity, accuracy[^\n]*\.$"
+        UserError, match=rf"{message}; use metrics that fit: loss, perplexity[^\n]*\.$"
     ) as caught:
         Run(replace(bases[data], metrics=metrics), tmp_path / "refused")
     assert ("bleu" in str(caught.value).partition("fit: ")[2]) == (data == "pairs")

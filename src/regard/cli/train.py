@@ -113,6 +113,7 @@ def _planned(
     from regard.cli.progress import fetch_data
     from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
     from regard.recipes import change, find_recipe
+    from regard.recipes.recipe import without_same_kinds
     from regard.stored import stored_recipe
     from regard.training.folder import is_run
     from regard.training.warm_start import warm_start_from, warm_started
@@ -134,7 +135,7 @@ def _planned(
         if recipe.name != name and recipe.name in kinds["recipe"]:
             command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
             raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
-        recipe = change(recipe, changes, kinds)
+        recipe = change(recipe, without_same_kinds(recipe, changes, kinds), kinds)
     else:
         recipe = change(find_recipe(name, kinds), changes, kinds)
     if fetch:
@@ -236,7 +237,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
             run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
         if job.init is not None:
             found = run.transfer
-            parts = {"new": found.new, "not used": found.unused} if found else {}
+            parts = found.parts if found else {}
             more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
             taken = f"{found.taken} weights" if found and more else "all weights"
             console.out(f"from={job.init.path}: {taken} taken{more}", highlight=False)

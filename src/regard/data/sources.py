@@ -259,7 +259,7 @@ def _load(
         if not parts["valid"]:
             rare = min(classes, key=lambda name: classes[name])
             found = f"each text is the only one of its class, such as {rare!r:.40}, and none can be held out"
-            swapped = "".join(f" ({warning})" for warning in _label_warnings(train, [*parts["train"]]))
+            swapped = "".join(f" ({each.partition(': ')[2]})" for each in _label_warnings(train, parts["train"]))
             raise UserError(f"data.train={train}: {found}; add examples, or give data.valid=FILE{swapped}")
     if not parts["train"]:
         raise UserError(f"data.train={train}: too few to hold some out; add examples, or give data.valid=FILE")

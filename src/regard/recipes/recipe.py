@@ -21,6 +21,7 @@ from regard.objectives import (
     TeacherForcing,
 )
 from regard.tasks import Task
+from regard.words import known_as
 
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024
@@ -146,7 +147,7 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         table = kinds["objective"]
         able = {name: kind for name, kind in table.items() if any(can_train(kind, task) for task in fitting)}
         objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
-        model = f"model={name_of(recipe.model, kinds['model'])}"
+        model = f"model={shown_name(recipe.model, kinds['model'])}"
         beside = model if len({task.head for task in tasks}) > 1 else data
         raise _misfit("objective", recipe.objective, beside, objectives, kinds)
     for name in recipe.metrics:
@@ -208,7 +209,36 @@ def name_of(part: object, table: Mapping[str, Any]) -> str:
     return next(name for name, kind in table.items() if kind is type(part))
 
 
+def is_kind(part: Any, kind: Any) -> bool:
+    """Whether a part of a recipe is of a kind of its table: of that class, or with all that an instance sets."""
+    if isinstance(kind, type):
+        return type(part) is kind
+    stated = [one.name for one in fields(kind) if one.init and getattr(kind, one.name) != one.default]
+    return type(part) is type(kind) and all(getattr(part, name) == getattr(kind, name) for name in stated)
+
+
+def without_same_kinds(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> list[str]:
+    """The settings without those that choose the kind that a part has already, such as `model=lstm`.
+
+    A kind that is chosen resets its part to its defaults, which a run that is resumed must not do.
+    """
+    stated = ((setting, *setting.partition("=")[::2]) for setting in settings)
+    return [
+        setting
+        for setting, part, name in stated
+        if part not in ("data", "model", "objective", "head")
+        or name not in kinds[part]
+        or not is_kind(getattr(recipe, part), kinds[part][name])
+    ]
+
+
 def _misfit(role: str, part: object, beside: str, fitting: list[str], kinds: Kinds) -> UserError:
-    cure = " or ".join(f"{role}={other}" for other in fitting)
+    cure = " or ".join(f"{role}={other}" for other in known_as(fitting))
     cure = f"use {cure}" if cure else "leave it out"
-    return UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; {cure}.")
+    return UserError(f"{role}={shown_name(part, kinds[role])}: does not fit {beside}; {cure}.")
+
+
+def shown_name(part: object, table: Mapping[str, Any]) -> str:
+    """The name of a part in messages: `name_of`, or of several names that are known better the one that fits."""
+    name = name_of(part, table)
+    return next((known for known in known_as([name]) if known in table and is_kind(part, table[known])), name)

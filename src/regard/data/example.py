@@ -58,3 +58,6 @@ class Corpus:
     valid: Sequence[Any] = field(default_factory=list)
     test: Sequence[Any] = field(default_factory=list)
     warnings: tuple[str, ...] = ()  # what is probably a mistake in the files, with its remedy
+
+    def __repr__(self) -> str:
+        return f"<Corpus: {len(self.train):,} train, {len(self.valid):,} valid, {len(self.test):,} test>"

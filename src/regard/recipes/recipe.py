@@ -124,6 +124,10 @@ class Recipe:
     metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
     head: Annotated[Any | None, Table("head")] = None  # the output layer; none: that of the model, or of the task
 
+    def __repr__(self) -> str:
+        parts = ", ".join(type(part).__name__ for part in (self.data, self.model, self.objective))
+        return f"<Recipe {self.name}: {parts}, {self.plan.steps} steps>"
+
 
 def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     """The task of a recipe: the first task of its data that fits the model, the head and the objective.

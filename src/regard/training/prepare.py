@@ -61,6 +61,10 @@ class Prepared:
     encoded: float = 1.0  # the fraction of the training text that is in the batches; below 1 only for an estimate
     warnings: tuple[str, ...] = ()  # what is probably a mistake in the data or the plan, with its remedy
 
+    def __repr__(self) -> str:
+        size = f"{self.examples:,} examples, {len(self.batches):,} batches"
+        return f"<Prepared {self.recipe.name}: {size}, on {self.device}>"
+
     def build(self) -> LossModule:
         """The model and its objective, on the device, with initial weights that depend on the seed."""
         if self.recipe.plan.threads:

@@ -114,6 +114,9 @@ class Run:
             )
         ranks.broadcast_tensors(self.model.parameters())
 
+    def __repr__(self) -> str:
+        return f"<Run {self.out}: {self.recipe.name}, step {self.state.step} of {self.recipe.plan.steps}>"
+
     @property
     def model(self) -> Model:
         """The model that is trained."""

@@ -41,6 +41,9 @@ class WarmStart(NamedTuple):
     path: str = ""  # where the model is, for messages
     new_head: bool = False  # whether its own head is replaced even if the data needs such a head
 
+    def __repr__(self) -> str:
+        return f"<WarmStart {self.path}: {type(self.config).__name__}>"
+
     def recipe_for(self, recipe: Recipe, kinds: Kinds) -> Recipe:
         """The recipe with the given model, under its own head if the data needs it and the recipe names no other."""
         body, head = self.config.split()

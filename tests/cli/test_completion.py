@@ -56,7 +56,8 @@ def test_settings_are_completed(recipe: str, given: list[str], incomplete: str, 
 
 def test_recipes_are_completed_by_the_shell_without_torch() -> None:
     assert recipe_names("shake") == ["shakespeare", "shakespeare-cpu"]
-    code = "import sys; from regard.cli.app import app\ntry:\n app(prog_name='regard')\nfinally: print('torch' in sys.modules)"
+    code = "import sys; from regard.cli.app import app\n"
+    code += "try:\n app(prog_name='regard')\nfinally: print('torch' in sys.modules)"
     words = {"_REGARD_COMPLETE": "complete_bash", "COMP_WORDS": "regard train shake", "COMP_CWORD": "2"}
     said = subprocess.run([sys.executable, "-c", code], env=os.environ | words, capture_output=True, text=True)
     assert said.stdout.split() == ["shakespeare", "shakespeare-cpu", "False"]

@@ -423,7 +423,9 @@ def test_an_existing_directory_is_kept_without_overwrite(
 ) -> None:
     model, out = translator(), tmp_path / "out"
     regard.export(model, out)
-    with pytest.raises(UserError, match=r"out: is there already; give another name, or --overwrite \(in Python: overwrite=True"):
+    with pytest.raises(
+        UserError, match=r"out: is there already; give another name, or --overwrite \(in Python: overwrite=True"
+    ):
         regard.export(model, out)
     (out / "target" / "tokenizer.json").write_text("old")
     regard.export(model, out, overwrite=True)
@@ -433,7 +435,7 @@ def test_an_existing_directory_is_kept_without_overwrite(
     with pytest.raises(UserError, match="is no exported model, and is not overwritten"):
         regard.export(model, model.path, overwrite=True)
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
-    with pytest.raises(UserError, match="--to onnx .in Python: to.: no such tool"):
+    with pytest.raises(UserError, match=r"--to onnx .in Python: to.: no such tool"):
         regard.export(model, out, to="onnx")
 
 

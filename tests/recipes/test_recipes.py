@@ -175,7 +175,8 @@ def test_the_model_decides_between_the_tasks_of_lines():
     with pytest.raises(UserError, match="objective=teacher: does not fit model=bert; use objective=masked"):
         find_task(override(find_recipe("text"), ["model=bert"], KINDS), KINDS)
     with pytest.raises(
-        UserError, match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=lstmn or"
+        UserError,
+        match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=lstmn or",
     ):
         find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
 

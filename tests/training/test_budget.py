@@ -66,7 +66,9 @@ def test_plans_that_cannot_work_have_a_warning(recipe, tmp_path):
     assert isinstance(finished, Finished)
     assert finished.rising
     (warning,) = started.warnings
-    assert warning.startswith("plan.warmup=40: the run has 4 steps, so the learning rate rises to the end and reaches 10%")
+    assert warning.startswith(
+        "plan.warmup=40: the run has 4 steps, so the learning rate rises to the end and reaches 10%"
+    )
     started, *_, finished = Run(recipe(), tmp_path / "fine")
     assert (started.warnings, finished.rising) == ((), False)
     (tmp_path / "one.tsv").write_text("ab\tba\n")

@@ -545,9 +545,7 @@ def test_metrics_that_do_not_fit_the_task_are_refused(data, metrics, message, re
         "label": Recipe("", "", Labelled(str(path), str(path)), StructuredConfig(width=8), Classification()),
         "pairs": recipe(),
     }
-    with pytest.raises(
-        UserError, match=rf"{message}; use metrics that fit: loss, perplexity[^\n]*\.$"
-    ) as caught:
+    with pytest.raises(UserError, match=rf"{message}; use metrics that fit: loss, perplexity[^\n]*\.$") as caught:
         Run(replace(bases[data], metrics=metrics), tmp_path / "refused")
     assert ("bleu" in str(caught.value).partition("fit: ")[2]) == (data == "pairs")
     assert not (tmp_path / "refused").exists()

@@ -25,16 +25,17 @@ RECIPES = {  # the kinds of its data, model and objective
 }
 KINDS = {  # of each part of a recipe
     "data": "dates sounds pairs multi30k wmt14 greek lines book shakespeare labelled",
-    "model": "seq2seq bigram recurrent lstmn structured transformer gpt bert rnn lstm gru transformer-base transformer-big"
-    " marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl gpt3-small gpt3 transformer-xl bert-base bert-large "
-    "distilbert-base roberta-base roberta-large xlm-roberta-base albert-base albert-xxlarge electra-small "
-    "electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
+    "model": "seq2seq bigram recurrent lstmn structured transformer gpt bert rnn lstm gru transformer-base "
+    "transformer-big marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl gpt3-small gpt3 transformer-xl bert-base "
+    "bert-large distilbert-base roberta-base roberta-large xlm-roberta-base albert-base albert-xxlarge "
+    "electra-small electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
     "objective": "teacher counts professor guided masked classify",
     "head": "class",
 }
 SETTINGS = {  # of the plan, and of each kind of the other parts
-    "plan": "steps epochs minutes batch_tokens accumulate rate schedule warmup optimizer betas epsilon decay layer_decay "
-    "freeze unfreeze clip seed device precision capture compile threads log evaluate samples patience keep select",
+    "plan": "steps epochs minutes batch_tokens accumulate rate schedule warmup optimizer betas epsilon decay "
+    "layer_decay freeze unfreeze clip seed device precision capture compile threads log evaluate samples patience "
+    "keep select",
     "data=dates": "languages first_year last_year train valid test seed source_tokens target_tokens",
     "data=sounds": "stress source_tokens target_tokens",
     "data=pairs": "train valid test source target source_tokens target_tokens vocab joint",
@@ -45,24 +46,24 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "data=book": "train valid test tokens vocab window order valid_tokens sample_mb",
     "data=shakespeare": "train valid test tokens vocab window order valid_tokens sample_mb",
     "data=labelled": "train valid test text label tokens vocab",
-    "model=seq2seq": "source_vocab target_vocab width embed layers cell decoder score window radius capacity dropout coverage "
-    "embedding",
+    "model=seq2seq": "source_vocab target_vocab width embed layers cell decoder score window radius capacity "
+    "dropout coverage embedding",
     "model=bigram": "vocab smoothing k weight pairs",
     "model=recurrent": "vocab cell width embed layers tied dropout embedding",
     "model=lstmn": "vocab width embed score dropout context embedding",
     "model=structured": "vocab labels width embed layers cell hops attention dropout embedding",
-    "model=transformer": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon attention_bias "
-    "feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
-    "attention_dropout feed_dropout embedding source_vocab target_vocab decoder_layers decoder_heads "
-    "decoder_inner shared scaled readout_bias readout_scale",
-    "model=gpt": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon attention_bias "
-    "feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
+    "model=transformer": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
+    "attention_bias feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
+    "attention_dropout feed_dropout embedding source_vocab target_vocab decoder_layers decoder_heads decoder_inner "
+    "shared scaled readout_bias readout_scale",
+    "model=gpt": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
+    "attention_bias feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
     "attention_dropout feed_dropout embedding vocab tied scaled memory memory_zeros clamp shared_biases softmax "
     "cutoffs divide embed projections",
-    "model=bert": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon attention_bias "
-    "feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
-    "attention_dropout feed_dropout embedding vocab embed segments first_position outputs tied head_activation "
-    "mask specials",
+    "model=bert": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
+    "attention_bias feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
+    "attention_dropout feed_dropout embedding vocab embed segments first_position outputs tied head_activation mask "
+    "specials",
     "objective=teacher": "ratio schedule floor over smoothing",
     "objective=counts": "",
     "objective=professor": "weight width smoothing",
@@ -80,7 +81,7 @@ def recipe_names(incomplete: str) -> list[str]:
 
 
 def setting_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The settings `name=` of the recipe on the command line, or the kinds `model=KIND` of a part, that start like this.
+    """The settings `name=` of the recipe on the command line, or the kinds `model=KIND` of a part, with this start.
 
     Bash splits words at "=": there `model=g` arrives as three words.
     """

@@ -85,8 +85,8 @@ def evaluate(
     ranking = Penalty(penalty, formula, coverage, stop, patience)
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     if (beam, ranking) != (1, Penalty(1.0)) and not model.module.config.reads_source:
-        found = f"{run} is {model.kind}, which is evaluated without a search"
-        raise UserError(f"--beam {beam}: {found}; leave out --beam and the options of its penalty.")
+        why = f"{run} is {model.kind}, which is evaluated without a search"
+        raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
     name, examples = _examples(model, data, split, settings or [])
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *([] if model.module.config.one_per_text else ["perplexity"]), *own)

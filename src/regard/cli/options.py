@@ -54,7 +54,9 @@ AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickled weights where a checkpoint has no others: tensors only.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Of everything random: plan.seed.")]
-Penalty = Annotated[float, typer.Option(help="Length penalty, from 0 to 10: score = logp / length^penalty; 0 favours short answers.")]
+Penalty = Annotated[
+    float, typer.Option(help="Length penalty, 0 to 10: score = logp / length^penalty; 0 favours short answers.")
+]
 Formula = Annotated[str, typer.Option(help="power: length^penalty; gnmt: ((5 + length) / 6)^penalty.")]
 Coverage = Annotated[float, typer.Option(help="Added to a score: this × Σ ln min(attention to a source token, 1).")]
 Stop = Annotated[str, typer.Option(help="When a beam stops: present (as transformers does by default) or exact.")]

@@ -57,8 +57,8 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
                 case Finished():
                     finished = event
                     rising = ", while the learning rate was still rising: lower plan.warmup" * event.rising
-                    line = f"ended at step {event.step} by plan.{event.reason}{rising}"
-                    console.print(line if live else f"{name}: {line}", highlight=False, markup=False, soft_wrap=not live)
+                    line = f"{name}: ended at step {event.step} by plan.{event.reason}{rising}"
+                    console.print(line, highlight=False, markup=False, soft_wrap=not live)
     assert finished is not None
     return finished
 

@@ -111,7 +111,8 @@ class Multi30k:
 
     def load(self) -> Corpus:
         paths = [find_data(name, CURE) for name in self.files]
-        return Corpus(*(read_parallel(*pair) for pair in zip(paths[::2], paths[1::2])))
+        train, valid, test = (read_parallel(*pair) for pair in zip(paths[::2], paths[1::2]))
+        return Corpus(train, valid, test)
 
 
 @dataclass(frozen=True)
@@ -228,9 +229,7 @@ def _leaves_each(left: Counter[str], classes: Counter[str]) -> bool:
     return all(left[name] > count for name, count in classes.items())
 
 
-def _load(
-    train: str, valid: str, test: str, read: Callable[[str], list[Any]], columns: Mapping[str, str]
-) -> Corpus:
+def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]], columns: Mapping[str, str]) -> Corpus:
     """Return the corpus of three files; without a validation file, some training examples are held out.
 
     An example is left out if one of its `columns` is empty; the warnings of the corpus have the number of these.

@@ -23,7 +23,10 @@ LARGEST = 2**31 - 1  # characters of a cell, instead of the 131,072 that the csv
 LISTED = 12  # column names that an error lists
 CHECKED = 100  # lines of a file without a header in which more columns than expected are looked for
 HEADER_WORDS = frozenset(  # a first line of such words is a header
-    "class category label labels sentiment review sentence text texts source target src tgt input output".split()
+    (
+        *("class", "category", "label", "labels", "sentiment", "review", "sentence", "text", "texts"),
+        *("source", "target", "src", "tgt", "input", "output"),
+    )
 )
 
 

@@ -55,7 +55,7 @@ class Plan:
     """The settings of training that belong neither to the model, the data nor the objective."""
 
     steps: int = 1000  # number of updates of the weights
-    epochs: float | None = None  # number of passes over the training examples; none: plan.steps is the length of the run
+    epochs: float | None = None  # number of passes over the training examples; none: plan.steps is the length
     minutes: float | None = None  # stop after this long, evaluations included; linear and cosine then end at this time
     batch_tokens: int = 4096  # number of tokens of a batch, padding included, on its longer side
     accumulate: int = 1  # number of batches per step, on each rank

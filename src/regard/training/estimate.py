@@ -125,9 +125,9 @@ def _measure(prepared: Prepared) -> Estimate:
     if prepared.text_bytes and isinstance(prepared.batches, Windows):
         token_bytes = round(prepared.batches.nbytes / prepared.encoded)
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    steps, ends_by = plan.steps, "steps" if plan.epochs is None else "epochs"
-    if plan.minutes is not None and 60 * plan.minutes < per_step * steps:
-        steps, ends_by = max(1, round(60 * plan.minutes / per_step)), "minutes"
+    length, ends_by = plan.steps, "steps" if plan.epochs is None else "epochs"
+    if plan.minutes is not None and 60 * plan.minutes < per_step * length:
+        length, ends_by = max(1, round(60 * plan.minutes / per_step)), "minutes"
     return Estimate(
         parameters=sum(weight.numel() for weight in trainer.model.parameters()),
         shapes=prepared.batches.shapes,
@@ -140,10 +140,10 @@ def _measure(prepared: Prepared) -> Estimate:
         optimizer_bytes=state,
         activations_bytes=activations,
         peak_bytes=peak,
-        steps=steps,
+        steps=length,
         ends_by=ends_by,
         seconds_per_step=per_step,
-        seconds=per_step * steps,
+        seconds=per_step * length,
         host_bytes=host + (CACHE_BYTES if prepared.encoded < 1 else 0),  # the whole text is still to be encoded
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,

@@ -33,8 +33,8 @@ from regard.training.prepare import Prepared
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
 # Settings that a resumed run may change: they do not change the update of a step. For plan.accumulate that is true only
-# if all ranks together read as many batches as before, which `check_batches` checks. plan.minutes changes only the rates
-# of the steps that are left.
+# if all ranks together read as many batches as before, which `check_batches` checks. plan.minutes changes the rates of
+# the steps that are left, and of no other.
 FREE = (
     *("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log"),
     *("plan.device", "plan.threads", "plan.capture", "plan.compile", "plan.accumulate"),
@@ -63,7 +63,9 @@ def check_folder(out: Path, existing: Existing) -> None:
     if not is_run(out) and existing == "resume":
         raise UserError(f"{out}: holds no run to resume; leave --resume (existing) out to start one.")
     if existing == "resume" and read_pointer(out, "latest") is None:
-        raise UserError(f'{out}: the run has no saved step to resume from; start it again with --overwrite (existing="overwrite").')
+        raise UserError(
+            f'{out}: the run has no saved step to resume from; start it again with --overwrite (existing="overwrite").'
+        )
 
 
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:

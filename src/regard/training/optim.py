@@ -25,8 +25,8 @@ def place_in_schedule(plan: Plan, step: int, passed: float = 0.0) -> float:
 def rate_at(plan: Plan, step: float, width: int) -> float:
     """The learning rate of step 0, 1, …: a linear warm-up to `plan.rate`, then the decay that `plan.schedule` names.
 
-    `step` is a `place_in_schedule`. `width` is the model's. Only noam uses it: rate · width^-½ · min(n^-½, n · warmup^-1½) for n = step + 1
-    (Vaswani et al. 2017, eq. 3). Noam has the form of inverse-sqrt, with another maximum.
+    `step` is a `place_in_schedule`; `width` is the model's. Only noam uses the width: rate · width^-½ · min(n^-½, n ·
+    warmup^-1½) for n = step + 1 (Vaswani et al. 2017, eq. 3). Noam has the form of inverse-sqrt, with another maximum.
     """
     if plan.schedule == "noam":
         n, warmup = step + 1, max(plan.warmup, 1)

@@ -73,7 +73,9 @@ class Run:
         before = None
         if existing == "resume":
             if init:
-                raise UserError(f"{out}: a run that is resumed has weights already; leave out from= (init) or --resume (existing).")
+                raise UserError(
+                    f"{out}: a run that is resumed has weights already; leave out from= (init) or --resume (existing)."
+                )
             recipe = recipe or stored_recipe(out, kinds)
             check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))

@@ -98,9 +98,7 @@ def _cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> lis
     if most is None or len(tokens) <= most:
         return tokens
     if model.long == "error":
-        raise UserError(
-            f"line {number}: {len(tokens)} tokens, but at most {most} are read; {LONG_CURE}"
-        )
+        raise UserError(f"line {number}: {len(tokens)} tokens, but at most {most} are read; {LONG_CURE}")
     return tokens[:most] if model.long == "truncate" else tokens[len(tokens) - most :]
 
 

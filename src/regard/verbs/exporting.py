@@ -89,7 +89,8 @@ def export(
 
 def _average(model: Loaded, count: int) -> Loaded:
     if model.recipe is None:
-        raise UserError(f"--average {count} (in Python: average): {model.path} is a public checkpoint; only a run has steps to average.")
+        found = f"{model.path} is a public checkpoint; only a run has steps to average"
+        raise UserError(f"--average {count} (in Python: average): {found}.")
     step = resolve(model.path)
     module = model.module.config.build()
     module.load_state_dict(averaged(step.parents[2] if step.parent.name == ".old" else step.parents[1], count))

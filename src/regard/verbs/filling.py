@@ -77,9 +77,7 @@ def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], firs
     for number, (text, ids) in enumerate(zip(texts, tokens), first):
         if text.strip() and mask not in ids:
             if name in text:
-                raise UserError(
-                    f"line {number}: its {name} is past what the model reads; {LONG_CURE}"
-                )
+                raise UserError(f"line {number}: its {name} is past what the model reads; {LONG_CURE}")
             raise UserError(f"line {number}: no {name} in {text[:60]!r}; write {name} where a token is to be found.")
     return mask
 

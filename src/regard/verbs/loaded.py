@@ -218,9 +218,7 @@ class Loaded:
             return tokens
         if self.long == "error":
             why = f" (a context of {self.longest}, of which {around} for special tokens)" if around else ""
-            raise UserError(
-                f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; {LONG_CURE}"
-            )
+            raise UserError(f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; {LONG_CURE}")
         return tokens[:most] if self.long == "truncate" else tokens[-most:]
 
     def captions(self, source: list[int], target: list[int]) -> tuple[list[str], list[str]]:

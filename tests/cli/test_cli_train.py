@@ -94,7 +94,7 @@ def test_json_and_flags(regard: Regard, tiny: list[str]) -> None:
     said = regard("train", "translate", *tiny, "--json", "--seed", 5, "--device", "cpu", "--out", "run")
     (line,) = said.out.splitlines()
     found = json.loads(line)
-    assert found["run"] == "run"
+    assert (found["run"], found["ended_by"]) == ("run", "plan.steps")
     assert set(found["scores"]) == {"loss", "bleu", "exact"}
     assert "step 6/6" in said.err
     recipe = json.loads(Path("run/recipe.json").read_text(encoding="utf-8"))

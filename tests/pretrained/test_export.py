@@ -475,7 +475,7 @@ def test_the_mean_of_the_newest_steps(
     name = "decoder.blocks.0.feed.up.weight"
     torch.testing.assert_close(written, (steps[0][name] + steps[1][name]) / 2)
     assert not torch.allclose(written, steps[1][name])
-    with pytest.raises(UserError, match=r"--average 2: .* is a public checkpoint"):
+    with pytest.raises(UserError, match=r"--average 2 .* is a public checkpoint"):
         regard.export(public("gpt2-plain").path, tmp_path / "other", average=2)
 
 

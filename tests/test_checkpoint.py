@@ -31,6 +31,7 @@ from regard.checkpoint import (
     set_pointer,
     truncate_after,
     verify,
+    write_file,
     write_json,
     write_text,
 )
@@ -318,18 +319,6 @@ def test_a_full_disk_is_said_and_leaves_the_run_as_it_was(tmp_path: Path) -> Non
         assert check_whole(resolve(tmp_path)) == 1
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_disk_that_is_really_full_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    for write in (lambda: write_text(path, "new" * 9000), lambda: write_json(path, {"new": 1})):
-        path.write_text("old")
-        (tmp_path / ".file.half").symlink_to("/dev/full")
-        with pytest.raises(UserError, match=rf"^{path}: cannot be written: No space left on device; free some space"):
-            write()
-        assert path.read_text() == "old"
-        assert everything(tmp_path) == {"file"}
-
-
 def save_large(run: Path, tensors: dict[str, torch.Tensor]) -> None:
     """Save where no file may pass 4 KiB; exit with 0 if that is refused as it should be."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -337,6 +326,9 @@ def save_large(run: Path, tensors: dict[str, torch.Tensor]) -> None:
     for content in (lambda path: save_tensors(path, tensors), b"x" * 5000):
         with pytest.raises(UserError, match=r"cannot be written: .*File too large"):
             save_step(run, 2, {"weights.safetensors": content}, keep=1)
+    for write in (lambda path: write_text(path, "new" * 9000), lambda path: write_json(path, ["new"] * 9000)):
+        with pytest.raises(UserError, match=r"latest: cannot be written: .*File too large"):
+            write(run / "latest")
 
 
 @fork
@@ -376,9 +368,60 @@ def test_any_other_error_leaves_nothing_half_written(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         save_step(tmp_path, 2, {**contents(2), "last": lambda path: 1 // 0}, keep=1)
     with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "latest") as aside:
-        aside.write_text("half" * (1 // 0))
+        aside.write(b"half" * (1 // 0))
     assert everything(tmp_path) == before
     assert step_names(tmp_path) == ["000001"]
+
+
+# -- links ------------------------------------------------------------------------------------------------------------
+
+
+def test_no_link_is_followed_when_a_file_is_written(tmp_path: Path) -> None:
+    (victim := tmp_path / "victim").write_text("mine")
+    out = tmp_path / "out.html"
+    for name in (".out.html.half", "out.html"):
+        (tmp_path / name).symlink_to(victim)
+    write_file(out, "page")
+    save_tensors(tmp_path / "link.safetensors", {"w": torch.zeros(1)})
+    (tmp_path / "metrics.jsonl").symlink_to(victim)
+    with pytest.raises(UserError, match=r"metrics\.jsonl: cannot be written"):
+        append_line(tmp_path / "metrics.jsonl", {"step": 1})
+    assert (out.is_symlink(), out.read_text(), victim.read_text()) == (False, "page", "mine")
+
+
+def test_what_is_no_plain_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=r"pipe: cannot be written: it is no plain file; give another name"):
+        write_file(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_no_link_is_followed_when_a_step_is_saved_or_pruned(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for name in ("000001", "000002"):
+        (elsewhere / name).mkdir(parents=True)
+        (elsewhere / name / "thesis.tex").write_text("mine")
+    linked, hidden = tmp_path / "linked", tmp_path / "hidden"
+    for place in (linked / "steps", hidden / "steps/.old", hidden / "steps/.half", hidden / "steps/000003"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(elsewhere)
+    with pytest.raises(UserError, match=r"linked/steps: is a symbolic link"):
+        save(linked, 3, keep=1)
+    for step in (3, 4):
+        save(hidden, step, keep=1)
+    assert step_names(hidden) == ["000004"]
+    assert everything(elsewhere) == {"000001/thesis.tex", "000002/thesis.tex"}
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "a/../../../secret"])
+def test_a_manifest_names_no_file_outside_its_directory(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("secret")
+    path = save(tmp_path, 1) / "manifest.json"
+    manifest = read_json(path)
+    manifest["files"][name] = manifest["files"]["model.json"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=rf"^{path}: {name}: is outside the directory"):
+        resolve(tmp_path)
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------

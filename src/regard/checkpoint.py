@@ -3,8 +3,9 @@
     run/steps/000500/   the files that the caller saves, and manifest.json: size and SHA-256 of each file
     run/latest, best    one line, the name of a step; replaced atomically after that step is complete
 
-A step is written to `steps/.half`, flushed to the disk, and then renamed. A step that is replaced is kept in
-`steps/.old` until the new one has its name. The next save cleans up both after a kill. Nothing is pickled.
+A step is written to `steps/.NAME.RANDOM.half`, flushed to the disk, and then renamed. A step that is replaced is kept
+in `steps/.old` until the new one has its name. The next save cleans up both after a kill. Files are created
+exclusively, and no symbolic link is followed when something is written or deleted. Nothing is pickled.
 """
 
 import errno
@@ -15,8 +16,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from glob import escape
+from pathlib import Path, PurePath
+from typing import IO, TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
@@ -30,6 +32,8 @@ Content = bytes | dict[str, Any] | Callable[[Path], object]  # a dict is written
 MANIFEST = "manifest.json"
 FORMAT = 2  # of the files of a run; runs of another format are refused
 FULL = {errno.ENOSPC, errno.EDQUOT}
+HALF = ".*half"  # the names of temporary files and folders
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 # -- a run ------------------------------------------------------------------------------------------------------------
@@ -40,37 +44,39 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
     assert keep >= 1
     assert MANIFEST not in files
     steps = run / "steps"
-    unfinished, final = steps / ".half" / _name(step), steps / _name(step)
-    with _as_user_error(run):
+    final, replaced = steps / _name(step), steps / ".old"
+    unfinished = temporary_path(final)
+    with as_user_error(run):
+        if steps.is_symlink():
+            raise UserError(f"{steps}: is a symbolic link, which no run writes through; put a directory in its place.")
         steps.mkdir(parents=True, exist_ok=True)
-        for left in (steps / ".old").glob("*"):  # after a kill: move an old step back unless it was replaced
+        if replaced.is_symlink():
+            replaced.unlink()
+        for left in replaced.glob("*"):  # after a kill: move an old step back unless it was replaced
             if not (steps / left.name).exists():
                 os.rename(left, steps / left.name)
-        for name in (".old", ".half"):
-            shutil.rmtree(steps / name, ignore_errors=True)
+        for left in (replaced, *steps.glob(HALF)):
+            remove(left)
         try:
+            unfinished.mkdir()
             for name, content in files.items():
                 _write(unfinished / name, content)
             fingerprints = {name: _fingerprint(unfinished / name) for name in files}
             _write(unfinished / MANIFEST, {"format": FORMAT, "files": fingerprints})
             for folder, _, _ in os.walk(unfinished):
                 _sync(Path(folder))
-            old = steps / ".old" / final.name
-            if final.exists():  # no portable system call swaps two directories
-                old.parent.mkdir(exist_ok=True)
-                os.rename(final, old)
+            if os.path.lexists(final):  # no portable system call swaps two directories
+                replaced.mkdir()
+                os.rename(final, replaced / final.name)
             os.rename(unfinished, final)
             _sync(steps)
-            shutil.rmtree(old.parent, ignore_errors=True)
+            remove(replaced)
         finally:
-            shutil.rmtree(steps / ".half", ignore_errors=True)
+            remove(unfinished)
         set_pointer(run, "latest", step)
         names = sorted((path.name for path in steps.iterdir() if path.name.isdecimal()), key=int)
         kept = {*names[-keep:], read_pointer(run, "latest"), read_pointer(run, "best")}
-        (steps / ".half").mkdir(exist_ok=True)
-        for name in set(names) - kept:
-            os.rename(steps / name, steps / ".half" / name)  # so that a kill during deletion leaves no incomplete step
-        shutil.rmtree(steps / ".half", ignore_errors=True)
+        discard([steps / name for name in names if name not in kept])
     return final
 
 
@@ -126,6 +132,8 @@ def verify(folder: Path) -> None:
     check_format(folder / MANIFEST, manifest.get("format", 1))
     for name, expected in fingerprints.items():
         path = folder / name
+        if not is_inside(name):
+            raise UserError(f"{folder / MANIFEST}: {name}: is outside the directory. {_CURE}")
         if not path.is_file():
             raise UserError(f"{path}: missing. {_CURE}")
         if path.stat().st_size != expected.get("size"):
@@ -142,12 +150,12 @@ def _name(step: int) -> str:
 
 
 def _write(path: Path, content: Content) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     if callable(content):
+        path.parent.mkdir(exist_ok=True)
         content(path)
+        _sync(path)
     else:
-        path.write_bytes(content if isinstance(content, bytes) else _json(content).encode())
-    _sync(path)
+        write_file(path, content if isinstance(content, bytes) else _json(content))
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
@@ -159,13 +167,24 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
+def temporary_path(path: Path) -> Path:
+    """A path beside `path` with a random name, which no other process can have chosen or prepared."""
+    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.half")
+
+
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path to write to. It is renamed to `path` atomically on success, and deleted on failure."""
-    temporary = path.with_name(f".{path.name}.half")
+def atomic_write(path: Path, cure: str = "choose a directory that you may write to") -> Iterator[IO[bytes]]:
+    """A new temporary file, whose `name` is its path. It is renamed to `path` on success, and deleted on failure.
+
+    All files of the library are written by this function. A symbolic link at `path` is replaced, not followed.
+    """
+    temporary = temporary_path(path)
     try:
-        with _as_user_error(path):
-            yield temporary
+        with as_user_error(path, cure):
+            if path.exists() and not path.is_file():
+                raise UserError(f"{path}: cannot be written: it is no plain file; give another name.")
+            with open(temporary, "xb") as file:  # x: exclusive creation, which follows no link
+                yield file
             _sync(temporary)
             os.replace(temporary, path)
             _sync(path.parent)
@@ -177,16 +196,48 @@ def atomic_write(path: Path) -> Iterator[Path]:
 def write_file(path: str | Path, content: str | bytes) -> Path:
     """Writes a file atomically, and creates its parent folders."""
     path = Path(path)
-    with atomic_write(path) as temporary:
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content if isinstance(content, bytes) else content.encode())
+    data = content if isinstance(content, bytes) else content.encode()
+    with as_user_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        file.write(data)
     return path
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace a text file atomically."""
-    with atomic_write(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def discard(paths: Sequence[Path]) -> None:
+    """Delete files and directories of one folder; each is renamed first, so that a kill leaves none of them in part."""
+    if paths:
+        aside = temporary_path(paths[0])
+        aside.mkdir()
+        for path in paths:
+            os.rename(path, aside / path.name)
+        remove(aside)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Delete what killed processes have left of a file that they wrote; the caller must hold the lock of the file."""
+    for left in path.parent.glob(f".{escape(path.name)}.*.half"):
+        remove(left)
+
+
+def remove(path: Path) -> None:
+    """Delete a directory or a file, if it exists and may be deleted; of a symbolic link only the link."""
+    if path.is_symlink() or path.is_file():
+        with suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def is_inside(name: str) -> bool:
+    """Whether a relative path stays inside its directory."""
+    return not PurePath(name).is_absolute() and ".." not in PurePath(name).parts
 
 
 def write_json(path: Path, obj: Any) -> None:
@@ -217,11 +268,9 @@ def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: Mapping[str
         place = flat.device, flat.untyped_storage().data_ptr()
         separate[name] = flat.clone() if place in seen else flat
         seen.add(place)
-    with atomic_write(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        save_file(separate, temporary, dict(about or {}) or None)
-        temporary.chmod(mode)  # safetensors allows only the owner to read; use the permissions of the umask
+    with atomic_write(path) as file:
+        save_file(separate, file.name, dict(about or {}) or None)
+        os.chmod(file.name, os.fstat(file.fileno()).st_mode)  # safetensors makes a file that only its owner may read
 
 
 def load_tensors(path: Path) -> "dict[str, Tensor]":
@@ -240,8 +289,9 @@ def load_tensors(path: Path) -> "dict[str, Tensor]":
 def append_line(path: Path, obj: Mapping[str, Any]) -> None:
     """Append one JSON object to a file of lines; numbers that are not finite become null, as JSON has none."""
     finite = {key: None if isinstance(it, float) and not math.isfinite(it) else it for key, it in obj.items()}
-    with _as_user_error(path), path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n")
+    line = json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n"
+    with as_user_error(path), open(path, "ab", opener=_open_no_follow) as file:
+        file.write(line.encode())
 
 
 def truncate_after(path: Path, step: int) -> None:
@@ -267,6 +317,10 @@ def _read(path: Path) -> bytes:
         raise UserError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
+def _open_no_follow(path: str, flags: int) -> int:
+    return os.open(path, flags | NO_FOLLOW, 0o666)
+
+
 def _sync(path: Path) -> None:
     """Wait until a file, or the entries of a directory, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -277,12 +331,12 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _as_user_error(path: Path) -> Iterator[None]:
+def as_user_error(path: Path, cure: str = "choose a directory that you may write to") -> Iterator[None]:
     """Turn errors of writing, such as a full disk or missing permissions, into ``UserError``."""
     try:
         yield
     except SafetensorError as error:  # how safetensors reports a failed write
         raise UserError(f"{path}: cannot be written: {error}.") from error
     except OSError as error:
-        cure = "free some space" if error.errno in FULL else "choose a directory that you may write to"
+        cure = "free some space" if error.errno in FULL else cure
         raise UserError(f"{path}: cannot be written: {error.strerror or error}; {cure}.") from error

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path, PurePath
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from safetensors import SafetensorError
 
@@ -27,6 +27,7 @@ from regard.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
+T = TypeVar("T")
 Content = bytes | dict[str, Any] | Callable[[Path], object]  # a dict is written as JSON; a function writes to the path
 
 MANIFEST = "manifest.json"
@@ -47,8 +48,7 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
     final, replaced = steps / _name(step), steps / ".old"
     unfinished = temporary_path(final)
     with as_user_error(run):
-        if steps.is_symlink():
-            raise UserError(f"{steps}: is a symbolic link, which no run writes through; put a directory in its place.")
+        check_steps(run)
         steps.mkdir(parents=True, exist_ok=True)
         if replaced.is_symlink():
             replaced.unlink()
@@ -80,6 +80,12 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
     return final
 
 
+def check_steps(run: Path) -> None:
+    """Refuse a run whose steps are a symbolic link: saving would delete old steps in another directory."""
+    if (run / "steps").is_symlink():
+        raise UserError(f"{run / 'steps'}: is a symbolic link; put a directory in its place, or choose another --out.")
+
+
 def set_pointer(run: Path, name: str, step: int) -> None:
     """Point `run/name` (latest or best) to this step, atomically."""
     assert (run / "steps" / _name(step)).is_dir(), f"step {step} is not saved"
@@ -98,20 +104,57 @@ def read_pointer(run: Path, name: str) -> str | None:
 
 def resolve(path: Path, pointers: Sequence[str] = ("best", "latest")) -> Path:
     """The verified directory of a step, given that directory or its run. For a run, the first pointer that is set."""
+    return read_step(path, lambda folder: folder, pointers)
+
+
+def read_step(path: Path, read: Callable[[Path], T], pointers: Sequence[str] = ("best", "latest")) -> T:
+    """What `read` returns for the verified directory of a step, given that directory or its run.
+
+    A process that trains the run may replace or delete the step meanwhile. Then the step is found and read again.
+    """
+    while True:
+        folder = _find_step(path, pointers)
+        try:
+            handle = os.open(folder, os.O_RDONLY)  # an open directory keeps its inode, by which it is recognised
+        except FileNotFoundError:
+            continue
+        try:
+            verify(folder)
+            found = read(folder)
+        except UserError:
+            if _is_at(handle, folder):
+                raise
+        else:
+            if _is_at(handle, folder):
+                return found
+        finally:
+            os.close(handle)
+
+
+def _find_step(path: Path, pointers: Sequence[str]) -> Path:
     absolute = Path(os.path.abspath(path))  # `.` and `000500` are relative to the current directory
-    steps, name = absolute.parent, absolute.name
+    steps, name, named = absolute.parent, absolute.name, None
     if steps.name != "steps" and not (absolute / MANIFEST).is_file():
         if not path.is_dir():
             raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
-        named = next((step for step in (read_pointer(path, name) for name in pointers) if step), None)
+        named = next(filter(None, (read_pointer(path, pointer) for pointer in pointers)), None)
         if named is None:
             raise UserError(f"{path}: has no checkpoint; train into it first or name another run.")
         steps, name = absolute / "steps", named
-    found = next((place for place in (steps / name, steps / ".old" / name) if place.is_dir()), None)
-    if found is None:
-        raise UserError(f"{steps / name}: no such checkpoint; name another step or run.")
-    verify(found)
-    return found
+    for place in (steps / name, steps / ".old" / name, steps / name):  # in this order, as a step may be replaced now
+        if place.is_dir():
+            return place
+    if named and named not in (read_pointer(path, pointer) for pointer in pointers):
+        return _find_step(path, pointers)  # deleted since the pointer was read
+    raise UserError(f"{steps / name}: no such checkpoint; name another step or run.")
+
+
+def _is_at(handle: int, folder: Path) -> bool:
+    """Whether an open directory still has this path."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(folder))
+    except FileNotFoundError:
+        return False
 
 
 def check_format(path: Path, version: Any) -> None:
@@ -233,6 +276,22 @@ def remove(path: Path) -> None:
             path.unlink()
     else:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def lock_file(handle: int, wait: bool = True) -> bool:
+    """Lock an open file until it is closed or its process ends, even by a kill; False if another process has the lock.
+
+    True without a lock on systems without `flock` and on file systems that refuse it, such as some network disks.
+    """
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True
 
 
 def is_inside(name: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import FORMAT, check_format, load_tensors, read_json, resolve
+from regard.checkpoint import FORMAT, check_format, load_tensors, read_json, read_step
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field, LabelField
 from regard.errors import UserError
@@ -81,16 +81,26 @@ def average(run: Path, count: int) -> dict[str, Tensor]:
     if count < 1:
         raise UserError(f"--average {count}: give 1 or more.")
     keep = stored_recipe(run).plan.keep
-    names = [path.name for path in (run / "steps").glob("*") if path.name.isdecimal() and int(path.name)]
-    newest = sorted(names, key=int)[-min(count, keep) :]
+    newest = _newest(run, min(count, keep))
     if len(newest) < count:
         cure = f"average fewer, or train with plan.keep={count}"
         raise UserError(f"{run}: has {len(newest)} of its newest steps (plan.keep={keep}), not {count}; {cure}.")
     total: dict[str, Tensor] = {}
-    for name in newest:
-        for weight, tensor in load_tensors(resolve(run / "steps" / name) / "weights.safetensors").items():
+    for step in newest:
+        try:
+            tensors = read_step(step, lambda folder: load_tensors(folder / "weights.safetensors"))
+        except UserError:
+            if _newest(run, min(count, keep)) == newest:
+                raise
+            return average(run, count)  # the run is being trained, and has deleted this step
+        for weight, tensor in tensors.items():
             if tensor.is_floating_point() and weight in total:
                 total[weight] += tensor.float()
             else:
                 total[weight] = tensor.float() if tensor.is_floating_point() else tensor
     return {weight: tensor / count if tensor.is_floating_point() else tensor for weight, tensor in total.items()}
+
+
+def _newest(run: Path, count: int) -> list[Path]:
+    steps = [path for path in (run / "steps").glob("*") if path.name.isdecimal() and int(path.name)]
+    return sorted(steps, key=lambda path: int(path.name))[-count:]

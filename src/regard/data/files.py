@@ -15,14 +15,14 @@ import shutil
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.checkpoint import as_user_error
+from regard.checkpoint import NO_FOLLOW, as_user_error, lock_file
 from regard.data.example import Pair
 from regard.errors import UserError
 
@@ -230,17 +230,11 @@ def require_space(path: Path, needed: int) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock `path` against other processes of this machine; without effect where files cannot be locked."""
-    try:
-        import fcntl
-    except ImportError:
-        yield
-        return
+    """Lock `path` against other processes; wait for the process that has the lock."""
     with as_user_error(path, CACHE_CURE):
-        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
     try:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        lock_file(handle)
         yield
     finally:
         os.close(handle)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.parametrize import is_parametrized
 
-from regard.checkpoint import resolve
+from regard.checkpoint import read_step
 from regard.config import Kinds
 from regard.data.fields import Field, LabelField, TextField
 from regard.data.flat import Row, Values
@@ -281,7 +281,10 @@ def load(
 
 def _load_run(path: Path, kinds: Kinds) -> Loaded:
     """The model of a run, or of one of its steps."""
-    folder = resolve(path)
+    return read_step(path, lambda folder: _load_step(path, folder, kinds))
+
+
+def _load_step(path: Path, folder: Path, kinds: Kinds) -> Loaded:
     if not folder.name.isdecimal():
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]

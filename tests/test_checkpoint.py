@@ -8,7 +8,6 @@ import random
 import resource
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -235,32 +234,8 @@ def save_for_ever(run: Path, first: int) -> None:
         set_pointer(run, "best", step - step % 3 or step)
 
 
-@fork
-@pytest.mark.slow  # and seen to fail, rarely, for a reason not yet known: kills before each call are tested below
-def test_killed_at_random_moments_the_run_is_always_whole(tmp_path: Path) -> None:
-    rng = random.Random(20)
-    began = time.perf_counter()
-    save_step(tmp_path, 1, plain(1, 1), keep=2)
-    once = max(time.perf_counter() - began, 0.01)  # a disk may take its time to flush
-    latest = kills = 1
-    while kills <= 20 or (latest <= 5 and kills <= 300):  # a busy machine saves less between two kills
-        kills += 1
-        child = forked(save_for_ever, tmp_path, latest)
-        time.sleep(rng.uniform(0.5, 6.0) * once)
-        child.kill()
-        child.join()
-        assert child.exitcode == -signal.SIGKILL
-        check_plain(resolve(tmp_path))
-        found = check_plain(resolve(tmp_path, ("latest",)))
-        assert found >= latest
-        latest = found
-    assert latest > 5  # the kills fell among many saves
-    save_step(tmp_path, latest + 1, plain(latest + 1, 1), keep=1)
-    assert all(name.isdecimal() for name in step_names(tmp_path)), "what the kills left behind is gone"
-
-
-def save_until(run: Path, step: int, deadly: int) -> None:
-    """Save a step and die for real just before the `deadly`-th call that changes what is on the disk."""
+def killed(deadly: int, work: Callable[..., None], *args: Any) -> None:
+    """Do some work and die for real just before the `deadly`-th call that changes what is on the disk."""
     calls = 0
 
     def dying(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -273,9 +248,27 @@ def save_until(run: Path, step: int, deadly: int) -> None:
 
         return call
 
-    for module, name in ((os, "rename"), (os, "replace"), (os, "fsync"), (os, "rmdir"), (os, "unlink"), (os, "mkdir")):
-        setattr(module, name, dying(getattr(module, name)))
-    save_step(run, step, plain(step, 2), keep=1)
+    for name in ("rename", "replace", "fsync", "rmdir", "unlink", "mkdir"):
+        setattr(os, name, dying(getattr(os, name)))
+    work(*args)
+
+
+@fork
+def test_killed_after_a_random_number_of_calls_the_run_is_always_whole(tmp_path: Path) -> None:
+    """No clock: a process is killed after so many calls, however long the disk takes for each."""
+    rng, latest = random.Random(20), 1
+    save_step(tmp_path, 1, plain(1, 1), keep=2)
+    for _ in range(12):
+        child = forked(killed, rng.randrange(1, 300), save_for_ever, tmp_path, latest)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        check_plain(resolve(tmp_path))
+        found = check_plain(resolve(tmp_path, ("latest",)))
+        assert found >= latest
+        latest = found
+    assert latest > 5  # the kills fell among many saves
+    save_step(tmp_path, latest + 1, plain(latest + 1, 1), keep=1)
+    assert all(name.isdecimal() for name in step_names(tmp_path)), "what the kills left behind is gone"
 
 
 @fork
@@ -285,7 +278,7 @@ def test_killed_before_each_single_call_the_run_is_whole(tmp_path: Path, step: i
     for deadly in range(1, 100):
         run = tmp_path / str(deadly)
         save_step(run, 4, plain(4, 1), keep=1)
-        child = forked(save_until, run, step, deadly)
+        child = forked(killed, deadly, save_step, run, step, plain(step, 2), 1)
         child.join()
         found = check_plain(resolve(run))
         assert found in (4, step)

@@ -58,13 +58,18 @@ def field_path(folder: Path, name: str) -> Path:
 def load_weights(module: nn.Module, path: Path) -> None:
     """Load the weights of a file into a module; the names and shapes must be exactly the module's."""
     tensors = load_tensors(path)
-    expected: Mapping[str, torch.Size] = {name: tensor.shape for name, tensor in module.state_dict().items()}
-    found = {name: tensor.shape for name, tensor in tensors.items()}
+    expected = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    if wrong := shape_error({name: tensor.shape for name, tensor in tensors.items()}, expected):
+        raise UserError(f"{path}: {wrong}; use the model settings of the run that has the weights.")
+    module.load_state_dict(tensors)
+
+
+def shape_error(found: Mapping[str, torch.Size], expected: Mapping[str, torch.Size]) -> str | None:
+    """The first tensor that is missing, extra or of another shape, as text for an error; None if there is none."""
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            shapes = f"is {format_shape(found.get(name))}, but the model's is {format_shape(expected.get(name))}"
-            raise UserError(f"{path}: {name} {shapes}; use the model settings of the run that has the weights.")
-    module.load_state_dict(tensors)
+            return f"{name} is {format_shape(found.get(name))}, but the model's is {format_shape(expected.get(name))}"
+    return None
 
 
 def format_shape(shape: torch.Size | None) -> str:

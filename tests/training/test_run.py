@@ -2,8 +2,10 @@
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,8 +15,9 @@ from shutil import copytree
 
 import pytest
 import torch
+from safetensors.torch import save
 
-from regard.checkpoint import load_tensors, read_pointer, resolve
+from regard.checkpoint import load_tensors, read_json, read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
 from regard.data.sources import Labelled, Lines, Pairs
@@ -26,7 +29,7 @@ from regard.stored import FORMAT
 from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
-from regard.training.folder import is_run, read_state
+from regard.training.folder import is_run, read_state, restore
 from regard.training.prepare import Prepared
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from
@@ -190,6 +193,62 @@ def test_a_linked_folder_of_steps_is_refused(recipe, tmp_path):
         with pytest.raises(UserError, match="steps: is a symbolic link"):
             Run(recipe("plan.steps=2"), out, existing)
     assert load(out).step == 2  # reading changes nothing
+
+
+# -- files that were changed -------------------------------------------------------------------------------------------
+
+
+def _tamper(run, name, content):
+    """Change a file of the latest step, and its fingerprint in the manifest."""
+    step = resolve(run, ("latest",))
+    manifest = read_json(step / "manifest.json")
+    (step / name).write_bytes(content)
+    manifest["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (step / "manifest.json").write_text(json.dumps(manifest))
+
+
+IMPOSSIBLE = [
+    *(("step", -5), ("step", 3), ("step", 4.0), ("step", "4"), ("evaluated", 5), ("evaluated", True), ("best", "low")),
+    *(("best", None), ("best_loss", []), ("best_step", 3), ("best_step", -4), ("waited", -1), ("seconds", "1")),
+    *(("seconds", -1.0), ("evaluating", None), ("data", 7), ("batches", 0), ("batches", "1")),
+]
+WEIGHT = "optimizer/model.encoder.embedding.weight"
+UNFIT = [  # the start of a name, the tensor in its place, the message
+    ("", None, r"objective/.* is absent, but the model's is"),
+    ("optimizer", None, r"optimizer/.* is absent, but the model's is"),
+    (f"{WEIGHT}/exp_avg", None, f"{WEIGHT}/exp_avg is absent"),
+    (f"{WEIGHT}/exp_avg", torch.zeros(3), f"{WEIGHT}/exp_avg is 3, but the model's is"),
+    (f"{WEIGHT}/step", torch.tensor(-5.0), f"{WEIGHT}/step is -5, but the run has 4 steps"),
+    (f"{WEIGHT}/step", torch.tensor(float("nan")), f"{WEIGHT}/step is nan, but the run has 4 steps"),
+    (
+        "optimizer/model.other/step",
+        torch.tensor(1.0),
+        "optimizer/model.other/step is one number",
+    ),
+    ("elsewhere", torch.zeros(1), "elsewhere is 1, but the model's is absent"),
+]
+
+
+def test_a_state_or_a_trainer_file_that_does_not_fit_is_refused_by_its_field(recipe, tmp_path):
+    out, made = tmp_path / "run", recipe("plan.steps=4", "objective=professor", "objective.width=8")
+    list(Run(made, out))
+    state, trainer = read_json(out / "steps/000004/training/state.json"), Run(made, out, "resume").trainer
+    for name, value in IMPOSSIBLE:
+        _tamper(out, "training/state.json", json.dumps({**state, name: value}).encode())
+        with pytest.raises(UserError, match=rf"state\.json: {name}={re.escape(repr(value))}: cannot be the state"):
+            read_state(resolve(out, ("latest",)))
+    with pytest.raises(UserError, match=r"state\.json: batches='1': cannot be the state of a run at step 4; restore"):
+        Run(made, out, "resume")
+    _tamper(out, "training/state.json", json.dumps(state).encode())
+    found = load_tensors(out / "steps/000004/training/trainer.safetensors")
+    tensors = {name: tensor.clone() for name, tensor in found.items()}  # the file is mapped, and is written below
+    for start, value, message in UNFIT:
+        changed = {name: one for name, one in tensors.items() if value is not None or not name.startswith(start)}
+        _tamper(out, "training/trainer.safetensors", save(changed if value is None else {**changed, start: value}))
+        with pytest.raises(UserError, match=rf"000004/training/trainer\.safetensors: {message}"):
+            restore(resolve(out, ("latest",)), trainer)
+    with pytest.raises(UserError, match=r"trainer\.safetensors: elsewhere is 1"):
+        Run(made, out, "resume")
 
 
 # -- two processes ----------------------------------------------------------------------------------------------------

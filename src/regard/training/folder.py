@@ -3,6 +3,7 @@
 A step has the model, and under `training/` what is needed to resume the run.
 """
 
+import math
 import os
 import socket
 from collections.abc import Iterator
@@ -192,14 +193,45 @@ def save(run: Path, state: RunState, prepared: Prepared, model: Model, training:
 def restore(folder: Path, trainer: Trainer) -> None:
     """Restore the model and the trainer that `save` wrote."""
     load_weights(trainer.model, folder / "weights.safetensors")
-    trainer.restore(load_tensors(folder / "training/trainer.safetensors"))
+    path = folder / "training/trainer.safetensors"
+    tensors = load_tensors(path)
+    try:
+        trainer.restore(tensors, int(folder.name))
+    except UserError as error:
+        raise UserError(f"{path}: {error}; restore the file or use another checkpoint.") from error
 
 
 def read_state(folder: Path) -> RunState:
     """The state of a run when this step was saved."""
     path = folder / "training/state.json"
-    state = read_json(path)
+    found = read_json(path)
     names = {field.name for field in fields(RunState)}
-    if not isinstance(state, dict) or state.keys() != names:
+    if not isinstance(found, dict) or found.keys() != names:
         raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
-    return RunState(**state)
+    step, best = int(folder.name), found["best_step"]
+    valid = {
+        "step": _whole(found["step"]) and found["step"] == step,
+        "evaluated": _whole(found["evaluated"]) and found["evaluated"] <= step,
+        "best": _number(found["best"]) if best is not None else found["best"] is None,
+        "best_loss": found["best_loss"] is None or (best is not None and _number(found["best_loss"])),
+        "best_step": best is None
+        or (_whole(best) and any((one / f"{best:06d}").is_dir() for one in folder.parents[:2])),
+        "waited": _whole(found["waited"]),
+        "seconds": _number(found["seconds"]) and found["seconds"] >= 0,
+        "evaluating": _number(found["evaluating"]) and found["evaluating"] >= 0,
+        "data": isinstance(found["data"], str),
+        "batches": _whole(found["batches"]) and found["batches"] >= 1,
+    }
+    for name, fits in valid.items():
+        if not fits:
+            cure = "restore the file or use another checkpoint"
+            raise UserError(f"{path}: {name}={found[name]!r:.40}: cannot be the state of a run at step {step}; {cure}.")
+    return RunState(**found)
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

@@ -66,7 +66,7 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
             for folder, _, _ in os.walk(unfinished):
                 _sync(Path(folder))
             if os.path.lexists(final):  # no portable system call swaps two directories
-                replaced.mkdir()
+                replaced.mkdir(exist_ok=True)
                 os.rename(final, replaced / final.name)
             os.rename(unfinished, final)
             _sync(steps)
@@ -231,9 +231,9 @@ def atomic_write(path: Path, cure: str = "choose a directory that you may write 
             _sync(temporary)
             os.replace(temporary, path)
             _sync(path.parent)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
+    except BaseException:
+        remove(temporary)
+        raise
 
 
 def write_file(path: str | Path, content: str | bytes) -> Path:

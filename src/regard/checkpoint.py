@@ -193,12 +193,14 @@ def _name(step: int) -> str:
 
 
 def _write(path: Path, content: Content) -> None:
+    """Write a file of a new folder, which is renamed as a whole."""
+    path.parent.mkdir(exist_ok=True)
     if callable(content):
-        path.parent.mkdir(exist_ok=True)
         content(path)
-        _sync(path)
     else:
-        write_file(path, content if isinstance(content, bytes) else _json(content))
+        with open(path, "xb") as file:
+            file.write(content if isinstance(content, bytes) else _json(content).encode())
+    _sync(path)
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
@@ -219,7 +221,7 @@ def temporary_path(path: Path) -> Path:
 def atomic_write(path: Path, cure: str = "choose a directory that you may write to") -> Iterator[IO[bytes]]:
     """A new temporary file, whose `name` is its path. It is renamed to `path` on success, and deleted on failure.
 
-    All files of the library are written by this function. A symbolic link at `path` is replaced, not followed.
+    Every file outside a new folder is written by this function. A symbolic link at `path` is replaced, not followed.
     """
     temporary = temporary_path(path)
     try:

@@ -118,10 +118,12 @@ def read_step(path: Path, read: Callable[[Path], T], pointers: Sequence[str] = (
             handle = os.open(folder, os.O_RDONLY)  # an open directory keeps its inode, by which it is recognised
         except FileNotFoundError:
             continue
+        except OSError as error:
+            raise UserError(f"{folder}: cannot be read: {error.strerror}.") from error
         try:
             verify(folder)
             found = read(folder)
-        except UserError:
+        except (UserError, OSError):
             if _is_at(handle, folder):
                 raise
         else:

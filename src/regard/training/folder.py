@@ -110,16 +110,18 @@ def check_batches(out: Path, accumulate: int, ranks: int, before: int) -> None:
 
 
 @contextmanager
-def locked(out: Path) -> Iterator[None]:
+def lock_run(out: Path) -> Iterator[None]:
     """Lock a run while it is trained. A second process is refused; processes that only read need no lock."""
     with as_user_error(out):
         handle = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
     try:
-        if not lock_file(handle, wait=False):
-            holder = os.read(handle, 200).decode(errors="replace").strip()
-            raise UserError(f"{out}: is trained by another process ({holder}); wait for it, or choose another --out.")
-        os.ftruncate(handle, 0)
-        os.write(handle, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
+        with as_user_error(out):
+            if not lock_file(handle, wait=False):
+                holder = os.read(handle, 200).decode(errors="replace").strip()
+                cure = "wait for it, or choose another --out"
+                raise UserError(f"{out}: is trained by another process ({holder}); {cure}.")
+            os.ftruncate(handle, 0)
+            os.write(handle, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
         yield
     finally:
         os.close(handle)
@@ -127,10 +129,11 @@ def locked(out: Path) -> Iterator[None]:
 
 def clear(out: Path) -> None:
     """Remove the files and steps of a run, and nothing else. The recipe is last: after a kill it is still a run."""
-    discard([path for path in (out / "steps").glob("*") if path.name.isdecimal() or path.name == ".old"])
-    with suppress(OSError):  # there is none, or it has other files
-        (out / "steps").rmdir()
-    discard([out / name for name in FILES if os.path.lexists(out / name)])
+    with as_user_error(out):
+        discard([path for path in (out / "steps").glob("*") if path.name.isdecimal() or path.name == ".old"])
+        with suppress(OSError):  # there is none, or it has other files
+            (out / "steps").rmdir()
+        discard([out / name for name in FILES if os.path.lexists(out / name)])
 
 
 def make_folder(out: Path) -> None:

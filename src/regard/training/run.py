@@ -34,7 +34,7 @@ from regard.training.folder import (
     check_same,
     clear,
     is_run,
-    locked,
+    lock_run,
     make_folder,
     open_run,
     read_state,
@@ -72,7 +72,7 @@ class Run:
         self.kinds = kinds = with_kinds(kinds)
         check_folder(out, existing, kinds)
         if ranks.first and is_run(out):
-            with locked(out):  # a run that another process trains is refused before its data is read
+            with lock_run(out):  # a run that another process trains is refused before its data is read
                 pass
         before = None
         if existing == "resume":
@@ -130,7 +130,7 @@ class Run:
             try:
                 if self.ranks.first:
                     make_folder(self._folder)
-                    lock.enter_context(locked(self._folder))
+                    lock.enter_context(lock_run(self._folder))
                 saved = self._write_folder()
                 yield self._started()
                 yield from saved

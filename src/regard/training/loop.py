@@ -24,6 +24,7 @@ from regard.training.capture import Graphs
 from regard.training.optim import (
     build_optimizer,
     optimizer_state,
+    place_in_schedule,
     rate_at,
     restore_optimizer,
     set_rate,
@@ -37,6 +38,9 @@ class Diverged(UserError):  # noqa: N818
     """The loss or gradient of a step is not finite; the weights are those before that step."""
 
 
+Passed = Callable[[], float]  # the part of plan.minutes that has passed
+
+
 class Source(Protocol):
     """A source of batches with random access by step, such as `regard.data.batches.Batches`."""
 
@@ -46,9 +50,11 @@ class Source(Protocol):
 class GradientTrainer:
     """Trains a model by the gradients of its objective: a `regard.objectives.objective.Trainer`."""
 
-    def __init__(self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0
+    ) -> None:
         self.loss_module, self.optimizer = loss_module, build_optimizer(loss_module, plan)
-        self._batches, self._plan, self._ranks = batches, plan, ranks
+        self._batches, self._plan, self._ranks, self._passed = batches, plan, ranks, passed
         self._carried: dict[int, Any] = {}  # the state of the model after the last batch, by lane
 
     @property
@@ -56,7 +62,9 @@ class GradientTrainer:
         return self.loss_module.model
 
     def steps(self, start: int) -> Iterator[Step]:
-        return train(self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks, self._carried)
+        return train(
+            self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks, self._carried, self._passed
+        )
 
     def state(self) -> dict[str, Tensor]:
         """The state of the optimiser, the weights that the objective trains beside the model, and the carried states.
@@ -117,6 +125,7 @@ def train(
     start: int = 0,
     ranks: Ranks = ALONE,
     carried: MutableMapping[int, Any] | None = None,
+    passed: Passed = lambda: 0.0,
 ) -> Iterator[Step]:
     """Train from step `start` to `plan.steps`, on the device that the weights are on.
 
@@ -124,6 +133,7 @@ def train(
     weights and optimiser state gives the same result as an uninterrupted one. An update whose gradient is not finite is
     skipped. Several `ranks` start from the same weights, read different batches and end with the same weights.
     `carried` has the state of the model after the last batch of each lane of contiguous text; each step changes it.
+    `passed` returns the part of `plan.minutes` that has passed, the same on all ranks.
     """
     carried = {} if carried is None else carried
     if plan.compile:
@@ -153,7 +163,7 @@ def train(
         if ranks.several:
             ranks.all_reduce([sums, *_gradients(loss_module)])
         previous = step
-        rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
+        rate, length = rate_at(plan, place_in_schedule(plan, n, passed()), width), _clip(loss_module, plan.clip)
         step = Step(
             n=n + 1,
             tokens=int(tokens),

@@ -41,16 +41,9 @@ FAULTS = (
     Fault(
         "gradients are clipped before they are summed over the ranks",
         "training/loop.py",
-        """        if ranks.several:
-            ranks.all_reduce([sums, *_gradients(loss_module)])
-        previous = step
-        rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
-""",
-        """        rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
-        if ranks.several:
-            ranks.all_reduce([sums, *_gradients(loss_module)])
-        previous = step
-""",
+        "        if ranks.several:\n            ranks.all_reduce([sums, *_gradients(loss_module)])\n",
+        "        _clip(loss_module, plan.clip)\n"
+        "        if ranks.several:\n            ranks.all_reduce([sums, *_gradients(loss_module)])\n",
         "training/test_parallel.py::test_two_ranks_are_one_that_accumulates_twice_as_much",
     ),
     Fault(
@@ -63,7 +56,7 @@ FAULTS = (
     Fault(
         "the objective's own modules are not restored",
         "training/loop.py",
-        '            self.loss_module.own.load_state_dict(parts["objective"])\n',
+        "            own.load_state_dict(objective)\n",
         "            pass\n",
         "training/test_loop.py",
     ),
@@ -113,22 +106,22 @@ FAULTS = (
     Fault(
         "source and target of an alignment are swapped",
         "verbs/scoring.py",
-        "return Aligned(source, target, weights,",
-        "return Aligned(target, source, weights,",
+        "pieces = Units(source, target, weights)",
+        "pieces = Units(target, source, weights)",
         "test_verbs.py::test_a_link_is_the_source_and_the_target_of_the_greatest_weight",
     ),
     Fault(
         "links of an alignment are (target, source)",
         "verbs/scoring.py",
-        "sorted(links_from(weights, method))",
-        "sorted((j, i) for i, j in links_from(weights, method))",
+        "sorted(links_from(linked.weights, method))",
+        "sorted((j, i) for i, j in links_from(linked.weights, method))",
         "test_verbs.py::test_a_link_is_the_source_and_the_target_of_the_greatest_weight",
     ),
     Fault(
         "the tooltip of a line is not escaped",
         "render/svg.py",
-        'tag("title", {}, f"{prefix}{pair}: {format_number(weights[at, i, j])}")',
-        'tag("title", {}, Markup(f"{prefix}{pair}: {format_number(weights[at, i, j])}"))',
+        'tag("title", {}, prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j]))',
+        'tag("title", {}, Markup(prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j])))',
         "render/test_view_svg.py",
     ),
     # -- attention, layers

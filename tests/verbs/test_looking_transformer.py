@@ -12,12 +12,14 @@ import torch
 
 from encoded import fields_for
 from regard.cli import main
-from regard.data.fields import MaskedText, TargetText
+from regard.data.fields import InputText, LabelField, MaskedText, TargetText
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
-from regard.models import BertConfig, GptConfig, TransformerConfig
+from regard.heads import ClassHeadConfig
+from regard.models import BertConfig, GptConfig, HeadedConfig, TransformerConfig
 from regard.models.parts import parts, source_reads
 from regard.recording import Recorder, attentions, record
+from regard.render.view_data import Unknown
 from regard.tasks import TASKS
 from regard.verbs import Loaded, align, load, look, score, translate, view
 from regard.verbs.forced import aligning
@@ -103,6 +105,33 @@ def test_a_part_or_a_layer_alone_is_recorded_alone() -> None:
         look(speaker(), "abc", part="cross")
 
 
+def test_contexts_and_masks_belong_to_their_layers() -> None:
+    model, outputs = translator(), {}
+    for path, module in attentions(model.module).items():
+        module.register_forward_hook(lambda _module, _inputs, output, path=path: outputs.update({path: output[0]}))
+    seen = look(model, "abc", target="zz")
+    assert len(seen.layers) == len(outputs) == 9
+    for layer in seen.layers:
+        np.testing.assert_array_equal(layer.contexts, outputs[layer.name])
+        assert layer.query == "layer"
+        causal = np.tri(3, dtype=bool) if layer.part == "decoder" else np.ones((3, 3), dtype=bool)
+        np.testing.assert_array_equal(layer.visible, causal)
+    for settings in ({}, {"positions": "xl", "memory": 8, "memory_zeros": True}):
+        assert np.array_equal(look(speaker(**settings), "ab ba").layers[2].visible, np.tri(6, dtype=bool))
+
+
+def test_unknown_characters_are_shown_as_themselves() -> None:
+    seen = look(translator(), "a👩‍👩‍👧b", target="zé")
+    assert list(seen.columns) == ["a", "👩", "\u200d", "👩", "\u200d", "👧", "b"]
+    assert [isinstance(piece, Unknown) for piece in seen.columns] == [False, *[True] * 5, False]
+    assert list(seen.rows) == ["z", Unknown("é"), "<eos>"]
+    assert list(seen.parts["decoder"][0].columns or ()) == ["<bos>", "z", "é"]
+    assert [frame.token for frame in seen.frames or ()] == ["z", "é", "<eos>"]
+    assert "é" in [piece for piece, _, _ in (seen.frames or ())[1].top]
+    assert list(look(speaker(), "aé").columns) == ["<bos>", "a", Unknown("é")]
+    assert list(look(reader(), "é[MASK]a").columns)[1:3] == ["é", "[MASK]"]
+
+
 def test_a_language_model_looks_at_its_past() -> None:
     for settings in ({}, {"positions": "xl", "memory": 8}, {"positions": "xl", "memory": 8, "memory_zeros": True}):
         seen = look(speaker(**settings), "ab ba")
@@ -120,6 +149,19 @@ def test_a_reader_looks_both_ways_at_its_marks_too() -> None:
     assert any("MASK" in piece.upper() for piece in seen.columns)
     assert seen.frames is None
     assert np.triu(seen.layers[0].weights, 1).max() > 0
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_body_under_a_head_is_named_by_its_attention(causal: bool) -> None:
+    tokenizer, config = train_tokenizer("char", SOURCES, 40), GptConfig if causal else BertConfig
+    body = config(vocab=tokenizer.size, **SMALL)  # type: ignore[arg-type]
+    module = HeadedConfig(body, ClassHeadConfig(2).for_body(body)).build().eval()
+    fields = {"text": InputText(tokenizer), "label": LabelField(("good", "bad"))}
+    seen = look(Loaded(Path("tiny"), module, torch.device("cpu"), fields), "abc")
+    assert list(seen.parts) == ["decoder" if causal else "encoder"]
+    ahead = max(np.triu(layer.weights[0], 1).sum() for layer in seen.layers)
+    assert (ahead == 0) == causal
+    assert seen.frames is None
 
 
 def test_layers_that_share_a_block_are_layers_of_their_own() -> None:
@@ -395,5 +437,5 @@ def test_one_part_alone_may_have_no_steps() -> None:
 
 @pytest.mark.parametrize("model", [speaker, reader])
 def test_a_target_is_for_translators(model: Callable[[], Loaded]) -> None:
-    with pytest.raises(UserError, match=r"--target: tiny is .*; leave it out"):
+    with pytest.raises(UserError, match=r"--target .in Python: target.: tiny is .*; leave it out"):
         look(model(), "abc", target="zz")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.config import set_sizes
 from regard.errors import UserError
@@ -131,6 +131,16 @@ class Facts(Protocol):
         return ()
 
     @property
+    def causal_attention(self) -> bool:
+        """Whether a token of the text or target attends only to tokens before it; also true of a body under a head."""
+        return self.causal
+
+    @property
+    def query(self) -> Literal["before", "state", "layer"]:
+        """What a decoder's query is: its state before the step, its state at the step, or a vector of the layer."""
+        return "layer"
+
+    @property
     def keys_before(self) -> int:
         """The number of keys before the first token of a text: the zeros that a memory starts with."""
         return 0
@@ -196,3 +206,8 @@ class ReadsSource(Protocol):
 def reads_whole(config: Facts) -> bool:
     """Whether the text that a model is given (its source, if it has one) is read in both directions."""
     return config.reads_source or not config.causal
+
+
+def declares_facts(module: nn.Module) -> bool:
+    """Whether a module is a model whose config declares facts, and not a module of another library."""
+    return hasattr(getattr(module, "config", None), "learns_by")

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +70,8 @@ class Seq2SeqConfig(Facts):
     layers: int = 1  # number of recurrent layers of the encoder, and of the decoder
     cell: str = "gru"  # kind of recurrent cell: rnn, lstm or gru
     decoder: str = "bahdanau"  # where the context enters: once, every, bahdanau, luong or luong-feeding
-    score: str = "additive"  # how query and key are compared: dot, scaled_dot, general, additive, cosine or location
+    # how query and key are compared: dot, scaled_dot, general (multiplicative), additive (concat), cosine or location
+    score: str = "additive"
     window: str = "none"  # Luong's local attention: none, local-m or local-p
     radius: int = 10  # source positions of the window on each side of its centre
     capacity: int = 256  # the longest source, in tokens
@@ -96,6 +97,11 @@ class Seq2SeqConfig(Facts):
     @property
     def token_vocab(self) -> int:
         return self.target_vocab
+
+    @property
+    def query(self) -> Literal["before", "state", "layer"]:
+        """Bahdanau's decoder attends before the recurrence, Luong's after it."""
+        return "before" if self.decoder == "bahdanau" else "state"
 
     def without_attention(self) -> Self:
         """The same model, whose decoder reads the source's last state once (Sutskever et al. 2014)."""

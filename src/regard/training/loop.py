@@ -18,14 +18,27 @@ from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.objectives.objective import LossModule, Objective, Step
 from regard.recipes import Plan
+from regard.stored import format_shape, shape_error
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
-from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer, set_rate, unfreeze
+from regard.training.optim import (
+    build_optimizer,
+    optimizer_state,
+    place_in_schedule,
+    rate_at,
+    restore_optimizer,
+    set_rate,
+    state_shapes,
+    unfreeze,
+)
 from regard.training.parallel import ALONE, Ranks
 
 
 class Diverged(UserError):  # noqa: N818
     """The loss or gradient of a step is not finite; the weights are those before that step."""
+
+
+Passed = Callable[[], float]  # the part of plan.minutes that has passed
 
 
 class Source(Protocol):
@@ -37,9 +50,11 @@ class Source(Protocol):
 class GradientTrainer:
     """Trains a model by the gradients of its objective: a `regard.objectives.objective.Trainer`."""
 
-    def __init__(self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0
+    ) -> None:
         self.loss_module, self.optimizer = loss_module, build_optimizer(loss_module, plan)
-        self._batches, self._plan, self._ranks = batches, plan, ranks
+        self._batches, self._plan, self._ranks, self._passed = batches, plan, ranks, passed
         self._carried: dict[int, Any] = {}  # the state of the model after the last batch, by lane
 
     @property
@@ -47,7 +62,9 @@ class GradientTrainer:
         return self.loss_module.model
 
     def steps(self, start: int) -> Iterator[Step]:
-        return train(self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks, self._carried)
+        return train(
+            self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks, self._carried, self._passed
+        )
 
     def state(self) -> dict[str, Tensor]:
         """The state of the optimiser, the weights that the objective trains beside the model, and the carried states.
@@ -64,20 +81,40 @@ class GradientTrainer:
             **{f"lanes/{lane}/{at}": value for lane, found in enumerate(in_turn) for at, value in enumerate(found)},
         }
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        parts: dict[str, dict[str, Tensor]] = {"optimizer": {}, "objective": {}, "lanes": {}}
-        for place, value in state.items():
-            part, _, name = place.partition("/")
-            parts[part][name] = value
-        if self.loss_module.own is not None:
-            self.loss_module.own.load_state_dict(parts["objective"])
-        restore_optimizer(self.optimizer, self.loss_module, parts["optimizer"])
-        if parts["lanes"]:
-            model: Any = self.model
-            empty, device = model.start_segments(1), next(model.parameters()).device
-            for lane in self._ranks.lanes(self._plan.accumulate):
-                values = (parts["lanes"][f"{lane}/{at}"].to(device) for at, _ in enumerate(tensors(empty)))
-                self._carried[lane] = with_tensors(empty, values)
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
+        optimizer, objective, lanes = (
+            {name.removeprefix(part): value for name, value in state.items() if name.startswith(part)}
+            for part in ("optimizer/", "objective/", "lanes/")
+        )
+        own = self.loss_module.own
+        shapes = state_shapes(self.optimizer, self.loss_module, self._plan, step, optimizer)
+        own_shapes = {} if own is None else {name: value.shape for name, value in own.state_dict().items()}
+        expected = {f"optimizer/{name}": shape for name, shape in shapes.items()}
+        expected |= {f"objective/{name}": shape for name, shape in own_shapes.items()}
+        found = {name: value.shape for name, value in state.items() if not name.startswith("lanes/")}
+        if wrong := shape_error(found, expected):
+            raise UserError(wrong)
+        for name, value in optimizer.items():
+            if name.endswith("/step") and not 1 <= float(value) <= step:
+                raise UserError(f"optimizer/{name} is {float(value):g}, but the run has {step} steps")
+        if own is not None:
+            own.load_state_dict(objective)
+        restore_optimizer(self.optimizer, self.loss_module, optimizer)
+        if step and self._batches.batch(0).segment is not None:
+            self._restore_lanes(lanes)
+
+    def _restore_lanes(self, found: Mapping[str, Tensor]) -> None:
+        model: Any = self.model
+        empty, device = model.start_segments(1), next(model.parameters()).device
+        for lane in self._ranks.lanes(self._plan.accumulate):
+            values = []
+            for at, like in enumerate(tensors(empty)):
+                value = found.get(f"{lane}/{at}")
+                if value is None or value.dim() != like.dim() or value.shape[-1] != like.shape[-1]:
+                    have = format_shape(None if value is None else value.shape)
+                    raise UserError(f"lanes/{lane}/{at} is {have}, but the model carries {format_shape(like.shape)}")
+                values.append(value.to(device))
+            self._carried[lane] = with_tensors(empty, iter(values))
 
 
 def train(
@@ -88,6 +125,7 @@ def train(
     start: int = 0,
     ranks: Ranks = ALONE,
     carried: MutableMapping[int, Any] | None = None,
+    passed: Passed = lambda: 0.0,
 ) -> Iterator[Step]:
     """Train from step `start` to `plan.steps`, on the device that the weights are on.
 
@@ -95,6 +133,7 @@ def train(
     weights and optimiser state gives the same result as an uninterrupted one. An update whose gradient is not finite is
     skipped. Several `ranks` start from the same weights, read different batches and end with the same weights.
     `carried` has the state of the model after the last batch of each lane of contiguous text; each step changes it.
+    `passed` returns the part of `plan.minutes` that has passed, the same on all ranks.
     """
     carried = {} if carried is None else carried
     if plan.compile:
@@ -124,7 +163,7 @@ def train(
         if ranks.several:
             ranks.all_reduce([sums, *_gradients(loss_module)])
         previous = step
-        rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
+        rate, length = rate_at(plan, place_in_schedule(plan, n, passed()), width), _clip(loss_module, plan.clip)
         step = Step(
             n=n + 1,
             tokens=int(tokens),

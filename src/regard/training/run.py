@@ -7,6 +7,7 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from regard.training.folder import (
     check_same,
     clear,
     is_run,
+    lock_run,
     make_folder,
     open_run,
     read_state,
@@ -41,6 +43,7 @@ from regard.training.folder import (
 )
 from regard.training.interrupt import SignalGuard
 from regard.training.loop import require_finite
+from regard.training.optim import place_in_schedule
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import prepare
 from regard.training.warm_start import Transfer, WarmStart
@@ -68,11 +71,16 @@ class Run:
         report: Report | None = None,
     ) -> None:
         self.kinds = kinds = with_kinds(kinds)
-        check_folder(out, existing)
+        check_folder(out, existing, kinds)
+        if ranks.first and is_run(out):
+            with lock_run(out):  # a run that another process trains is refused before its data is read
+                pass
         before = None
         if existing == "resume":
             if init:
-                raise UserError(f"{out}: a run that is resumed has weights already; leave out from= or --resume.")
+                raise UserError(
+                    f"{out}: a run that is resumed has weights already; leave out from= (init) or --resume (existing)."
+                )
             recipe = recipe or stored_recipe(out, kinds)
             check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))
@@ -86,10 +94,11 @@ class Run:
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report, ranks=ranks.count)
         chosen = self.prepared.recipe  # with the settings of `init`
-        self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head)
+        plan = replace(recipe.plan, steps=chosen.plan.steps)  # from plan.epochs, if that is given
+        self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan)
         check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
-            self.trainer = self.prepared.trainer(ranks)
+            self.trainer = self.prepared.trainer(ranks, self._passed)
             digest = self.prepared.batches.digest
             if before:
                 self.state = read_state(before)
@@ -112,6 +121,9 @@ class Run:
             )
         ranks.broadcast_tensors(self.model.parameters())
 
+    def __repr__(self) -> str:
+        return f"<Run {self.out}: {self.recipe.name}, step {self.state.step} of {self.recipe.plan.steps}>"
+
     @property
     def model(self) -> Model:
         """The model that is trained."""
@@ -121,8 +133,11 @@ class Run:
         """Train to the end. An interrupt saves the last step; so does the end of iteration or a lack of memory, but not
         with several ranks, since these are not at the same step then."""
         guard = SignalGuard(always_delay=self.ranks.several)
-        with self.prepared.within_memory(), guard.installed():
+        with self.prepared.within_memory(), guard.installed(), ExitStack() as lock:
             try:
+                if self.ranks.first:
+                    make_folder(self._folder)
+                    lock.enter_context(lock_run(self._folder))
                 saved = self._write_folder()
                 yield self._started()
                 yield from saved
@@ -135,7 +150,7 @@ class Run:
                     self._save()
                 raise
             except RankLost as error:
-                cure = f"the run is complete up to step {self.saved}; continue it with --resume"
+                cure = f'the run is complete up to step {self.saved}; continue it with --resume (existing="resume")'
                 raise RankLost(f"{self.out}: {error}; {cure}.") from error
 
     def _write_folder(self) -> list[Event]:
@@ -143,9 +158,12 @@ class Run:
         new = self.saved < 0
         if not self.ranks.first:
             return [self._save()] if new else []
-        if new and self._existing == "overwrite" and is_run(self._folder):
-            clear(self._folder)
-        make_folder(self._folder)
+        if new:
+            check_folder(self._folder, self._existing, self.kinds)  # again: it was not locked before
+            if is_run(self._folder):
+                clear(self._folder)
+        elif read_pointer(self._folder, "latest") != f"{self.saved:06d}":
+            raise UserError(f"{self.out}: another process has trained this run meanwhile; start again with --resume.")
         events: list[Event] = [self._save()] if new else []
         open_run(self._folder, self.recipe, self.state.step, self.kinds)
         best = self.state.best_step
@@ -178,7 +196,8 @@ class Run:
                 began = time.perf_counter()
         reason, state = self._stop_reason(), self.state
         assert reason is not None
-        yield Finished(state.step, reason, state.best_step, state.best, state.seconds)
+        rising = self._learns_by_gradients and place_in_schedule(plan, state.step, self._passed()) < plan.warmup
+        yield Finished(state.step, reason, state.best_step, state.best, state.seconds, rising)
 
     def _agree(self, guard: SignalGuard) -> tuple[bool, float]:
         """Whether any rank was interrupted, and the clock of the first rank: all ranks stop at the same step."""
@@ -190,15 +209,24 @@ class Run:
         return self.state.step % self.recipe.plan.evaluate == 0 or self._stop_reason() is not None
 
     def _stop_reason(self) -> str | None:
-        """Why the run ends at the present step: steps, minutes or patience; None if it does not."""
+        """Why the run ends at the present step: steps, epochs, minutes or patience; None if it does not."""
         plan = self.recipe.plan
         if self.state.step >= plan.steps:
-            return "steps"
+            return "steps" if plan.epochs is None else "epochs"
         if plan.minutes is not None and self.state.seconds >= 60 * plan.minutes:
             return "minutes"
         if plan.patience and self.state.waited >= plan.patience:
             return "patience"
         return None
+
+    def _passed(self) -> float:
+        """The part of `plan.minutes` that had passed after the last step; 0 without that setting."""
+        minutes = self.recipe.plan.minutes
+        return 0.0 if minutes is None else self.state.seconds / (60 * minutes)
+
+    @property
+    def _learns_by_gradients(self) -> bool:
+        return bool(self.recipe.objective.learns_by == "gradients")
 
     @property
     def _elapsed(self) -> float:
@@ -271,6 +299,8 @@ class Run:
             epoch=len(prepared.batches),
             ranks=self.ranks.count,
             over=self._stop_reason(),
+            warnings=prepared.warnings,
+            counts=not self._learns_by_gradients,
             vectors=self._vectors,
         )
 

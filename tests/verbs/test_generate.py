@@ -120,6 +120,20 @@ def test_a_beam_is_the_references(public: tuple[Path, object], limit: int, stop:
     assert {one.ended for one in found} == {"end", "limit"}
 
 
+def test_a_seed_may_be_a_number_of_numpy_or_be_drawn(model: Loaded) -> None:
+    how = {**DRAWN, "limit": 6}
+    (one,) = generate(model, ["the"], **{**how, "seed": np.int64(1234567890)})
+    (same,) = generate(model, ["the"], **{**how, "seed": 1234567890})
+    assert one.tokens == same.tokens
+    (drawn,), (other,) = (generate(model, ["the"], **{**how, "seed": None}) for _ in range(2))
+    assert drawn.seed is not None
+    assert drawn.seed != other.seed
+    assert generate(model, ["the"], **{**how, "seed": drawn.seed})[0].tokens == drawn.tokens
+    assert [piece.token for piece in generate_stream(model, "the", **{**how, "seed": drawn.seed})] == drawn.tokens
+    assert {piece.seed for piece in generate_stream(model, "the", **{**how, "seed": None})}.isdisjoint({None})
+    assert generate(model, ["the"], limit=2)[0].seed is None  # greedy: nothing is drawn
+
+
 @pytest.mark.parametrize("how", [{}, DRAWN, {"beam": 3}], ids=["greedy", "drawn", "beam"])
 @pytest.mark.parametrize("running", [False, True])
 def test_what_spells_no_text_is_never_said(ours: Callable[..., Loaded], running: bool, how: dict[str, float]) -> None:
@@ -310,6 +324,8 @@ def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:
         ({"temperature": 1.0, "beam": 2}, "beam=2 with temperature=1.0"),
         ({"limit": 0}, "limit=0"),
         ({"seed": -1}, "seed=-1"),
+        ({"seed": 1.5}, "seed=1.5"),
+        ({"seed": "4"}, "seed='4'"),
         ({"beam": 0}, "beam=0"),
     ],
 )

@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.data.detokenize import UNKNOWN
 from regard.decode import PAD, Penalty, Sampler, check_size, collect, greedy, stream
 from regard.decode import beam as beam_search
-from regard.device import check_seed, derive_seed
+from regard.device import check_seed, derive_seed, draw_seed
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.recording import active_tape, pause_recording
@@ -36,7 +36,7 @@ class GenerationOptions:
     temperature: float = 0.0
     top_k: int | None = None  # sample from the k likeliest tokens only
     top_p: float | None = None  # sample from the fewest likeliest tokens whose probabilities sum to p
-    seed: int = 0
+    seed: int | None = 0  # of the random draws; None: drawn at random
     limit: int = LIMIT  # the most tokens of a continuation
     beam: int = 1
     penalty: Penalty = Penalty(1.0)  # noqa: RUF009  beam search ranks by the mean log-probability of the tokens
@@ -49,7 +49,7 @@ class GenerationOptions:
             if self.temperature == 0 and (value := getattr(self, name)) is not None:
                 cure = "give a temperature too, such as 1"
                 raise UserError(f"{name}={value} with temperature=0: greedy decoding does not sample; {cure}.")
-        check_seed(self.seed)
+        object.__setattr__(self, "seed", draw_seed() if self.seed is None else check_seed(self.seed))
         if self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
         check_size(self.beam)
@@ -60,8 +60,14 @@ class GenerationOptions:
                 f"beam={self.beam} with temperature={self.temperature}: beam search does not sample; give one of them."
             )
 
+    @property
+    def drawn(self) -> int | None:
+        """The seed of the random draws; None if nothing is drawn."""
+        return self.seed if self.temperature else None
+
     def sampler(self, prompts: Sequence[int], turn: int, device: torch.device) -> Sampler:
         """The sampler of these prompts: the draws of a prompt depend on the seed, its number and the turn only."""
+        assert self.seed is not None  # `__post_init__` draws one
         generators = [torch.Generator(device).manual_seed(derive_seed(self.seed, index, turn)) for index in prompts]
         return Sampler(self.temperature, self.top_k, self.top_p, generators)
 
@@ -75,17 +81,20 @@ class Generated:
     tokens: list[int]  # of the continuation, without the end
     logps: Floats  # (T,) of each token, or (T + 1,) with the end
     ended: str  # why generation stopped: "end", "limit" or "context"
+    seed: int | None = None  # of its random draws; None: nothing was drawn
 
 
 @dataclass(frozen=True)
 class Piece:
     """The part of a continuation that one token adds. The texts of all pieces joined are the continuation; a text may
-    be empty, since a token may be a part of a character. `ended` of the last piece is why generation stopped."""
+    be empty, since a token may be a part of a character. `ended` of the last piece is why generation stopped; `seed` is
+    that of the random draws."""
 
     text: str
     token: int | None  # None for eos
     logp: float
     ended: str = ""
+    seed: int | None = None
 
 
 def generate(
@@ -94,7 +103,7 @@ def generate(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     limit: int = LIMIT,
     beam: int = 1,
     penalty: Penalty | float = 1.0,
@@ -103,7 +112,7 @@ def generate(
 
     Temperature 0 is greedy decoding, a higher one is sampling (top-k: Fan et al. 2018, section 5.1; nucleus: Holtzman
     et al. 2020, section 3.1); a beam above 1 is beam search, with the `penalty` of `translate`. A continuation does not
-    depend on the other prompts. It stops at the end of the context, unless the model was loaded with `long="window"`:
+    depend on the other prompts; with `seed=None` a seed is drawn, and the results have it. It stops at the end of the context, unless the model was loaded with `long="window"`:
     then it continues from the last half of the context.
 
     While the caller records the model, the tape records one pass of teacher forcing over all results, and nothing of
@@ -138,7 +147,7 @@ def generate_stream(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     limit: int = LIMIT,
 ) -> Iterator[Piece]:
     """Yield the continuation of one prompt in pieces, as they are generated; for the options see `generate`."""
@@ -158,7 +167,7 @@ def generate_unordered(
             for one in batch:
                 _end_turn(model, one)
                 if one.ended:
-                    yield one.index, _result(model, one)
+                    yield one.index, _result(model, one, options)
         unfinished, turn = [one for one in unfinished if not one.ended], turn + 1
 
 
@@ -179,7 +188,8 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
                 _end_turn(model, one)
             whole = decode(one.read + one.generated)
             complete = whole if one.ended else whole.rstrip(UNKNOWN)  # the last bytes may be a part of a character
-            yield Piece(complete[shown:], None if one.ended == "end" else one.generated[-1], one.logps[-1], one.ended)
+            token = None if one.ended == "end" else one.generated[-1]
+            yield Piece(complete[shown:], token, one.logps[-1], one.ended, options.drawn)
             shown = max(shown, len(complete))
             if one.ended:
                 return
@@ -215,10 +225,10 @@ def _end_turn(model: Loaded, one: Continuation) -> None:
         one.ended = "context"
 
 
-def _result(model: Loaded, one: Continuation) -> Generated:
+def _result(model: Loaded, one: Continuation, options: GenerationOptions) -> Generated:
     decode = model.target_tokenizer.decode
     text = decode(one.read + one.generated)[len(decode(one.read)) :]
-    return Generated(one.prompt, text, one.generated, np.array(one.logps, dtype=np.float32), one.ended)
+    return Generated(one.prompt, text, one.generated, np.array(one.logps, dtype=np.float32), one.ended, options.drawn)
 
 
 @dataclass(eq=False)

@@ -112,8 +112,9 @@ def generate(
 
     Temperature 0 is greedy decoding, a higher one is sampling (top-k: Fan et al. 2018, section 5.1; nucleus: Holtzman
     et al. 2020, section 3.1); a beam above 1 is beam search, with the `penalty` of `translate`. A continuation does not
-    depend on the other prompts; with `seed=None` a seed is drawn, and the results have it. It stops at the end of the context, unless the model was loaded with `long="window"`:
-    then it continues from the last half of the context.
+    depend on the other prompts. With `seed=None` a seed is drawn, and the results have it. A continuation stops at the
+    end of the context, unless the model was loaded with `long="window"`: then it continues from the last half of the
+    context.
 
     While the caller records the model, the tape records one pass of teacher forcing over all results, and nothing of
     the search.

@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import processors
 
-from regard.checkpoint import read_json, resolve, write_json
+from regard.checkpoint import check_finite, read_json, resolve, write_json
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
@@ -80,6 +80,7 @@ def export(
         raise UserError(f"{model.path}: loaded in {model.precision}, which rounds its weights; {cure}.")
     if average:
         model = _average(model, average)
+    check_finite(model.module.state_dict(), model.path)
     with _placed(Path(path), overwrite) as folder:
         kind = _to_transformers(model, folder) if to == "transformers" else _to_ctranslate2(model, folder)
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())

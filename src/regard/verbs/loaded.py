@@ -23,7 +23,6 @@ from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
 from regard.decode import CapturedDecoder, with_onednn
 from regard.device import autocast, choose_device, choose_precision
 from regard.errors import UserError, nearest
-from regard.layers.init import SkipInit
 from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
@@ -31,7 +30,7 @@ from regard.pretrained.checkpoint_type import label_names
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
-from regard.stored import load_weights, read_fields, stored_config, stored_recipe
+from regard.stored import load_model, read_fields, stored_recipe
 from regard.tasks import Task, task_of
 from regard.verbs.numbers import Inputs
 from regard.verbs.pooling import transformer_folder
@@ -286,9 +285,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     recipe = stored_recipe(run, kinds)
-    with SkipInit():
-        module = stored_config(folder, kinds).build()
-    load_weights(module, folder / "weights.safetensors")
+    module = load_model(folder, kinds)
     fields = read_fields(folder, find_task(recipe, kinds), module.config)
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
 

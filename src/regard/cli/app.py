@@ -11,7 +11,7 @@ import typer
 
 from regard.cli.align import align
 from regard.cli.classify import classify
-from regard.cli.console import INTERRUPTED, MISTAKE, discard
+from regard.cli.console import INTERRUPTED, MISTAKE, discard, notice
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
 from regard.cli.explain import explain
@@ -100,7 +100,7 @@ def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = 
         line = _message(error)
         if line is None or debug:
             raise
-        print(f"error: {line}", file=sys.stderr)
+        notice(f"error: {line}")
         if isinstance(error, OSError):
             discard(sys.stdout)
         return MISTAKE

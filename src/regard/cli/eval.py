@@ -5,10 +5,10 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 
 from regard.cli import options
-from regard.cli.console import grid
+from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.lines import print_line
 from regard.errors import UserError, nearest
 
@@ -98,7 +98,7 @@ def evaluate(
         how = {"beam": beam, "penalty": asdict(ranking)}
         print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more})
         return
-    console = Console()
+    console = SafeConsole()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
     found = {each: find_metric(each, model.metrics) for each in scores.values}
     rows = [
@@ -107,7 +107,7 @@ def evaluate(
     ]
     console.print(grid(f"{what} on {len(examples):,} examples of {name}", ["", "", ""], rows))
     if cut:
-        console.print(f"{cut:,} of them are past the model's {model.longest} tokens and were cut", style="yellow")
+        notice(f"{cut:,} of them are past the model's {model.longest} tokens and were cut")
     if lengths:
         rows = [
             [span, *(found[each].show(value) for each, value in values.items())] for span, values in lengths.items()
@@ -171,7 +171,7 @@ def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[An
     groups: dict[int, list[int]] = {}
     for row, length in sorted(enumerate(lengths), key=lambda item: item[1]):
         groups.setdefault(bisect_right(edges, length), []).append(row)
-    spans = {f"{lengths[rows[0]]}–{lengths[rows[-1]]}": rows for rows in groups.values()}
+    spans = {f"{lengths[rows[0]]}-{lengths[rows[-1]]}": rows for rows in groups.values()}
     return {span: [examples[row] for row in rows] for span, rows in spans.items()}
 
 

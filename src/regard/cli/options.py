@@ -56,6 +56,7 @@ MaybeLimit = Annotated[
     int | None,
     typer.Option(min=1, help="The most tokens of an answer, its end included; else twice the source's, and some."),
 ]
+Nbest = Annotated[int, typer.Option(help="Answers for each line, at most as many as the beam.")]
 Beam = Annotated[int, typer.Option(help="Hypotheses kept at each step; 1 decodes greedily.")]
 
 _ADDED: "ContextVar[Kinds | None]" = ContextVar("kinds", default=None)

@@ -199,7 +199,7 @@ def read_json(path: Path) -> Any:
     data = _read(path)
     try:
         return json.loads(data)
-    except ValueError as error:  # also if it is not UTF-8
+    except (ValueError, RecursionError) as error:  # also if it is not UTF-8, or lists in lists without end
         raise UserError(f"{path}: damaged or not JSON ({error}). {_CURE}") from error
 
 
@@ -273,6 +273,8 @@ def _json(obj: Any) -> str:
 
 def _read(path: Path) -> bytes:
     try:
+        if path.is_fifo():  # reading it would wait forever
+            raise UserError(f"{path}: a pipe, not a file. {_CURE}")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file.") from error

@@ -1,4 +1,4 @@
-"""The exception for mistakes of the user, suggestions for misspelled names, and texts that are safe to print."""
+"""The exception for mistakes of the user, suggestions for misspelled names, lack of memory, texts safe to print."""
 
 import re
 from collections.abc import Iterable
@@ -19,9 +19,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f' Did you mean "{close[0]}"?' if close else f" Known: {', '.join(options)}."
 
 
-def printable(text: str, keep: str = "") -> str:
+def escape_controls(text: str, keep: str = "") -> str:
     r"""A text of unknown origin for a terminal: characters that control it are written as escapes, such as \x1b and \n.
 
     The characters in `keep` stay.
     """
     return CONTROL.sub(lambda one: one[0] if one[0] in keep else one[0].encode("unicode_escape").decode(), text)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on a GPU or on the host. For a CPU, torch has no exception of its own."""
+    on_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, MemoryError) or on_cpu or type(error).__name__ == "OutOfMemoryError"  # torch's, for a GPU

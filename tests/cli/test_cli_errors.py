@@ -52,7 +52,7 @@ def refused(said: "Said") -> str:  # noqa: F821
         (["translate", "nowhere", "--beam", "100000"], "beam=100000: give 1 (greedy) to 1,000"),
         (
             ["translate", "nowhere", "--beam", "2", "--nbest", "5"],
-            "a beam gives at most as many targets; raise the beam to 5",
+            "a beam gives at most as many answers; raise the beam to 5",
         ),
         (["look", "nowhere", "a", "--precision", "fp4"], "precision=fp4"),
     ],

@@ -12,7 +12,7 @@ import pytest
 import regard.cli
 from regard import generate, load
 from regard.cli.console import SafeConsole
-from regard.errors import printable
+from regard.errors import escape_controls
 from regard.verbs import Translation, translate
 from tiny_public import bert, gpt2
 
@@ -33,10 +33,10 @@ def objects(said: Any) -> list[dict[str, Any]]:
 
 
 def test_control_characters_are_written_as_escapes() -> None:
-    assert printable(HOSTILE) == r"\x1b]0;title\x07\x9b31m\x7fred\u2028"
-    assert printable("a\nb\tc\r\udc80") == r"a\nb\tc\r\udc80"
-    assert printable("a\nb\x1b", keep="\n") == "a\nb\\x1b"
-    assert printable("Η βάρκα · naïve 🙂 \\n") == "Η βάρκα · naïve 🙂 \\n"
+    assert escape_controls(HOSTILE) == r"\x1b]0;title\x07\x9b31m\x7fred\u2028"
+    assert escape_controls("a\nb\tc\r\udc80") == r"a\nb\tc\r\udc80"
+    assert escape_controls("a\nb\x1b", keep="\n") == "a\nb\\x1b"
+    assert escape_controls("Η βάρκα · naïve 🙂 \\n") == "Η βάρκα · naïve 🙂 \\n"
 
 
 def test_errors_do_not_control_the_terminal(regard: Regard) -> None:
@@ -59,7 +59,7 @@ def test_every_console_of_the_commands_is_safe() -> None:
     console = SafeConsole(width=40, color_system=None)
     with console.capture() as capture:
         console.print(f"[bold]{HOSTILE}[/]\nnext")
-    assert capture.get() == printable(HOSTILE).replace(r"\x07", "") + "\nnext\n"  # rich drops the bell
+    assert capture.get() == escape_controls(HOSTILE).replace(r"\x07", "") + "\nnext\n"  # rich drops the bell
 
 
 def test_an_answer_is_one_line(regard: Regard, translator: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_an_answer_is_one_line(regard: Regard, translator: Make, monkeypatch: py
 
     monkeypatch.setattr("regard.verbs.translate", odd)
     said = regard("translate", translator(), stdin="abc\ncc\n")
-    assert said.out == rf"x\ny\tz{printable(HOSTILE)}" + "\n" + rf"x\ny\tz{printable(HOSTILE)}" + "\n"
+    assert said.out == rf"x\ny\tz{escape_controls(HOSTILE)}" + "\n" + rf"x\ny\tz{escape_controls(HOSTILE)}" + "\n"
     said = regard("translate", translator(), "--json", stdin="abc\n")
     assert "\x9b" not in said.out
     assert objects(said)[0]["text"] == f"x\ny\tz{HOSTILE}"  # JSON has the exact text

@@ -25,7 +25,7 @@ from regard.cli.score import score
 from regard.cli.show import show
 from regard.cli.train import train
 from regard.cli.translate import translate
-from regard.errors import UserError
+from regard.errors import UserError, is_out_of_memory
 
 if TYPE_CHECKING:
     from regard.config import Kinds
@@ -113,8 +113,10 @@ def _message(error: Exception) -> str | None:
     if isinstance(error, ClickError):
         line = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
         return f"{line}{'' if line.endswith(('.', '?')) else '.'} Try --help."
-    if type(error).__name__ == "OutOfMemoryError":  # torch's; it need not be loaded to be recognised
-        return "the device is out of memory; lower --batch-tokens (plan.batch_tokens), or choose --device cpu."
+    if is_out_of_memory(error):
+        on_gpu = type(error).__name__ == "OutOfMemoryError"
+        cure = "choose --device cpu" if on_gpu else "give less text at a time, or use a smaller model"
+        return f"out of memory; lower --batch-tokens (plan.batch_tokens), or {cure}."
     if isinstance(error, OSError):
         cures = {
             errno.ENOSPC: "free some space",

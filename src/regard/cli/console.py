@@ -12,7 +12,7 @@ import typer
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 
-from regard.errors import printable
+from regard.errors import escape_controls
 
 if TYPE_CHECKING:
     from regard.report.sections import Cell
@@ -26,7 +26,7 @@ class SafeConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text, keep="\n"), segment.style)
+            yield segment if segment.control else Segment(escape_controls(segment.text, keep="\n"), segment.style)
 
 
 class LastingConsole(SafeConsole):
@@ -41,7 +41,7 @@ class LastingConsole(SafeConsole):
 
 def notice(line: str) -> None:
     """Print a line about the work on standard error: standard output has nothing but results."""
-    print(printable(line), file=sys.stderr)
+    print(escape_controls(line), file=sys.stderr)
 
 
 def discard(stream: IO[str] | None) -> None:

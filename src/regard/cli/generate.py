@@ -8,7 +8,7 @@ import typer
 from regard.cli import options
 from regard.cli.console import counted, notice
 from regard.cli.lines import chunks, count_unknown, numbered, print_line
-from regard.errors import UserError, printable
+from regard.errors import UserError, escape_controls
 
 if TYPE_CHECKING:
     from regard.verbs import Generated, Loaded
@@ -127,8 +127,8 @@ def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: i
         print(flush=True)
         return False
     (one,) = continuations(model, {number: prompt})
-    print(printable(one.prompt, keep), end="", flush=True)
+    print(escape_controls(one.prompt, keep), end="", flush=True)
     for piece in stream_pieces(model, one, chosen):
-        print(printable(piece.text, keep), end="", flush=True)
+        print(escape_controls(piece.text, keep), end="", flush=True)
     print(flush=True)
     return one.ended == "context"

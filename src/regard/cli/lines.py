@@ -9,12 +9,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import islice
 from pathlib import Path
 from queue import Queue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from regard.cli.console import notice
-from regard.errors import CONTROL, UserError, printable
+from regard.errors import CONTROL, UserError, escape_controls
 
 if TYPE_CHECKING:
     from regard.data.tokenizers import Tokenizer
@@ -27,25 +28,29 @@ Lines = tuple[int, list[str]]  # the number of the first line, and the lines
 
 def chunks(file: str) -> Iterator[Lines]:
     """The lines of a file, or of standard input (-), in chunks, each with the number of its first line."""
+    path = Path(file).expanduser()
     if file == "-":
         arrived = _arriving(_standard_input())
+    elif path.is_fifo():  # <(command) of a shell
+        arrived = _arriving(path.open("rb"))
     else:
-        from regard.data.files import read_lines
+        from regard.data.files import iterate_lines
 
-        whole = [""] * _blank(file) or read_lines(file)
-        arrived = (whole[at : at + AHEAD] for at in range(0, len(whole), AHEAD))
+        blank = _blank(path)
+        rest = iter([""] * blank) if blank else iterate_lines(path)
+        arrived = iter(lambda: list(islice(rest, AHEAD)), [])
     first = 1
     for lines in arrived:
         yield first, lines
         first += len(lines)
 
 
-def _blank(file: str) -> int:
+def _blank(path: Path) -> int:
     """The number of lines of a file if all of them are blank, else 0."""
     from regard.data.files import opened
 
-    path, count = Path(file).expanduser(), 0
-    if not path.is_file():  # a pipe can be read only once
+    count = 0
+    if not path.is_file():
         return 0
     with opened(path) as lines:
         for line in lines:
@@ -198,7 +203,7 @@ def print_line(*cells: str | Mapping[str, Any], between: str = "\t", keep: str =
 
     The characters in `keep` are not.
     """
-    print(between.join(printable(cell, keep) if isinstance(cell, str) else to_json(cell) for cell in cells))
+    print(between.join(escape_controls(cell, keep) if isinstance(cell, str) else to_json(cell) for cell in cells))
 
 
 def to_json(value: Mapping[str, Any]) -> str:

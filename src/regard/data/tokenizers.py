@@ -158,7 +158,9 @@ class Tokenizer:
         """Read one of our tokenizers, as `save` wrote it: a `tokenizer.json` of the `tokenizers` library."""
         text = read_text(path)
         try:
-            return _from_rust(rust.Tokenizer.from_str(text))
+            tokenizer = _from_rust(rust.Tokenizer.from_str(text))
+            tokenizer.encode("\ue000")  # a character that is not in its vocabulary
+            return tokenizer
         except Exception as error:  # the library raises bare Exception for every kind of damage
             raise UserError(
                 f"{path}: not a tokenizer of Regard, or damaged ({error}); give the tokenizer.json of a run."

@@ -214,7 +214,7 @@ def check_size(size: int, nbest: int = 1) -> None:
         raise UserError(f"beam={size}: give 1 (greedy) to {MAX_SIZE:,}; more than some dozens rarely find better.")
     if not 1 <= nbest <= size:
         cure = f"raise the beam to {nbest}" if nbest > size else "give 1 or more"
-        raise UserError(f"nbest={nbest} with beam={size}: a beam gives at most as many results; {cure}.")
+        raise UserError(f"nbest={nbest} with beam={size}: a beam gives at most as many answers; {cure}.")
 
 
 def _expand(live: Tensor, best: Tensor, tokens: Tensor) -> Candidates:

@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.errors import UserError
+
 if TYPE_CHECKING:
     from regard.config import Kinds
     from regard.verbs import Loaded
+
+
+def there(run: Path) -> Path:
+    """The directory of a model; a missing one is refused here, before torch is imported, which takes seconds."""
+    if not (str(run).startswith("hf:") or run.exists() or run.parent.name == "steps"):  # a step may be in steps/.old
+        raise UserError(f"{run}: no such directory; name a run, such as runs/dates.")
+    return run
+
 
 Run = Annotated[
     Path,
     typer.Argument(
         metavar="DIR",
+        callback=there,
         help="A run, such as runs/dates, or a step of it; a public checkpoint's folder; or hf:OWNER/NAME.",
     ),
 ]

@@ -18,7 +18,7 @@ from regard.models import GptConfig, LstmnConfig, ModelConfig
 from regard.objectives import TeacherForcing
 from regard.recipes import Plan, Recipe
 from regard.verbs import Loaded
-from tiny_public import CONTEXT, LINES, gpt2, transformers
+from tiny_public import CONTEXT, LINES, bert, gpt2, transformers
 
 PROMPTS = ["the grey", "a", "rain fell on", "Η βάρκα 🙂", "", "the grey"]
 DRAWN = {"temperature": 1.3, "top_k": 30, "top_p": 0.95, "seed": 4}
@@ -387,3 +387,14 @@ def test_a_model_that_was_changed_is_searched_as_it_is_now(ours: Callable[..., L
 
 def test_the_context_of_a_public_model_is_its_own(model: Loaded) -> None:
     assert model.longest == CONTEXT
+
+
+@pytest.mark.parametrize("kind", ["bytes", "words"])
+def test_ids_past_the_tokenizer_are_visible(tmp_path: Path, kind: str) -> None:
+    gpt2(tmp_path) if kind == "bytes" else bert(tmp_path)
+    model = load(tmp_path)
+    tokenizer, vocab = model.target_tokenizer, model.module.config.token_vocab
+    (token, *_) = tokenizer.encode("the")
+    assert tokenizer.decode([token, tokenizer.size + 5, token]).count(f"<{tokenizer.size + 5}>") == 1
+    unused = f"{vocab - tokenizer.size:,} of its {vocab:,} ids without a token"
+    assert (unused in repr(model)) == (vocab > tokenizer.size)

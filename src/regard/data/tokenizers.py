@@ -30,6 +30,7 @@ from regard.data.detokenize import (
     Detokenizer,
     bytes_of,
     display_bytes,
+    number_of,
     printable,
 )
 from regard.data.example import Tokens
@@ -119,7 +120,8 @@ class Tokenizer:
         return self.special_tokens.wrap_input(tokens)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �.
+        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �. An id past the
+        last token, which a model with a padded vocabulary may generate, gives <id>.
 
         The inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to NFC
         for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
@@ -128,7 +130,7 @@ class Tokenizer:
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """One printable string per token, for the axes of a plot: ␣ is a space, ▁ a space before a sub-word."""
-        return [self.display_names[token] if token < self.size else f"<{token}>" for token in tokens]
+        return [self.display_names[token] if token < self.size else number_of(token) for token in tokens]
 
     def words(self, tokens: Iterable[int]) -> list[int]:
         """For each token the index of the whitespace-delimited word it is part of.

@@ -136,6 +136,8 @@ class Loaded:
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.module.parameters())
         what = f"{self.kind}, {type(self.module).__name__} of {size:,} parameters"
+        if self._texts() and (unused := self.module.config.token_vocab - self.target_tokenizer.size):
+            what += f", {unused:,} of its {self.module.config.token_vocab:,} ids without a token"
         return f"<Loaded {self.path}: {what}, on {self.device} in {self.precision}>"
 
     @torch.no_grad()

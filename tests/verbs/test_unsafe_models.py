@@ -138,3 +138,11 @@ def test_counts_that_are_no_counts(bigram: Path, tmp_path: Path) -> None:
     minus = tensors(lambda found: found["first"].sub_(1))
     with pytest.raises(UserError, match="first has negative counts"):
         load(changed(bigram, tmp_path / "negative", "weights.safetensors", minus))
+
+
+def test_python_files_of_a_checkpoint_are_not_run(public: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(public, tmp_path / "public")
+    (folder / "modeling.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    settings(auto_map={"AutoModel": "modeling.Model", "AutoConfig": "modeling.Config"})(folder / "config.json")
+    load(folder)
+    assert not (tmp_path / "ran").exists()

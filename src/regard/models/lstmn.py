@@ -13,8 +13,7 @@ from regard.attention import Attention, Memory
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.layers.unrolled import write_in_place
-from regard.mask import CAUSAL
+from regard.mask import CAUSAL, zero_padding
 from regard.models.causal import Causal
 from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Facts
@@ -77,18 +76,16 @@ class LstmnState:
 
     memory: Memory  # values are [h; c] of each token; slots are preallocated up to the capacity, so shapes are fixed
     used: Tensor  # 0-d, on the device: slots in use
+    host_used: int | None  # the same number on the host; None: only the device has it, because steps are captured
     summary: Tensor  # (B, width): h̃ of the last step
 
     def select(self, rows: Tensor) -> LstmnState:
         return replace(self, memory=self.memory.select(rows), summary=self.summary[rows])
 
     def spare(self, count: int) -> int:
-        """The slots that would be left after ``count`` tokens in an empty memory; raises if they do not fit.
-
-        On a GPU the number of slots in use is not checked, since that would wait for the device.
-        """
+        """The slots that would be left after ``count`` tokens in an empty memory; raises if they do not fit."""
         spare = (capacity := self.memory.keys.shape[-2]) - count
-        if spare < 0 or (self.used.device.type == "cpu" and int(self.used) > spare):
+        if spare < (self.host_used or 0):
             raise UserError(f"capacity={capacity}: the memory is full; start with a larger capacity")
         return spare
 
@@ -122,7 +119,7 @@ class Lstmn(Causal):
         rows, width, like = rows or 1, self.config.width, self.gates.weight
         slot = Memory(self.attention.score.keys(like.new_zeros(1, 1, width)), like.new_zeros(1, 1, 2 * width))
         used = torch.zeros((), dtype=torch.long, device=like.device)
-        return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, like.new_zeros(rows, width))
+        return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, 0, like.new_zeros(rows, width))
 
     def advance(self, tokens: Tensor, state: LstmnState, real: Tensor | None = None) -> tuple[Tensor, LstmnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
@@ -134,8 +131,8 @@ class Lstmn(Causal):
         k_at = torch.arange(1, memory.keys.shape[-2] + 1, device=at.device)  # a state is visible from the next token on
         if real is not None:  # mark the padding among the slots that are written next
             before = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
-            memory = replace(memory, real=before.index_copy(1, at, real))
-        for t, x in enumerate(self._drop(self.embedding(tokens)).unbind(1)):
+            memory = replace(memory, real=before.index_copy(1, at, real), finite_padding=True)
+        for t, x in enumerate(zero_padding(self._drop(self.embedding(tokens)), real).unbind(1)):
             query, here = self.query(torch.cat([x, summary], -1)), at[t : t + 1]
             reach = spare + t + 1  # later slots cannot be in use yet, or the remaining tokens would not fit
             read = self.attention(query.unsqueeze(1), memory.first(reach), CAUSAL, here, k_at[:reach]).squeeze(1)
@@ -145,9 +142,18 @@ class Lstmn(Causal):
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(cell)
             new = Memory(self.attention.score.keys(h.unsqueeze(1)), torch.cat([h, cell], -1).unsqueeze(1))
-            memory = write_in_place(memory, here, new)
+            memory = memory.write_at(here, new)
             features.append(h)
-        return torch.stack(features, 1), LstmnState(memory, state.used + tokens.shape[1], summary)
+        count = tokens.shape[1]
+        host_used = None if state.host_used is None else state.host_used + count
+        return torch.stack(features, 1), LstmnState(memory, state.used + count, host_used, summary)
+
+    def preallocate(self, state: LstmnState, steps: int) -> LstmnState:
+        """The state whose next ``steps`` steps can be captured. Its memory is allocated already, so this checks it."""
+        if state.host_used is None:  # waits for the GPU
+            state = replace(state, host_used=int(state.used))
+        state.spare(steps)
+        return replace(state, host_used=None)
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""

@@ -47,6 +47,18 @@ def roberta_classifier(folder: Path) -> Any:
     return saved(transformers.RobertaForSequenceClassification(config), folder)
 
 
+def electra_classifier(folder: Path) -> Any:
+    wordpiece(folder)
+    sizes = {**ENCODER, "embedding_size": 8, "vocab_size": 200, "max_position_embeddings": CONTEXT}
+    return saved(transformers.ElectraForSequenceClassification(transformers.ElectraConfig(**sizes, **LABELS)), folder)
+
+
+def albert_classifier(folder: Path) -> Any:
+    wordpiece(folder)
+    sizes = {**ENCODER, "embedding_size": 8, "vocab_size": 200, "max_position_embeddings": CONTEXT}
+    return saved(transformers.AlbertForSequenceClassification(transformers.AlbertConfig(**sizes, **LABELS)), folder)
+
+
 def gpt2_classifier(folder: Path) -> Any:
     gpt2(folder)
     config = transformers.GPT2Config.from_pretrained(folder, **LABELS)
@@ -58,6 +70,8 @@ PUBLIC: dict[str, Callable[[Path], Any]] = {
     "bert": bert_classifier,
     "distilbert": distilbert_classifier,
     "roberta": roberta_classifier,
+    "electra": electra_classifier,
+    "albert": albert_classifier,
     "gpt2": gpt2_classifier,
 }
 
@@ -119,7 +133,7 @@ def test_a_public_classifier_is_read_and_written(kind: str, tmp_path: Path) -> N
         ({"id2label": {"0": "no", "1": "yes", "2": " "}}, r"config\.json: id2label: the class name ' ' is no text"),
         ({"id2label": {"0": "no", "1": "yes"}}, "is 3×16, but by config.json it should be 2×16"),
         ({"id2label": None, "num_labels": "three"}, "config.json: num_labels=three: give the number of classes"),
-        ({"model_type": ["bert"]}, r"config\.json: model_type=\['bert'\]: no such type is known"),
+        ({"model_type": ["bert"]}, r"config\.json: model_type=\['bert'\]: this type is not supported"),
         ({"architectures": ["BertForMultipleChoice"]}, "classifier.bias and 1 more: this model has no such tensor"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from regard.cli import options
+from regard.cli.console import notice
 from regard.cli.lines import print_line
 
 
@@ -37,3 +38,5 @@ def export(
     done = write(options.opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
     note = f", {done.averaged} steps averaged" if done.averaged else ""
     print_line(vars(done) if json else f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}")
+    if done.left_out:
+        notice(f"{run} also has {', '.join(done.left_out)}, which no export writes; copy what you need")

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.console import counted
 from regard.cli.lines import chunks, count_unknown, numbered, print_line
 
 
@@ -40,14 +39,11 @@ def fill(
     from regard.render.formatting import format_number
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("fill", "masked" in model.module.config.predicts)
-    with counted("lines") as count:
-        for first, lines in count_unknown(model, [(1, texts)] if texts else chunks("-")):
-            for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
-                guesses = [
-                    " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask)
-                    for mask in one.masks
-                ]
-                answer = one if one.text.strip() else None
-                print_line(*([numbered(number, answer)] if json else [one.text, *guesses]))
-            count(len(lines))
+    model.expect("fill", model.predicts("masked"))
+    for first, lines in count_unknown(model, [(1, texts)] if texts else chunks("-")):
+        for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
+            guesses = [
+                " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask) for mask in one.masks
+            ]
+            answer = one if one.text.strip() else None
+            print_line(*([numbered(number, answer)] if json else [one.text, *guesses]))

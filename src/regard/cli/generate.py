@@ -79,7 +79,7 @@ def generate(
     model.expect("generate", not reads_whole(model.module.config))
     cut = 0
     keep = "\n\t" if prompts else ""  # an answer to a line is one line
-    for first, lines in count_unknown(model, [(1, prompts)] if prompts else chunks("-")):
+    for first, lines in count_unknown(model, [(1, prompts)] if prompts else chunks("-", bar=False)):
         if stream:
             cut += sum(_stream(model, line, chosen, number, keep) for number, line in enumerate(lines, first - 1))
             continue

@@ -8,13 +8,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import islice
 from pathlib import Path
 from queue import Queue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from regard.cli.console import notice
+from regard.cli.console import counted, notice
 from regard.errors import CONTROL, UserError, escape_controls
 
 if TYPE_CHECKING:
@@ -26,23 +27,47 @@ T = TypeVar("T")
 Lines = tuple[int, list[str]]  # the number of the first line, and the lines
 
 
-def chunks(file: str) -> Iterator[Lines]:
-    """The lines of a file, or of standard input (-), in chunks, each with the number of its first line."""
-    path = Path(file).expanduser()
-    if file == "-":
-        arrived = _arriving(_standard_input())
-    elif path.is_fifo():  # <(command) of a shell
-        arrived = _arriving(path.open("rb"))
+def chunks(file: str, size: int = AHEAD, bar: bool = True) -> Iterator[Lines]:
+    """The lines of a file, or of standard input (-), in chunks, each with the number of its first line.
+
+    A bar shows the lines that are done, see `counted`. Lines of standard input are held back only for another size.
+    """
+    path, total = Path(file).expanduser(), None
+    if file == "-" or path.is_fifo():  # <(command) of a shell is a pipe
+        arrived = _arriving(_standard_input() if file == "-" else path.open("rb"))
+        arrived = arrived if size == AHEAD else _regrouped(arrived, size)
     else:
-        from regard.data.files import iterate_lines
+        from regard.data.files import PACKED, iterate_lines
 
         blank = _blank(path)
         rest = iter([""] * blank) if blank else iterate_lines(path)
-        arrived = iter(lambda: list(islice(rest, AHEAD)), [])
+        total = None if path.suffix in PACKED else _count(path)
+        arrived = iter(lambda: list(islice(rest, size)), [])
     first = 1
+    with counted("lines", total) if bar else nullcontext(lambda more: None) as count:
+        for lines in arrived:
+            yield first, lines
+            first += len(lines)
+            count(len(lines))
+
+
+def _regrouped(arrived: Iterable[list[str]], size: int) -> Iterator[list[str]]:
+    """The same lines in chunks of at least this many; the last one may have fewer."""
+    held: list[str] = []
     for lines in arrived:
-        yield first, lines
-        first += len(lines)
+        held += lines
+        if len(held) >= size:
+            yield held
+            held = []
+    yield held
+
+
+def _count(path: Path) -> int:
+    """The number of lines of a file."""
+    from regard.data.files import opened
+
+    with opened(path) as lines:
+        return sum(1 for _ in lines)
 
 
 def _blank(path: Path) -> int:

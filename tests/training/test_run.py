@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from regard import stored
 from regard.checkpoint import load_tensors, read_json, read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
@@ -300,8 +301,7 @@ def test_a_step_that_is_pruned_while_it_is_read_is_not_missed(recipe, tmp_path, 
     events = iter(Run(recipe("plan.keep=1", "plan.evaluate=2", "plan.rate=1e-3"), out))
     while read_pointer(out, "best") is None:
         next(events)
-    loaded, found = sys.modules["regard.verbs.loaded"], []
-    real = loaded.stored_config
+    found, real = [], stored.stored_config
 
     def training(folder, kinds):
         found.append(folder.name)
@@ -311,7 +311,7 @@ def test_a_step_that_is_pruned_while_it_is_read_is_not_missed(recipe, tmp_path, 
             assert not folder.exists()
         return real(folder, kinds)
 
-    monkeypatch.setattr(loaded, "stored_config", training)
+    monkeypatch.setattr(stored, "stored_config", training)
     assert load(out).step == 8
     assert found == ["000002", "000008"]
 

@@ -43,6 +43,7 @@ ORDER = (
     "verbs.loaded",
     "verbs",
     "training",
+    "checks",
     "report",
     "explain",
     "cli",

@@ -12,6 +12,7 @@ import typer
 from regard.cli.align import align
 from regard.cli.classify import classify
 from regard.cli.console import INTERRUPTED, MISTAKE, discard
+from regard.cli.doctor import doctor
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
 from regard.cli.explain import explain
@@ -44,7 +45,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "align": align,
         "export": export,
     },
-    "Look": {"look": look},
+    "Look": {"look": look, "doctor": doctor},
 }
 
 

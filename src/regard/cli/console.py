@@ -14,7 +14,7 @@ from rich.console import Console, Group
 if TYPE_CHECKING:
     from regard.report.sections import Cell
 
-MISTAKE, INTERRUPTED = 2, 130  # exit codes
+FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130  # exit codes
 APART = 10.0  # seconds between two lines where there is no terminal
 
 

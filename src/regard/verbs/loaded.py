@@ -169,12 +169,9 @@ class Loaded:
         positions: Tensor | None = None,
     ) -> Tensor:
         """The logits (B, T, V) at tokens (B, T): of the next token, or of the token itself (masked); see `states`."""
-        states = self.states(tokens, real, source, source_real, segments, positions)
-        module: Any = self.module
+        inputs = Inputs(tokens, real, source, source_real, segments, positions).checked(self.module.config)
         with self.autocast():
-            if not module.config.one_per_text:
-                return module.readout(states)
-            return module.readout(states, None if real is None else real.to(self.device) != 0)
+            return inputs.to(self.device).logits(self.module)
 
     def expect(self, verb: str, able: bool) -> None:
         """Refuse a verb that does not fit the model; the message names the verb to use instead."""

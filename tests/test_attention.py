@@ -38,6 +38,36 @@ def test_padding_changes_nothing() -> None:
     torch.testing.assert_close(read(q, read.memory(longer, real)), read(q, read.memory(states)))
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("name", "narrowed"), list(product(SCORES, WINDOWS)))
+def test_nan_in_padding_reaches_neither_results_nor_gradients(name: str, narrowed: str, broken: float) -> None:
+    """By every way that padding can be given: in a memory, in a mask, and to the two functions."""
+    read, real = Attention(build_score(name, WIDTH, 9, narrowed, radius=2)).double(), padded(3, 6)
+    heads = MultiHead(WIDTH, 1, read.score).double()
+    q = torch.randn(3, 4, WIDTH, dtype=torch.float64, requires_grad=True)
+    clean = torch.randn(3, 6, WIDTH, dtype=torch.float64).masked_fill(~real[..., None], 0.0)
+    found = []
+    for filler in (0.0, broken):
+        states = clean.masked_fill(~real[..., None], filler)
+        k, at = read.score.keys(clean).masked_fill(~real[..., None], filler), torch.arange(4)
+        reads = {
+            "memory": read(q, read.memory(states, real), q_at=at),
+            "raw memory": read(q, Memory(k, states, real), q_at=at),
+            "look": read.look(q, Memory(k, states, real), q_at=at).context,
+            "mask": read(q, Memory(k, states), Mask(keys=real), at),
+            "attend": attend(read.score, q, k, states, Mask(keys=real), q_at=at),
+            "weights": weights(read.score, q, k, Mask(keys=real), at),
+            "heads": heads(q, heads.memory(states, real)),
+        }
+        parameters = [q, *read.parameters(), *heads.parameters()]
+        for each in reads.values():
+            grads = torch.autograd.grad(each.square().sum(), parameters, retain_graph=True, allow_unused=True)
+            found.append([each, *(grad for grad in grads if grad is not None)])
+    for expected, given in zip(found[: len(reads)], found[len(reads) :], strict=True):
+        for a, b in zip(expected, given, strict=True):
+            torch.testing.assert_close(a, b, equal_nan=False)
+
+
 def test_look_gives_context_and_weights_with_gradients() -> None:
     read = Attention(General(WIDTH, WIDTH))
     q, states = torch.randn(2, 3, WIDTH), torch.randn(2, 5, WIDTH)
@@ -104,14 +134,13 @@ def test_writing_keeps_gradients() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_writing_without_gradients_reuses_the_buffer() -> None:
-    part, past, first = torch.ones(1, 1, 2), empty(1, 4, 2), torch.tensor([0])
-    with torch.no_grad():
+@pytest.mark.parametrize("gradient", [True, False])
+def test_writing_reuses_the_buffer(gradient: bool) -> None:
+    part, past, first = torch.ones(1, 1, 2, requires_grad=gradient), empty(1, 4, 2), torch.tensor([0])
+    with torch.set_grad_enabled(gradient):
         after = past.write_at(first, Memory(part, part))
     assert after.keys.data_ptr() == past.keys.data_ptr()
     assert after.values.data_ptr() == past.values.data_ptr()
-    fresh = past.write_at(first, Memory(part, part))
-    assert fresh.keys.data_ptr() != past.keys.data_ptr()
 
 
 def test_what_is_written_may_be_half_under_autocast() -> None:

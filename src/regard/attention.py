@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.mask import EVERYTHING, Mask, default_positions
+from regard.mask import EVERYTHING, Mask, default_positions, zero_padding
 from regard.scores import ScaledDot, Score
 
 if TYPE_CHECKING:
@@ -23,10 +23,11 @@ def weights(
     """The attention weights, by the definition. (..., Tq, D), (..., Tk, D) → (..., Tq, Tk)
 
     ``k`` is ``score.keys(memory)``, not the memory itself. A row is a softmax over the keys that the mask allows and
-    sums to one; a row that is fully masked is zeros. The rows of ``LocalPredictive`` sum to at most one.
+    sums to one; a row that is fully masked is zeros. The rows of ``LocalPredictive`` sum to at most one. What padding
+    (``mask.keys``) contains changes nothing, even if it is NaN.
     """
     q_at, k_at = default_positions(q, k, q_at, k_at)
-    return score.weights(q, k, mask, q_at, k_at)
+    return score.weights(q, zero_padding(k, mask.keys, q.dim()), mask, q_at, k_at)
 
 
 def attend(
@@ -40,6 +41,7 @@ def attend(
     k_at: Tensor | None = None,
 ) -> Tensor:
     """The attention output, ``weights(score, q, k, mask) @ v``, by the fastest route that the score has."""
+    k, v = (zero_padding(x, mask.keys, q.dim()) for x in (k, v))
     return score.attend(q, k, v, mask, dropout, q_at, k_at)
 
 
@@ -53,20 +55,24 @@ class Memory:
     keys: Tensor  # (B, ..., Tk, D)
     values: Tensor  # (B, ..., Tk, Dv)
     real: Tensor | None = None  # (B, Tk) False at padding
+    finite_padding: bool = False  # whether keys and values at padding are known to be finite
 
     def write_at(self, slots: Tensor, new: Memory) -> Memory:
-        """The memory with ``new`` written to these slots (T,). Without gradients this overwrites the old buffers."""
-        copy = Tensor.index_copy if torch.is_grad_enabled() else Tensor.index_copy_
+        """The memory with ``new`` written to these slots (T,), in place: the old memory must not be used afterwards.
+
+        Gradients pass through: a text of T tokens needs one cache instead of T.
+        """
+        write = WriteInPlace.apply if torch.is_grad_enabled() else Tensor.index_copy_
         return replace(  # under autocast new keys and values may be half precision
             self,
-            keys=copy(self.keys, -2, slots, new.keys.to(self.keys.dtype)),
-            values=copy(self.values, -2, slots, new.values.to(self.values.dtype)),
+            keys=write(self.keys, -2, slots, new.keys.to(self.keys.dtype)),
+            values=write(self.values, -2, slots, new.values.to(self.values.dtype)),
         )
 
     def first(self, slots: int) -> Memory:
         """The memory of the first ``slots`` slots."""
         real = None if self.real is None else self.real[:, :slots]
-        return Memory(self.keys[..., :slots, :], self.values[..., :slots, :], real)
+        return replace(self, keys=self.keys[..., :slots, :], values=self.values[..., :slots, :], real=real)
 
     def contiguous(self) -> Memory:
         """The same memory in contiguous tensors; otherwise every matrix product would copy them."""
@@ -79,11 +85,35 @@ class Memory:
 
     def select(self, rows: Tensor) -> Memory:
         """The memory whose row i is row ``rows[i]`` of this one."""
-        return Memory(self.keys[rows], self.values[rows], None if self.real is None else self.real[rows])
+        real = None if self.real is None else self.real[rows]
+        return replace(self, keys=self.keys[rows], values=self.values[rows], real=real)
 
     def mask_padding(self, mask: Mask) -> Mask:
         """The mask joined with this memory's padding; without padding, the same mask."""
         return mask if self.real is None else mask & Mask(keys=self.real)
+
+    def zero_padding(self, real: Tensor | None) -> Memory:
+        """The memory with zeros where ``real`` (B, Tk) is False; the same memory if nothing there can be NaN."""
+        if real is None or (self.finite_padding and real is self.real):
+            return self
+        return Memory(zero_padding(self.keys, real), zero_padding(self.values, real), real, finite_padding=True)
+
+
+class WriteInPlace(torch.autograd.Function):
+    """``cache.index_copy_(dim, slots, new)`` with gradients, although the cache was read before.
+
+    Each slot is written once, before any step reads it, so the values that earlier steps saved for their gradients do
+    not change.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, cache: Tensor, dim: int, slots: Tensor, new: Tensor) -> Tensor:
+        ctx.dim, ctx.slots = dim, slots
+        return cache.data.index_copy_(dim, slots, new)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, Tensor]:
+        return gradient, None, None, gradient.index_select(ctx.dim, ctx.slots)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +148,9 @@ class Attention(nn.Module):
 
         The values are the states, unless others are given.
         """
-        return Memory(self.score.keys(states), states if values is None else values, real)
+        states = zero_padding(states, real)
+        values = states if values is None else zero_padding(values, real)
+        return Memory(self.score.keys(states), values, real, finite_padding=True)
 
     def forward(
         self,
@@ -132,8 +164,9 @@ class Attention(nn.Module):
         if self.reader is not None or self.watchers:
             return self.look(q, memory, mask, q_at, k_at).context
         mask = memory.mask_padding(mask)
+        memory = memory.zero_padding(mask.keys)
         dropout = self.dropout if self.training else 0.0
-        context = attend(self.score, q, memory.keys, memory.values, mask, dropout, q_at, k_at)
+        context = self.score.attend(q, memory.keys, memory.values, mask, dropout, q_at, k_at)
         if self.recorder is not None:
             self.recorder.record_read(self.score, q, memory.keys, mask, q_at, k_at)
         return context
@@ -151,7 +184,8 @@ class Attention(nn.Module):
         Whatever a reader returns, keys that the mask forbids are not read.
         """
         mask = memory.mask_padding(mask)
-        read = soft = weights(self.score, q, memory.keys, mask, q_at, k_at)
+        memory = memory.zero_padding(mask.keys)
+        read = soft = self.score.weights(q, memory.keys, mask, *default_positions(q, memory.keys, q_at, k_at))
         if self.reader is not None:
             read = self.reader(soft)
             table = mask.table(*default_positions(q, memory.keys, q_at, k_at), q.dim())
@@ -199,8 +233,8 @@ class MultiHead(nn.Module):
 
     def memory(self, states: Tensor, real: Tensor | None = None) -> Memory:
         """Keys and values of states (B, T, width), projected and split into heads."""
-        k, v = self.qkv.partial(states, slice(self.inner, None)).split(self.inner, -1)
-        return Memory(self.read.score.keys(self._split(k)), self._split(v), real)
+        k, v = self.qkv.partial(zero_padding(states, real), slice(self.inner, None)).split(self.inner, -1)
+        return Memory(self.read.score.keys(self._split(k)), self._split(v), real, finite_padding=True)
 
     def queries(self, x: Tensor) -> Tensor:
         """The queries (B, H, T, D) of x (B, T, width)."""

@@ -14,6 +14,7 @@ from regard.config import set_sizes
 from regard.errors import UserError
 from regard.layers.init import init_weights
 from regard.layers.transformer import ACTIVATIONS
+from regard.mask import zero_padding
 
 if TYPE_CHECKING:
     from regard.models.bert import BertConfig
@@ -104,8 +105,7 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     if real is None:
         real = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
     if pool == "mean":
-        weights = real[..., None].to(features.dtype)
-        return (features * weights).sum(1) / weights.sum(1).clamp(min=1)
+        return zero_padding(features, real).sum(1) / real.sum(1, keepdim=True).clamp(min=1).to(features.dtype)
     last = real.shape[1] - 1 - real.flip(1).int().argmax(1)
     places = real.int().argmax(1) if pool == "first" else last
     return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)

@@ -157,6 +157,14 @@ def default_positions(q: Tensor, k: Tensor, q_at: Tensor | None, k_at: Tensor | 
     )
 
 
+def zero_padding(x: Tensor, real: Tensor | None, dims: int | None = None) -> Tensor:
+    """x (B, ..., T, D) with zeros where ``real`` (B, T) is False, so that NaN in padding reaches no result or gradient.
+
+    A weight of zero does not hide a NaN: 0 · NaN is NaN, in the product with the values and in gradients.
+    """
+    return x if real is None else x.masked_fill(~_insert_dims(real[:, :, None], dims or x.dim()), 0.0)
+
+
 def masked_bias(bias: Tensor, table: Tensor | None) -> Tensor:
     """The bias combined with a mask's table, boolean or float."""
     if table is None:

@@ -190,3 +190,15 @@ def test_mistakes_are_named() -> None:
         Recurrent("grue", 3, 6)
     with pytest.raises(UserError, match=r"model\.width=5: .* even"):
         Recurrent("gru", 3, 5, directions=2)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_nan_at_padding_reaches_neither_real_states_nor_gradients(kind: str) -> None:
+    ours, x = stack(kind, layers=2, directions=2), random(2, 5, 3)
+    real = torch.tensor([[True] * 5, [False, True, True, False, False]])
+    found = []
+    for filler in (0.0, float("nan")):
+        states, last = ours(x.masked_fill(~real[..., None], filler), real)
+        found.append([last, *gradients((states[real], last), [x, *ours.parameters()])])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, **EXACT)

@@ -222,3 +222,19 @@ def test_wrong_settings_are_named(wrong: dict[str, Any], named: str) -> None:
 def test_who_looks_both_ways_cannot_count_from_behind() -> None:
     with pytest.raises(UserError, match=r"model\.positions=xl"):
         BertConfig(positions="xl")
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_nan_at_padding_reaches_neither_real_states_nor_gradients(place: str) -> None:
+    """Of a stack that reads a whole text, and of one that reads it into a cache."""
+    stacks = [randomised(Stack(replace(SHAPE, norm_place=place), causal)) for causal in (False, True)]
+    real = torch.tensor([[True] * 5, [False, True, True, False, False]])
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
+    found = []
+    for filler in (0.0, math.nan):
+        given = x.masked_fill(~real[..., None], filler)
+        states = torch.cat([stacks[0](given, real)[real], stacks[1].advance(given, KVCache(2, 9), real)[0][real]])
+        weights = [weight for stack in stacks for weight in stack.parameters()]
+        found.append([states, *torch.autograd.grad(states.square().sum(), weights)])
+    for a, b in zip(*found, strict=True):
+        close(a, b)

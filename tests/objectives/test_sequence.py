@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from regard.data.batches import Batch
 from regard.errors import UserError
+from regard.models import GptConfig
 from regard.objectives import TeacherForcing, exposure
 from regard.objectives.sequence import mixed
 
@@ -123,3 +124,24 @@ def test_exposure_separates_forced_from_free():
     assert found.free_error == [0, 0, 1, 1, 1]
     assert found.count == [2] * 5
     assert found.free_loss[3] > 20 > 1 > found.forced_loss[3]
+
+
+def saved_bytes(model, length):
+    """The memory that the gradient of scheduled sampling over a text of this length needs; views count once."""
+    batch = Batch({"tokens": torch.full((1, length), 4), "targets": torch.full((1, length), 4)}, {})
+    storages = {}
+
+    def pack(tensor):
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()  # held: no address is used twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        mixed(model, batch, ratio=0.5)
+    return sum(each.nbytes() for each in storages.values())
+
+
+def test_the_memory_of_scheduled_sampling_is_linear_in_the_length():
+    """A KV cache is written in place. A copy of it at every step would take four times the memory for twice the text."""
+    gpt = GptConfig(vocab=9, width=64, heads=1, layers=2, inner=64, context=128, dropout=0.0).build()
+    weights = saved_bytes(gpt, 1)
+    assert saved_bytes(gpt, 128) - weights < 2.5 * (saved_bytes(gpt, 64) - weights)

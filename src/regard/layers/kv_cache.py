@@ -81,6 +81,7 @@ class KVCache:
     layers: tuple[Memory, ...] = ()  # (B, H, S, D) for each layer; empty: not allocated
     read: Tensor | None = None  # 0-d: tokens of each hypothesis so far
     used: Tensor | None = None  # 0-d: slots in use
+    known: int | None = 0  # the same number on the host; None: only the device has it, because steps are captured
     at: Tensor | None = None  # (S,) the position of each slot; by row (B, 1, 1, S) after a text with padding
     visible: Tensor | None = None  # (B, K, S) the slots that each hypothesis may see; None: one hypothesis sees all
     real: Tensor | None = None  # (B, S) False at padding
@@ -118,8 +119,7 @@ class KVCache:
         cache = self._allocated(slots()) if self.fresh and not self.layers else self
         if cache.at is None or cache.used is None:
             raise UserError(_full_message(self.capacity))
-        used = 0 if self.read is None else int(cache.used)  # waits for the GPU, once
-        return replace(cache._with_room(steps * cache.beams, used), fresh=False)
+        return replace(cache._with_room(steps * cache.beams), fresh=False, known=None)
 
     def reserve(self, x: Tensor, real: Tensor | None, slots: SlotTemplates) -> tuple[KVCache, AttentionPlan]:
         """Reserves slots for new tokens x (B, K·T, W): the cache that counts them, and the plan for this pass."""
@@ -129,14 +129,14 @@ class KVCache:
             cache = self._allocated(slots())
         if not self.fresh or self.beams > 1 or self.read is not None:  # a memory of zeros is read by the first tokens
             capturing = x.is_cuda and torch.cuda.is_current_stream_capturing()
-            if cache.used is not None and (x.device.type == "cpu" or (self.memory and not capturing)):
-                cache = cache._with_room(x.shape[1], int(cache.used))
+            if cache.used is not None and not capturing:  # ``preallocate`` made room for captured steps
+                cache = cache._with_room(x.shape[1])
             return cache._extend(x, real)
         # The first tokens see only each other, so no slots are read. If no token can follow, none are allocated either.
         plan = AttentionPlan(CAUSAL if real is None else CAUSAL & Mask(keys=real))
         if not cache.layers:
             return replace(cache, fresh=False), plan
-        cache, extended = cache._with_room(x.shape[1], 0)._extend(x, real)
+        cache, extended = cache._with_room(x.shape[1])._extend(x, real)
         return cache, replace(plan, slots=extended.slots)
 
     def _allocated(self, slots: Sequence[Memory]) -> KVCache:
@@ -163,6 +163,7 @@ class KVCache:
             layers=tuple(_padded(one, self.capacity) for one in layers),
             read=torch.zeros_like(at[0]),
             used=torch.full_like(at[0], self.memory),
+            known=self.memory,
             at=pad(at, (0, self.capacity), value=EMPTY),
         )
 
@@ -208,6 +209,7 @@ class KVCache:
             self,
             read=self.read + length,
             used=self.used + count,
+            known=None if self.known is None else self.known + count,
             at=at,
             visible=visible,
             real=slots_real,
@@ -230,14 +232,14 @@ class KVCache:
         assert before is not None
         return at, at + before[:, None, None]
 
-    def _with_room(self, count: int, used: int) -> KVCache:
-        """The cache, of which ``used`` slots are in use, with room for ``count`` tokens.
+    def _with_room(self, count: int) -> KVCache:
+        """The cache with room for ``count`` tokens. If there is none, Transformer-XL drops slots that it needs no more.
 
-        If there is no room, Transformer-XL drops the slots that no later segment sees.
+        This waits for the GPU only if earlier steps were captured.
         """
         assert self.used is not None
         assert self.at is not None
-        size = self.at.shape[-1]
+        used, size = int(self.used) if self.known is None else self.known, self.at.shape[-1]
         if used + count <= size:
             return self
         if not self.memory:
@@ -249,6 +251,7 @@ class KVCache:
             self,
             layers=tuple(_padded(one, size - kept) for one in layers),
             used=torch.full_like(self.used, kept),
+            known=kept,
             at=pad(self.at[last], (0, size - kept), value=EMPTY),
             visible=None if self.visible is None else pad(self.visible[..., last], (0, size - kept)),
         )

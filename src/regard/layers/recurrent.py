@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import UserError, nearest
+from regard.mask import zero_padding
 
 
 class Weights(NamedTuple):
@@ -89,6 +90,7 @@ class Recurrent(nn.Module):
         Padding may be anywhere and changes nothing: each direction reads the real positions of a row first. This is a
         gather and not a packed sequence, so shapes are static and no length is copied to the CPU.
         """
+        x = zero_padding(x, real)
         if real is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         runs = [(self.onward, real_first(real))]

@@ -20,7 +20,7 @@ from regard.errors import UserError, nearest
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
 from regard.layers.segment_memory import SegmentStates, segment_plan
-from regard.mask import EVERYTHING, Mask
+from regard.mask import EVERYTHING, Mask, zero_padding
 from regard.scores import NOT_FOR_SELF_ATTENTION, Relative, Score, build_score, check_score
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -255,6 +255,7 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor, real: Tensor | None = None, mask: Mask = EVERYTHING) -> Tensor:
         """Reads a whole text, in both directions unless the mask is causal. (B, T, width) → (B, T, width)"""
+        x = zero_padding(x, real)
         plans = self._plans(AttentionPlan(mask if real is None else mask & Mask(keys=real)), x)
         for number, block in enumerate(self.layers):
             x, _ = block(x, plans[number % len(plans)])
@@ -269,7 +270,7 @@ class Stack(nn.Module):
         source_mask: Mask = EVERYTHING,
     ) -> tuple[Tensor, KVCache]:
         """Reads new tokens after those in the cache: x (B, K·T, width) → features and the cache with the new tokens."""
-        layers = self.layers
+        x, layers = zero_padding(x, real), self.layers
         nothing = [None] * len(layers)
         cache, plan = cache.reserve(x, real, self._slots)
         plans, kept = self._plans(plan, x), []

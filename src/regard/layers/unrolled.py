@@ -1,15 +1,13 @@
 """A recurrent stack as an explicit loop, for decoders whose input at one step depends on their output at the last step.
 
-Three things keep such a loop fast. The part of the input that is known before the loop (the embedded tokens) is
-multiplied by its weights once, for all steps. The gradient of a weight, a sum of small products over the steps, is one
-large product after the loop (``StepwiseLinear``). And a growing cache is written in place, with gradients, instead of
-being copied at every step (``write_in_place``).
+Two things keep such a loop fast. The part of the input that is known before the loop (the embedded tokens) is
+multiplied by its weights once, for all steps. And the gradient of a weight, a sum of small products over the steps, is
+one large product after the loop (``StepwiseLinear``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +15,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from regard.attention import Memory
 from regard.layers.recurrent import PARTS, POINTWISE, Recurrent
 
 
@@ -77,33 +74,6 @@ class UnrolledRecurrent:
             after.append(torch.stack(parts, 1) if PARTS[rnn.cell] == 2 else parts[0][:, None])
             x = F.dropout(parts[0], rnn.dropout, rnn.training) if depth + 1 < rnn.layers else parts[0]
         return x, torch.stack(after, 1) if rnn.layers > 1 else after[0][:, None]
-
-
-def write_in_place(memory: Memory, slots: Tensor, new: Memory) -> Memory:
-    """``memory.write_at`` in place, with gradients: a text of T tokens needs one cache instead of T.
-
-    The old memory must not be used afterwards (see ``decode.State``).
-    """
-    keys = WriteInPlace.apply(memory.keys, slots, new.keys)  # type: ignore[no-untyped-call]
-    values = WriteInPlace.apply(memory.values, slots, new.values)  # type: ignore[no-untyped-call]
-    return replace(memory, keys=keys, values=values)
-
-
-class WriteInPlace(torch.autograd.Function):
-    """Writes to slots (T,) of a cache (…, S, W) in place.
-
-    Each slot is written once, before any step reads it, so the values that earlier steps saved for their gradients do
-    not change.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, cache: Tensor, slots: Tensor, new: Tensor) -> Tensor:
-        ctx.slots, ctx.dtype = slots, new.dtype
-        return cache.data.index_copy_(-2, slots, new.to(cache.dtype))  # under autocast ``new`` may be half precision
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor]:
-        return gradient, None, gradient.index_select(-2, ctx.slots).to(ctx.dtype)
 
 
 def pointwise(kind: str, x: Tensor, h: Tensor, before: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -13,8 +13,7 @@ from regard.attention import Attention, Memory
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.layers.unrolled import write_in_place
-from regard.mask import CAUSAL
+from regard.mask import CAUSAL, zero_padding
 from regard.models.causal import Causal
 from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Facts
@@ -134,8 +133,8 @@ class Lstmn(Causal):
         k_at = torch.arange(1, memory.keys.shape[-2] + 1, device=at.device)  # a state is visible from the next token on
         if real is not None:  # mark the padding among the slots that are written next
             before = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
-            memory = replace(memory, real=before.index_copy(1, at, real))
-        for t, x in enumerate(self._drop(self.embedding(tokens)).unbind(1)):
+            memory = replace(memory, real=before.index_copy(1, at, real), finite_padding=True)
+        for t, x in enumerate(zero_padding(self._drop(self.embedding(tokens)), real).unbind(1)):
             query, here = self.query(torch.cat([x, summary], -1)), at[t : t + 1]
             reach = spare + t + 1  # later slots cannot be in use yet, or the remaining tokens would not fit
             read = self.attention(query.unsqueeze(1), memory.first(reach), CAUSAL, here, k_at[:reach]).squeeze(1)
@@ -145,7 +144,7 @@ class Lstmn(Causal):
             cell = torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(g)
             h = torch.sigmoid(o) * torch.tanh(cell)
             new = Memory(self.attention.score.keys(h.unsqueeze(1)), torch.cat([h, cell], -1).unsqueeze(1))
-            memory = write_in_place(memory, here, new)
+            memory = memory.write_at(here, new)
             features.append(h)
         return torch.stack(features, 1), LstmnState(memory, state.used + tokens.shape[1], summary)
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent
+from regard.mask import zero_padding
 from regard.models.causal import Causal
 from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Facts
@@ -110,8 +111,8 @@ class RecurrentLm(Causal):
             features, hidden = self.rnn.advance(x, hidden)
             return features, RecurrentLmState(hidden)
         outputs = []
-        for t in range(tokens.shape[1]):
-            output, after = self.rnn.step(x[:, t], hidden)
+        for t, read in enumerate(zero_padding(x, real).unbind(1)):
+            output, after = self.rnn.step(read, hidden)
             hidden = torch.where(real[:, t, None, None, None], after, hidden)
             outputs.append(output)
         return torch.stack(outputs, 1), RecurrentLmState(hidden)

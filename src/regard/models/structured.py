@@ -14,6 +14,7 @@ from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
 from regard.layers.recurrent import KERNELS, Recurrent
+from regard.mask import zero_padding
 from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
 from regard.models.facts import Facts
 from regard.scores import Dot
@@ -97,7 +98,8 @@ class Structured(nn.Module):
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → logits (B, labels)"""
-        memory = Memory(torch.tanh(self.key(features)), features, real)
+        features = zero_padding(features, real)
+        memory = Memory(torch.tanh(self.key(features)), features, real, finite_padding=True)
         pooled = self.attention(self.hops.expand(len(features), -1, -1), memory)  # M (B, hops, width)
         hidden = torch.relu(self.hidden(self._drop(pooled.flatten(1))))
         return self.readout_(self._drop(hidden))

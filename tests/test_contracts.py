@@ -272,7 +272,7 @@ def with_filler(batch: Batch) -> Batch:
 def test_the_doctor_finds_no_fault(config: ModelConfig) -> None:
     """No leak of later tokens, padding or other rows; cached, accumulated and saved models are equal; finite rows."""
     model = built(config)
-    findings = doctor(model, model_calls(config))
+    findings = doctor(model, model_calls(model.config))
     assert [found for found in findings if found.status == FAILED] == []
     assert all(found.error <= 1e-9 for found in findings if found.error is not None and found.check != "beam")
     skipped = {"tokenizer", "resumed"} | (set() if config.causal else {"future", "cached", "beam"})

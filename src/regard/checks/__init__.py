@@ -28,6 +28,7 @@ __all__ = [
     "doctor",
     "findings_table",
     "model_calls",
+    "refused",
 ]
 
 WITHOUT_OUTPUTS: dict[str, Callable[[Subject], Outcome]] = {"weights": weights, "tokenizer": tokenizer}
@@ -78,17 +79,24 @@ def doctor(module: nn.Module | Loaded, calls: Calls | None = None, data: str | N
         return [_examine(name, subject, finite) for name in CHECKS]
 
 
+def refused(error: UserError) -> list[Finding]:
+    """The findings of a directory that cannot be loaded."""
+    first = Finding("loaded", "The directory can be loaded", "Loads the model.", FAILED, None, None, str(error))
+    return [first, *(_finding(name, does_not_apply("the model cannot be loaded")) for name in CHECKS)]
+
+
 def _examine(name: str, subject: Subject, finite: bool) -> Finding:
-    check = CHECKS[name]
-    claim, _, did = cleandoc(check.__doc__ or "").partition("\n\n")
     if not finite and name not in WITHOUT_OUTPUTS:
-        outcome = does_not_apply("the weights are not finite")
-    else:
-        try:
-            torch.manual_seed(0)
-            outcome = check(subject)
-        except Exception as error:  # a module of the user's may raise anything
-            outcome = Outcome(FAILED, math.inf, None, f"raised {type(error).__name__}: {error}")
+        return _finding(name, does_not_apply("the weights are not finite"))
+    try:
+        torch.manual_seed(0)
+        return _finding(name, CHECKS[name](subject))
+    except Exception as error:  # a module of the user's may raise anything
+        return _finding(name, Outcome(FAILED, math.inf, None, f"raised {type(error).__name__}: {error}"))
+
+
+def _finding(name: str, outcome: Outcome) -> Finding:
+    claim, _, did = cleandoc(CHECKS[name].__doc__ or "").partition("\n\n")
     return Finding(name, claim.removesuffix("."), " ".join(did.split()), *outcome)
 
 
@@ -98,5 +106,7 @@ def findings_table(title: str, findings: Sequence[Finding]) -> Table:
     def number(value: float | None) -> str:
         return "" if value is None else "not finite" if value == math.inf else f"{value:.1g}"
 
-    rows = [[each.claim, each.status, number(each.error), number(each.bound), each.note] for each in findings]
-    return Table(title, ["", "", "error", "bound", "where to look, or why not"], rows)
+    rows = [
+        [each.claim, each.status, number(each.error), number(each.bound), each.note or each.did] for each in findings
+    ]
+    return Table(title, ["", "", "error", "bound", "what was done; or where to look, or why it does not apply"], rows)

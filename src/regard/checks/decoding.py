@@ -20,7 +20,7 @@ NO_STEP = "the module decodes nothing, or its `start` and `step` were not given"
 
 
 def cached(subject: Subject) -> Outcome:
-    """Decoding token by token with a cache gives the outputs of the whole text.
+    """Decoding with a cache has the outputs without it.
 
     Reads random texts one token at a time with `start` and `step`, and compares with one call of `logits`.
     """
@@ -68,9 +68,9 @@ class TinyDecoder:
 
 
 def beam_search(subject: Subject) -> Outcome:
-    """A wide beam search finds what exhaustive search finds, in a world of few tokens and short sentences.
+    """A wide beam finds what exhaustive search finds.
 
-    Scores every sentence of at most 3 tokens over 3 ids, and compares the best with those that `regard.beam` returns.
+    Scores every sentence of at most 3 tokens over 3 ids, and compares with the n best of `regard.beam`.
     """
     if subject.calls.start is None or subject.calls.step is None:
         return does_not_apply(NO_STEP)
@@ -88,13 +88,13 @@ def beam_search(subject: Subject) -> Outcome:
     scores = logps / lengths**ALPHA  # (B, N)
     penalty, prompt = Penalty(ALPHA, stop="exact"), torch.full((len(texts.tokens),), first)
     state = _start(subject, texts, LIMIT)
-    found = beam(decoder, state, prompt, len(every), LIMIT, stop, penalty, nbest=3, forbid=(first,))
+    found = beam(decoder, state, prompt, len(every), LIMIT, stop, penalty, forbid=(first,))
     expected = torch.stack(
         [
             torch.stack([of_row[every.index(one[:length])] for one, length in zip(sentences, ends)])
             for of_row, sentences, ends in zip(scores, found.tokens.tolist(), found.lengths.tolist())
         ]
     )
-    best = scores.sort(dim=1, descending=True).values[:, :3]
+    best = scores.sort(dim=1, descending=True).values
     error = max(difference(found.scores.to(best.dtype), best), difference(found.scores.to(best.dtype), expected))
     return measured(error, BEAM_BOUND, "`select` of the state: every tensor of a hypothesis must move with it")

@@ -25,7 +25,7 @@ def weights(subject: Subject) -> Outcome:
 
 
 def tokenizer(subject: Subject) -> Outcome:
-    """Every id of the tokenizer is an id of the model.
+    """The model has every id of the tokenizer.
 
     Encodes texts of several scripts, and compares the largest id, special tokens included, with the vocabulary.
     """
@@ -44,9 +44,10 @@ def tokenizer(subject: Subject) -> Outcome:
 
 
 def saved(subject: Subject) -> Outcome:
-    """A module that is saved and loaded has the same outputs, to the last bit.
+    """A saved and loaded module has the same outputs.
 
     Writes the weights to a file, and reads them into a new module, or into a copy whose weights were changed.
+    The outputs must be equal to the last bit.
     """
     build, texts = subject.calls.build, subject.texts()
     other = (deepcopy(subject.module) if build is None else build()).to("cpu", subject.dtype).eval()

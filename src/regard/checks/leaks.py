@@ -1,7 +1,7 @@
 """Checks that the output of a text depends on nothing but what the text may see."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,9 +30,10 @@ def future(subject: Subject) -> Outcome:
 
 
 def padding(subject: Subject) -> Outcome:
-    """Padding changes no output of a real token, whatever it contains.
+    """Padding changes no output.
 
-    Adds padding to texts of several lengths, changes the ids in it, and sets its token embeddings to NaN and infinity.
+    Adds padding to texts of several lengths, changes the ids in it, and sets its embeddings to NaN and infinity
+    (`padding_values`).
     """
     texts, filler = subject.texts(ragged=True), subject.filler
     expected = subject.real_logits(texts)
@@ -43,39 +44,44 @@ def padding(subject: Subject) -> Outcome:
     if subject.calls.left_padding:
         cases["padding before the texts"] = texts.pad(PADDING, 0, filler)
     errors = {name: difference(subject.real_logits(case), expected) for name, case in cases.items()}
-    for value in (math.nan, math.inf):
-        with _embedded(subject, value) as tables:
+    tables = _token_tables(subject)
+    for value in subject.calls.padding_values if tables else ():
+        with _embedded(tables, filler, value):
             errors[f"{value} in the embeddings of the padding"] = difference(subject.real_logits(texts), expected)
     worst = max(errors, key=lambda name: errors[name])
     cure = "a mask that no layer forgets, and a sum that leaves padding out instead of multiplying it by 0"
     outcome = measured(errors[worst], subject.bound, f"{worst}: {cure}")
-    unseen = "; NaN was not tried: no nn.Embedding has `vocab` rows"
-    return outcome if tables else outcome._replace(note=outcome.note + unseen)
+    unseen = "" if tables else "no nn.Embedding has `vocab` rows, so none was set to NaN"
+    return outcome._replace(note="; ".join(each for each in (outcome.note, unseen) if each))
 
 
-@contextmanager
-def _embedded(subject: Subject, value: float) -> Iterator[Sequence[nn.Module]]:
-    """Inside, the embedding of the filler id is `value`. Yields the modules that embed tokens."""
+def _token_tables(subject: Subject) -> list[nn.Module]:
+    """The modules that embed tokens."""
     sizes = {subject.calls.vocab, subject.calls.source_vocab}
-    tables = [
+    return [
         part
         for part in subject.module.modules()
         if isinstance(part, AdaptiveEmbedding) or (isinstance(part, nn.Embedding) and part.num_embeddings in sizes)
     ]
 
+
+@contextmanager
+def _embedded(tables: list[nn.Module], token: int, value: float) -> Iterator[None]:
+    """Inside, every number of the embedding of a token is `value`."""
+
     def replace(part: nn.Module, args: tuple[Any, ...], output: Tensor) -> Tensor:
-        return output.masked_fill((args[0] == subject.filler)[..., None], value)
+        return output.masked_fill((args[0] == token)[..., None], value)
 
     hooks = [part.register_forward_hook(replace) for part in tables]
     try:
-        yield tables
+        yield
     finally:
         for hook in hooks:
             hook.remove()
 
 
 def batch(subject: Subject) -> Outcome:
-    """The other texts of a batch do not change the output of a text.
+    """Other texts of a batch change no output.
 
     Replaces all texts of a batch but the first by others of the same length, and compares the output of the first.
     """
@@ -87,7 +93,7 @@ def batch(subject: Subject) -> Outcome:
 
 
 def batched(subject: Subject) -> Outcome:
-    """A text alone has the output that it has in a batch.
+    """A text alone has the outputs of a text in a batch.
 
     Compares a text alone with a batch of copies of it.
     """
@@ -98,9 +104,10 @@ def batched(subject: Subject) -> Outcome:
 
 
 def empty(subject: Subject) -> Outcome:
-    """A text that is all padding has finite outputs and gradients, and changes no other text.
+    """A text that is all padding is finite.
 
-    Makes the last text of a batch all padding, which may see nothing, and computes the gradients of all weights.
+    Makes the last text of a batch all padding, which may see nothing. Its outputs and the gradients of all weights must
+    be finite, and the other texts must not change.
     """
     texts = subject.texts()
     emptied = texts.mask((torch.arange(ROWS) < ROWS - 1)[:, None])

@@ -17,7 +17,7 @@ STEPS = 4  # that are trained; half of them before the interruption
 
 
 def accumulated(subject: Subject) -> Outcome:
-    """Gradients that are accumulated over small batches equal those of one large batch.
+    """Accumulated gradients are those of a large batch.
 
     Adds the gradients of two parts of a batch, each divided by the count of all, and compares with the whole batch.
     """
@@ -50,9 +50,10 @@ def _loss(subject: Subject, texts: Texts) -> tuple[Tensor, int]:
 
 
 def resumed(subject: Subject) -> Outcome:
-    """A training run that is interrupted and resumed ends with the weights of an uninterrupted one, to the last bit.
+    """A resumed run has the weights of an uninterrupted one.
 
     Trains 4 steps. Trains 2 steps, writes the model and the trainer to files, and continues them in a new trainer.
+    The weights and the state of the trainer must be equal to the last bit.
     """
     make = subject.calls.trainer
     if make is None:

@@ -39,6 +39,10 @@ class Calls:
     one_per_text: bool = False  # whether there is one output per text
     longest: int | None = None  # the most tokens of a text; None: any number
     left_padding: bool = False  # whether padding may also be before a text
+    padding_values: tuple[float, ...] = (
+        math.nan,
+        math.inf,
+    )  # what embeddings of padding are set to; (): left as they are
     start: Callable[..., Any] | None = None  # (module, rows, capacity) → the state before the first token
     step: Callable[[Any, Tensor, Any], tuple[Tensor, Any]] | None = None  # (module, tokens (R,), state) → (R, V), state
     loss: Callable[..., tuple[Tensor, int]] | None = None  # (module, tokens, real) → sum, count; None: Σ output²

@@ -8,6 +8,7 @@ from rich.console import Console
 from regard.cli import options
 from regard.cli.console import FAILURE
 from regard.cli.lines import print_line
+from regard.errors import UserError
 
 
 def doctor(
@@ -31,11 +32,20 @@ def doctor(
       regard doctor runs/translate --data pairs.tsv
       regard doctor hf:openai-community/gpt2 --json
     """
-    from regard.checks import FAILED, PASSED, findings_table
+    from regard.checks import FAILED, PASSED, findings_table, refused
     from regard.checks import doctor as examine
+    from regard.pretrained import is_public
     from regard.render.terminal import table_text
+    from regard.training.folder import is_run
 
-    findings = examine(options.opened(run, "cpu", "float32", "error", download, allow_pickle), data=data)
+    try:
+        model = options.opened(run, "cpu", "float32", "error", download, allow_pickle)
+    except UserError as error:
+        if not is_run(run) and not is_public(run):
+            raise
+        findings = refused(error)
+    else:
+        findings = examine(model, data=data)
     failed = [each.check for each in findings if each.status == FAILED]
     if json:
         print_line({"run": run, "failed": failed, "checks": findings})

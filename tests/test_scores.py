@@ -473,6 +473,25 @@ def test_softmax_is_never_taken_in_half_precision(dtype: torch.dtype) -> None:
     assert masked_softmax(torch.randn(3, 4, dtype=dtype), None).dtype == torch.float32
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", SCORES)
+def test_half_precision_is_finite_and_its_routes_agree_at_large_inputs(
+    name: str, dtype: torch.dtype, device: str
+) -> None:
+    """qᵀk is above 65504, the largest float16; rounded to bfloat16, such logits differ by hundreds."""
+    torch.manual_seed(3)
+    score = build_score(name, 64, CAPACITY).to(device, dtype)
+    with torch.no_grad():
+        for scale, queries in product((1, 4, 16, 100), (1, 4, 12)):
+            q, states, v = (torch.randn(2, n, 64, device=device).to(dtype) for n in (queries, 12, 12))
+            k = score.keys(scale * states)
+            found = weights(score, scale * q, k)
+            assert torch.isfinite(found).all()
+            read = attend(score, scale * q, k, v)
+            torch.testing.assert_close(read, found.to(dtype) @ v, atol=2.0**-5, rtol=0)
+
+
 @pytest.mark.parametrize("name", SCORES)
 def test_every_score_fits_a_head(name: str) -> None:
     """Inside multi-head attention, with everything a mask can say."""

@@ -83,19 +83,25 @@ class Dot(Score):
 
     def logits(self, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
         _check_widths(q, k)
-        logits = self.scale * (self.queries(q) @ k.mT)
-        bias = self.bias(q, k, q_at, k_at)
-        return logits if bias is None else logits + bias
+        return self._biased(precise_product(self.queries(q), k), q, k, q_at, k_at)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, dropout: float, q_at: Tensor | None, k_at: Tensor | None
     ) -> Tensor:
-        """The attention output by a fused kernel, without stored weights; for few queries, by the definition."""
-        if q.shape[-2] == 1 or (q.shape[-2] <= FEW_QUERIES and not q.is_cuda):
-            return super().attend(q, k, v, mask, dropout, q_at, k_at)
+        """The attention output by a fused kernel, without stored weights; for few queries, by matrix products.
+
+        In half precision all routes compute the logits in float32, except those of a single query on a GPU with
+        gradients, which are rounded: a float32 copy of all keys would be stored at every step.
+        """
         # Kernels align the first query with the first key, which is right only if there are as many queries as keys.
         aligned = q_at is None and k_at is None and q.shape[-2] == k.shape[-2]
         q_at, k_at = default_positions(q, k, q_at, k_at)
+        if q.shape[-2] == 1 and q.is_cuda and torch.is_grad_enabled():
+            logits = self._biased(self.queries(q) @ k.mT, q, k, q_at, k_at)
+            weights = masked_softmax(logits, mask.table(q_at, k_at, q.dim()), mask.sees_self)
+            return F.dropout(weights, dropout).to(v.dtype) @ v
+        if q.shape[-2] == 1 or (q.shape[-2] <= FEW_QUERIES and not q.is_cuda):
+            return super().attend(q, k, v, mask, dropout, q_at, k_at)
         queries, bias = self.queries(q), self.bias(q, k, q_at, k_at)
         match mask.route(q.shape[-2]) if aligned and bias is None else "table":
             case "everything" | "causal":
@@ -107,6 +113,10 @@ class Dot(Score):
         if bias is not None:
             table = masked_bias(bias, table)
         return fused_attention(queries, k, v, table, self.scale, dropout, empty_rows=empty_rows)
+
+    def _biased(self, products: Tensor, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> Tensor:
+        bias = self.bias(q, k, q_at, k_at)
+        return self.scale * products if bias is None else self.scale * products + bias
 
 
 class ScaledDot(Dot):
@@ -377,6 +387,19 @@ def _check_widths(queries: Tensor, k: Tensor) -> None:
 
 def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def precise_product(q: Tensor, k: Tensor) -> Tensor:
+    """qkᵀ in at least float32, as fused kernels compute it: in half precision a large logit has few digits, or is ∞."""
+    if torch.is_autocast_enabled(q.device.type):
+        with torch.autocast(q.device.type, enabled=False):
+            return precise_product(q, k)
+    if q.is_cuda and q.dtype == k.dtype != torch.float32 and q.element_size() == 2 and not torch.is_grad_enabled():
+        leading = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
+        q, k = (x.expand(*leading, *x.shape[-2:]) for x in (q, k))
+        product = torch.bmm(q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:]).mT, out_dtype=torch.float32)
+        return product.view(*leading, q.shape[-2], k.shape[-2])
+    return at_least_float32(q) @ at_least_float32(k).mT
 
 
 def masked_softmax(logits: Tensor, table: Tensor | None, no_empty_rows: bool = False) -> Tensor:

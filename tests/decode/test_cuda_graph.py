@@ -11,7 +11,8 @@ from torch import Tensor
 from regard.decode import CapturedDecoder, beam, collect, greedy, stream
 from regard.decode.cuda_graph import KEPT_GRAPHS, CapturedGraph, CapturedStep
 from regard.decode.sample import Sampler
-from regard.models import GptConfig, TransformerConfig
+from regard.errors import UserError
+from regard.models import GptConfig, LstmnConfig, TransformerConfig
 from regard.tensor_tree import signature, tensors, with_tensors
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 24, "dropout": 0.0}
@@ -135,6 +136,33 @@ def test_a_beam_and_a_sampler_are_captured_too(graphs: list[Any]) -> None:
         drawn.append(collect(stream(decoder, one.start(source, None, 3, 8), prompt, pick, 8, 2))[0].tolist())
     assert drawn[0] == drawn[1]
     assert len(graphs) >= 4  # three beams and a sampler
+
+
+@pytest.mark.parametrize("config", [GptConfig(vocab=11, **SMALL), LstmnConfig(vocab=11, width=8, embed=8)], ids=repr)
+def test_more_steps_than_were_preallocated_are_refused(graphs: list[Any], config: Any) -> None:
+    """A captured step would write behind its buffers."""
+    one = config.build().eval()
+    captured, token = CapturedDecoder(one), torch.tensor([4])
+    state = captured.preallocate(one.start(rows=1, capacity=4), 4)
+    for _ in range(4):
+        _, state = captured.step(token, state)
+    assert graphs
+    with pytest.raises(UserError, match="more than the state was preallocated for"):
+        captured.step(token, state)
+    with pytest.raises(UserError, match="capacity=4"):
+        captured.preallocate(one.start(rows=1, capacity=4), 5)
+
+
+@GPU
+@pytest.mark.parametrize("config", [GptConfig(vocab=11, **SMALL), LstmnConfig(vocab=11, width=8, embed=8)], ids=repr)
+def test_a_full_cache_on_a_gpu_is_refused_without_a_device_assert(config: Any) -> None:
+    one, token = config.build().eval().cuda(), torch.tensor([4], device="cuda")
+    state = one.start(rows=1, capacity=2)
+    for _ in range(2):
+        _, state = one.step(token, state)
+    with pytest.raises(UserError, match="capacity=2"):
+        one.step(token, state)
+    torch.cuda.synchronize()
 
 
 def test_on_a_cpu_nothing_is_captured() -> None:

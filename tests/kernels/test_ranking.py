@@ -37,6 +37,15 @@ def test_what_is_impossible_stays_so():
     assert len(set(tokens[1].tolist())) == 3, "even of the impossible, none is named twice"
 
 
+def test_a_row_of_nan_has_tokens_of_the_vocabulary():
+    logits = torch.randn(3, 300, device=DEVICE)
+    logits[0], logits[1, 7] = torch.nan, torch.nan
+    logps, tokens = found(logits, 4)
+    assert (tokens < 300).all()
+    assert logps[:2].isnan().all()
+    assert logps[2].isfinite().all()
+
+
 @pytest.mark.skipif(not (GPU or INTERPRETED), reason="torch leaves the order of equals open")
 def test_of_equals_the_first():
     logps, tokens = found(torch.zeros(1, 1000, device=DEVICE), 4)

@@ -141,7 +141,7 @@ def saved_bytes(model, length):
 
 
 def test_the_memory_of_scheduled_sampling_is_linear_in_the_length():
-    """A KV cache is written in place. A copy of it at every step would take four times the memory for twice the text."""
+    """A KV cache is written in place. With a copy at every step, twice the text would take four times the memory."""
     gpt = GptConfig(vocab=9, width=64, heads=1, layers=2, inner=64, context=128, dropout=0.0).build()
     weights = saved_bytes(gpt, 1)
     assert saved_bytes(gpt, 128) - weights < 2.5 * (saved_bytes(gpt, 64) - weights)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from torch import Tensor
 from regard.decode.fast_layers import with_fused_steps
 from regard.decode.state import Preallocates
 from regard.device import capture
+from regard.errors import UserError
 from regard.tensor_tree import signature, tensors, with_tensors
 
 T = TypeVar("T")  # a state: tensors in dataclasses, tuples and lists
@@ -130,6 +131,7 @@ class CapturedDecoder:
     def __init__(self, decoder: Any) -> None:
         self.eager: Any = with_fused_steps(decoder)
         self._steps: dict[object, CapturedStep[Any, Any]] = {}
+        self._steps_left: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # of preallocated states
 
     def start(self, *given: Any) -> Any:
         """The state before the first token."""
@@ -145,13 +147,20 @@ class CapturedDecoder:
             logits, after = self.eager.step(*carry)
             return (carry[0], after), logits
 
+        left = self._steps_left.pop(state, None)
+        if left == 0:
+            raise UserError("steps: more than the state was preallocated for; call preallocate with a larger number")
         (_, state), logits = self.capture("step", eager_step)((tokens, state))
+        if left is not None:
+            self._steps_left[state] = left - 1
         return logits, state
 
     def preallocate(self, state: T, steps: int) -> T:
         """The state with buffers for this many more steps, so that its shapes stay the same."""
-        preallocated: T = self.eager.preallocate(state, steps) if isinstance(self.eager, Preallocates) else state
-        return preallocated
+        if isinstance(self.eager, Preallocates):
+            state = self.eager.preallocate(state, steps)
+            self._steps_left[state] = steps  # a captured step cannot find out that its buffers are full
+        return state
 
     def capture(self, key: object, step: Callable[[C], tuple[C, O]]) -> Callable[[C], tuple[C, O]]:
         """The captured form of a step; calls with an equal key return the same one."""

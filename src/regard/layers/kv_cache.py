@@ -81,7 +81,7 @@ class KVCache:
     layers: tuple[Memory, ...] = ()  # (B, H, S, D) for each layer; empty: not allocated
     read: Tensor | None = None  # 0-d: tokens of each hypothesis so far
     used: Tensor | None = None  # 0-d: slots in use
-    known: int | None = 0  # the same number on the host; None: only the device has it, because steps are captured
+    host_used: int | None = 0  # the same number on the host; None: only the device has it, because steps are captured
     at: Tensor | None = None  # (S,) the position of each slot; by row (B, 1, 1, S) after a text with padding
     visible: Tensor | None = None  # (B, K, S) the slots that each hypothesis may see; None: one hypothesis sees all
     real: Tensor | None = None  # (B, S) False at padding
@@ -119,7 +119,7 @@ class KVCache:
         cache = self._allocated(slots()) if self.fresh and not self.layers else self
         if cache.at is None or cache.used is None:
             raise UserError(_full_message(self.capacity))
-        return replace(cache._with_room(steps * cache.beams), fresh=False, known=None)
+        return replace(cache._with_room(steps * cache.beams), fresh=False, host_used=None)
 
     def reserve(self, x: Tensor, real: Tensor | None, slots: SlotTemplates) -> tuple[KVCache, AttentionPlan]:
         """Reserves slots for new tokens x (B, K·T, W): the cache that counts them, and the plan for this pass."""
@@ -155,15 +155,17 @@ class KVCache:
     def prefilled(self, slots: Sequence[Memory]) -> KVCache:
         """The cache whose memory is full before the first token: ``memory`` copies of one slot of each layer."""
         at = torch.arange(-self.memory, 0, device=slots[0].keys.device)
-        layers = (
-            Memory(*(x.expand(self.sentences, -1, self.memory, -1) for x in (one.keys, one.values))) for one in slots
-        )
+
+        def repeated(x: Tensor) -> Tensor:
+            return x.expand(self.sentences, -1, self.memory, -1)
+
+        layers = (Memory(repeated(one.keys), repeated(one.values)) for one in slots)
         return replace(
             self,
             layers=tuple(_padded(one, self.capacity) for one in layers),
             read=torch.zeros_like(at[0]),
             used=torch.full_like(at[0], self.memory),
-            known=self.memory,
+            host_used=self.memory,
             at=pad(at, (0, self.capacity), value=EMPTY),
         )
 
@@ -209,7 +211,7 @@ class KVCache:
             self,
             read=self.read + length,
             used=self.used + count,
-            known=None if self.known is None else self.known + count,
+            host_used=None if self.host_used is None else self.host_used + count,
             at=at,
             visible=visible,
             real=slots_real,
@@ -239,7 +241,7 @@ class KVCache:
         """
         assert self.used is not None
         assert self.at is not None
-        used, size = int(self.used) if self.known is None else self.known, self.at.shape[-1]
+        used, size = int(self.used) if self.host_used is None else self.host_used, self.at.shape[-1]
         if used + count <= size:
             return self
         if not self.memory:
@@ -251,7 +253,7 @@ class KVCache:
             self,
             layers=tuple(_padded(one, size - kept) for one in layers),
             used=torch.full_like(self.used, kept),
-            known=kept,
+            host_used=kept,
             at=pad(self.at[last], (0, size - kept), value=EMPTY),
             visible=None if self.visible is None else pad(self.visible[..., last], (0, size - kept)),
         )

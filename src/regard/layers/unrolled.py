@@ -22,7 +22,9 @@ class StepwiseLinear:
     """y_t = precomputed_t + W x_t, called once for each step t in order. ``precomputed`` is (T, B, out)."""
 
     def __init__(self, weight: Tensor, precomputed: Tensor) -> None:
-        self.weight = weight.detach().t()
+        device = weight.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        self.weight = weight.detach().to(dtype).t()  # autocast would convert it again at every step
         self.inputs: list[Tensor] = []
         parts: Tensor = CollectGradients.apply(precomputed, weight, self.inputs)  # type: ignore[no-untyped-call]
         self.precomputed = iter(parts.unbind(0))

@@ -76,18 +76,16 @@ class LstmnState:
 
     memory: Memory  # values are [h; c] of each token; slots are preallocated up to the capacity, so shapes are fixed
     used: Tensor  # 0-d, on the device: slots in use
+    host_used: int | None  # the same number on the host; None: only the device has it, because steps are captured
     summary: Tensor  # (B, width): h̃ of the last step
 
     def select(self, rows: Tensor) -> LstmnState:
         return replace(self, memory=self.memory.select(rows), summary=self.summary[rows])
 
     def spare(self, count: int) -> int:
-        """The slots that would be left after ``count`` tokens in an empty memory; raises if they do not fit.
-
-        On a GPU the number of slots in use is not checked, since that would wait for the device.
-        """
+        """The slots that would be left after ``count`` tokens in an empty memory; raises if they do not fit."""
         spare = (capacity := self.memory.keys.shape[-2]) - count
-        if spare < 0 or (self.used.device.type == "cpu" and int(self.used) > spare):
+        if spare < (self.host_used or 0):
             raise UserError(f"capacity={capacity}: the memory is full; start with a larger capacity")
         return spare
 
@@ -121,7 +119,7 @@ class Lstmn(Causal):
         rows, width, like = rows or 1, self.config.width, self.gates.weight
         slot = Memory(self.attention.score.keys(like.new_zeros(1, 1, width)), like.new_zeros(1, 1, 2 * width))
         used = torch.zeros((), dtype=torch.long, device=like.device)
-        return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, like.new_zeros(rows, width))
+        return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, 0, like.new_zeros(rows, width))
 
     def advance(self, tokens: Tensor, state: LstmnState, real: Tensor | None = None) -> tuple[Tensor, LstmnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
@@ -146,7 +144,16 @@ class Lstmn(Causal):
             new = Memory(self.attention.score.keys(h.unsqueeze(1)), torch.cat([h, cell], -1).unsqueeze(1))
             memory = memory.write_at(here, new)
             features.append(h)
-        return torch.stack(features, 1), LstmnState(memory, state.used + tokens.shape[1], summary)
+        count = tokens.shape[1]
+        host_used = None if state.host_used is None else state.host_used + count
+        return torch.stack(features, 1), LstmnState(memory, state.used + count, host_used, summary)
+
+    def preallocate(self, state: LstmnState, steps: int) -> LstmnState:
+        """The state whose next ``steps`` steps can be captured. Its memory is allocated already, so this checks it."""
+        if state.host_used is None:  # waits for the GPU
+            state = replace(state, host_used=int(state.used))
+        state.spare(steps)
+        return replace(state, host_used=None)
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""

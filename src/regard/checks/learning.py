@@ -23,20 +23,20 @@ def accumulated(subject: Subject) -> Outcome:
     """
     texts = subject.texts(ragged=True)
     parts = [texts.select(rows) for rows in ([0], range(1, ROWS))]
-    losses = [_loss(subject, each) for each in (texts, *parts)]
-    counts = [count for _, count in losses]
-    if not losses[0][0].requires_grad:
+    loss, count = _loss(subject, texts)
+    if not loss.requires_grad:
         return does_not_apply("the module has no weights that learn by gradients")
-    if counts[0] != sum(counts[1:]):
-        where = f"the count of the loss: {counts[0]} in the large batch, {sum(counts[1:])} in its parts"
-        return measured(abs(counts[0] - sum(counts[1:])), 0.0, where)
     weights = [weight for weight in subject.module.parameters() if weight.requires_grad]
-    gradients = [
-        torch.autograd.grad(loss / counts[0], weights, allow_unused=True, materialize_grads=True) for loss, _ in losses
-    ]
-    whole, *of_parts = [torch.cat([each.flatten() for each in gradient]) for gradient in gradients]
-    largest = whole.abs().max().clamp(min=torch.finfo(whole.dtype).tiny)
-    error = difference(torch.stack(of_parts).sum(0) / largest, whole / largest)
+    whole = torch.autograd.grad(loss / count, weights, allow_unused=True, materialize_grads=True)
+    largest = max(float(gradient.abs().max()) for gradient in whole)
+    missing, rest = count, list(whole)  # what the parts have not added yet
+    for part in parts:
+        loss, counted = _loss(subject, part)
+        gradients = torch.autograd.grad(loss / count, weights, allow_unused=True, materialize_grads=True)
+        missing, rest = missing - counted, [each - gradient for each, gradient in zip(rest, gradients)]
+    if missing:
+        return measured(abs(missing), 0, f"the count of the loss: {count} in the batch, {count - missing} in its parts")
+    error = max(difference(each / largest, torch.zeros_like(each)) for each in rest) if largest else 0.0
     return measured(error, subject.bound, "the loss: it must return a sum, not a mean, and padding must add nothing")
 
 

@@ -16,7 +16,7 @@ import regard
 from regard.checks import CHECKS, DOES_NOT_APPLY, FAILED, PASSED, Calls, Finding, doctor
 from regard.cli import main
 from regard.models import Lstmn
-from tiny_public import bert, gpt2, transformers
+from tiny_public import bert, gpt2, saved, transformers, wordpiece
 
 
 def by_status(findings: list[Finding], status: str) -> list[str]:
@@ -122,7 +122,20 @@ def test_a_plain_module_multiplies_its_padding_by_zero() -> None:
 # -- directories and runs ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [gpt2, bert])
+def encoder(folder: Path) -> Any:
+    """A BERT without an output layer, as a sentence encoder is saved."""
+    wordpiece(folder)
+    config = transformers.BertConfig(vocab_size=200, max_position_embeddings=40, **ENCODER)
+    return saved(transformers.BertModel(config), folder)
+
+
+def discriminator(folder: Path) -> Any:
+    wordpiece(folder)
+    config = transformers.ElectraConfig(vocab_size=200, max_position_embeddings=40, embedding_size=8, **ENCODER)
+    return saved(transformers.ElectraForPreTraining(config), folder)
+
+
+@pytest.mark.parametrize("make", [gpt2, bert, encoder, discriminator])
 def test_directories_of_transformers(make: Callable[[Path], Any], tmp_path: Path) -> None:
     make(tmp_path / "public")
     findings = doctor(regard.load(tmp_path / "public", device="cpu"))

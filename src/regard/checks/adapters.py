@@ -17,6 +17,7 @@ from regard.data.fields import TextField
 from regard.data.files import iterate_lines
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.data.streams import Book
+from regard.errors import UserError
 from regard.models import Facts
 from regard.objectives.objective import Trainer
 from regard.tasks import task_of
@@ -33,7 +34,10 @@ def model_calls(config: Facts) -> Calls:
     """How a model of this library, or one whose config declares the same facts, is called."""
 
     def logits(module: Any, *texts: Tensor) -> Tensor:
-        return Inputs(*texts).logits(module)
+        try:
+            return Inputs(*texts).logits(module)
+        except UserError:  # an encoder without an output layer
+            return Inputs(*texts).states(module)
 
     def start(module: Any, rows: int, capacity: int, *source: Tensor) -> Any:
         return module.start(*(source or (None, None)), rows=rows, capacity=capacity)
@@ -55,7 +59,10 @@ def model_calls(config: Facts) -> Calls:
         seen = dict(zip(("tokens", "source"), (real, *source[1:])))
         counts = {"tokens": int(real.sum()), "targets": int((targets != IGNORED).sum())}
         objective = task_of(config).objective()
-        sums, _ = objective(module, Batch(fields, seen, counts), 0)
+        try:
+            sums, _ = objective(module, Batch(fields, seen, counts), 0)
+        except UserError:  # the model has no output layer of its task
+            return logits(module, tokens, real, *source)[real].square().sum(), counts["tokens"]
         total = sum((weight * sums[term] for term, weight in objective.weights.items()), tokens.new_zeros(()).double())
         return total, counts["targets"]
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -273,6 +274,12 @@ def test_a_fault_is_found_by_its_check_alone(name: str) -> None:
     if check == "weights":
         assert "key.weight" in found.note
         assert by_status(findings, PASSED) == ["tokenizer"]
+
+
+def test_the_page_describes_every_check() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    for found in doctor(Sound(), CALLS):
+        assert f"| `{found.check}` | {found.claim} | {found.did} |" in page
 
 
 def test_what_is_not_given_does_not_apply() -> None:

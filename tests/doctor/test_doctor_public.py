@@ -153,7 +153,7 @@ def test_a_run_is_resumed_on_a_file_of_the_user(translator: Callable[..., Path],
     assert by_status(doctor(model, data=str(tmp_path / "pairs.tsv")), PASSED) == list(CHECKS)
     findings = {found.check: found for found in doctor(model)}  # the recipe names no file
     assert by_status([*findings.values()], DOES_NOT_APPLY) == ["resumed"]
-    assert "the training data cannot be read: data.train" in findings["resumed"].note
+    assert "cannot train here: data.train" in findings["resumed"].note
 
 
 @pytest.mark.parametrize("run", ["language", "classifier"])

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.checkpoint import resolve
+from regard.checks.learning import STEPS
 from regard.checks.subject import SAMPLES, Calls
 from regard.data.batches import IGNORED, Batch
 from regard.data.fields import TextField
@@ -110,15 +111,15 @@ def _trainer(loaded: Loaded, data: str | None) -> Callable[[], Trainer]:
     def prepared() -> Prepared:
         recipe = loaded.recipe
         assert recipe is not None
+        if recipe.model.learns_by == "counts":
+            raise UserError("a model that counts grows as it learns, and the check loads into one of the same size")
         corpus = recipe.data
         if data is not None:
-            corpus = (
-                corpus if isinstance(corpus, Pairs | Lines | Labelled | Book) else FILES.get(loaded.task.verb, Lines)()
-            )
-            corpus = replace(corpus, train=data, valid=data, test="")
+            own = isinstance(corpus, Pairs | Lines | Labelled | Book)  # the recipe reads files of the user already
+            corpus = replace(corpus if own else FILES.get(loaded.task.verb, Lines)(), train=data, valid=data, test="")
         plan = replace(
             recipe.plan,
-            steps=4,
+            steps=STEPS,
             warmup=0,
             minutes=None,
             batch_tokens=min(recipe.plan.batch_tokens, BATCH_TOKENS),

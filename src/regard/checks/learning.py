@@ -61,7 +61,7 @@ def resumed(subject: Subject) -> Outcome:
     try:
         whole, half, again = make(), make(), make()
     except (UserError, OSError) as refused:
-        return does_not_apply(f"the training data cannot be read: {refused}")
+        return does_not_apply(f"cannot train here: {refused}")
     first = {name: each.clone() for name, each in whole.model.state_dict().items()}
     _train(whole, 0, STEPS)
     _train(half, 0, STEPS // 2)

@@ -16,6 +16,7 @@ from regard.errors import UserError
 from regard.objectives.objective import Trainer
 
 ROWS, LENGTH, PADDING = 3, 6, 2  # of the random texts: how many, their tokens, and the padding that is added
+NOT_FINITE = (math.nan, math.inf)
 FEWEST = 8  # ids that a vocabulary must have
 BOUNDS = {torch.float64: 1e-6, torch.float32: 1e-4}  # the largest error that counts as rounding, by precision
 SAMPLES = (  # texts for a tokenizer, if none are given
@@ -39,10 +40,7 @@ class Calls:
     one_per_text: bool = False  # whether there is one output per text
     longest: int | None = None  # the most tokens of a text; None: any number
     left_padding: bool = False  # whether padding may also be before a text
-    padding_values: tuple[float, ...] = (
-        math.nan,
-        math.inf,
-    )  # what embeddings of padding are set to; (): left as they are
+    padding_values: tuple[float, ...] = NOT_FINITE  # what embeddings of padding are set to; (): left as they are
     start: Callable[..., Any] | None = None  # (module, rows, capacity) → the state before the first token
     step: Callable[[Any, Tensor, Any], tuple[Tensor, Any]] | None = None  # (module, tokens (R,), state) → (R, V), state
     loss: Callable[..., tuple[Tensor, int]] | None = None  # (module, tokens, real) → sum, count; None: Σ output²

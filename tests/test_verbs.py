@@ -11,6 +11,7 @@ import torch
 from regard.checkpoint import resolve
 from regard.errors import UserError
 from regard.recording import record
+from regard.render.view_data import Unknown
 from regard.stored import read_fields
 from regard.verbs import align, aligned, classify, load, look, score, translate, view
 
@@ -156,7 +157,8 @@ def test_every_verb_gives_a_tape_one_pass_in_the_order_of_its_input(
         assert len(tape[path]) == len(tape.captions) == 3, name
         for item, text in enumerate(texts):
             seen, rows = view(tape, item=item), look(model, text)
-            assert list(seen.columns) == list(rows.columns), name
+            names = ["<unk>" if isinstance(piece, Unknown) else piece for piece in rows.columns]
+            assert list(seen.columns) == names, name
             if name in ("score lines", "classify"):
                 assert list(seen.rows) == list(rows.rows)
                 np.testing.assert_allclose(seen.layers[0].weights, rows.layers[0].weights, atol=1e-5)
@@ -273,7 +275,20 @@ def test_looking_steps_through_the_target(translator: Make, decoder: str) -> Non
         assert token in (likeliest, "<eos>")  # greedy; the limit may cut it short
         assert sum(chance for _, _, chance in frame.top) <= 1 + 1e-6
         assert frame.state.shape == (16,)
-        assert (frame.context is None) == (decoder in ("once", "every"))
+    previous = [seen.frames[0].before, *(frame.state for frame in seen.frames)]
+    assert all(np.array_equal(frame.before, before) for frame, before in zip(seen.frames, previous))
+    assert bool(seen.layers) == (decoder not in ("once", "every"))
+    if seen.layers:  # the query is s(t-1) in Bahdanau's decoder, s(t) in Luong's
+        (layer,) = seen.layers
+        assert layer.query == ("before" if decoder == "bahdanau" else "state")
+        queries = np.stack([getattr(frame, layer.query) for frame in seen.frames])
+        module = model.module.decoder.attention
+        with torch.no_grad():
+            encoded = model.module.encode(torch.tensor([model.tokenizer.encode("abc")]))
+            found = module.look(torch.tensor(queries)[None], module.memory(encoded))
+        np.testing.assert_allclose(layer.weights, found.weights, atol=1e-5)
+        np.testing.assert_allclose(layer.contexts, found.context, atol=1e-5)
+        assert layer.visible.all()
     if seen.layers and best.alignment is not None:
         np.testing.assert_allclose(seen.layers[0].weights[0, :-1], best.alignment, atol=1e-5)
     assert list(look(model, "abc", target="zz").rows) == ["z", "z", "<eos>"]

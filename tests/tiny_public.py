@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -77,6 +78,39 @@ def roberta(folder: Path) -> Any:
         **ENCODER, vocab_size=inner.get_vocab_size(), max_position_embeddings=CONTEXT + 2, type_vocab_size=1
     )
     return saved(transformers.RobertaForMaskedLM(config), folder)
+
+
+def marian(folder: Path, **settings: Any) -> Any:
+    """A Marian with pieces of SentencePiece, and the settings of generation that such models are published with."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "text").write_text("".join(f"{line}\n" for line in LINES[:4] * 20), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"), model_prefix=str(folder / "source"), vocab_size=40, minloglevel=3
+    )
+    (folder / "source.model").rename(folder / "source.spm")
+    (folder / "target.spm").write_bytes((folder / "source.spm").read_bytes())
+    for name in ("text", "source.vocab"):
+        (folder / name).unlink()
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    names = ["</s>", "<unk>", *(pieces.id_to_piece(i) for i in range(3, pieces.get_piece_size())), "<pad>"]
+    (folder / "vocab.json").write_text(json.dumps({name: at for at, name in enumerate(names)}), encoding="utf-8")
+    languages = {"source_lang": "en", "target_lang": "de", "model_max_length": 512, "separate_vocabs": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(languages), encoding="utf-8")
+    pad = len(names) - 1
+    config = transformers.MarianConfig(**{
+        **{"vocab_size": len(names), "d_model": 16, "encoder_layers": 2, "decoder_layers": 2},
+        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24},
+        **{"max_position_embeddings": CONTEXT, "activation_function": "swish", "scale_embedding": True},
+        **{"pad_token_id": pad, "decoder_start_token_id": pad, "bos_token_id": 0, "eos_token_id": 0, **settings},
+    })  # fmt: skip
+    model = saved(transformers.MarianMTModel(config), folder)
+    model.generation_config = transformers.GenerationConfig(
+        bad_words_ids=[[pad]], bos_token_id=0, decoder_start_token_id=pad, eos_token_id=0, forced_eos_token_id=0,
+        max_length=CONTEXT, num_beams=3, pad_token_id=pad, renormalize_logits=True,
+    )  # fmt: skip
+    model.generation_config.save_pretrained(folder)
+    return model
 
 
 def wordpiece(folder: Path) -> None:

@@ -46,6 +46,13 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
     return torch.autocast(device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype in which autocast computes matrix products on this device; None: autocast is off, or has no effect."""
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):
+        return None
+    return torch.get_autocast_dtype(device.type)
+
+
 @contextmanager
 def capture(graph: torch.cuda.CUDAGraph, pool: Any = None) -> Iterator[None]:
     """Capture the kernels of the block in a CUDA graph; `pool` is a memory pool that graphs share.

@@ -60,7 +60,8 @@ class ClassHeadConfig(HeadConfig):
 
     labels: int = 0  # number of classes; 0: taken from the data
     pool: Literal["auto", "first", "last", "mean"] = "auto"  # state that is read, or the mean; auto: last if causal
-    hidden: Literal["auto", "none", "tanh", "relu"] = "auto"  # activation of a hidden layer; auto: none if causal
+    # activation of a hidden layer; auto: none if causal
+    hidden: Literal["auto", "none", "tanh", "relu", "gelu"] = "auto"
     bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
     dropout: float = 0.1  # dropout before the last layer
 

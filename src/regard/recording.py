@@ -169,7 +169,7 @@ class Recorder:
 
     def _next_name(self) -> tuple[str, int]:
         """The name of the next read, and the row of the tape at which it starts."""
-        name = _layer_name(self.name, self.shared_by, self.reads)
+        name = tape_name(self.name, self.shared_by, self.reads)
         return name, self.starts.get(name, 0)
 
     def _select(self, weights: Tensor, start: int) -> Tensor:
@@ -227,7 +227,7 @@ class Watched:
         tape = Tape()
         for path, tables in reads.items():
             for number, table in enumerate(tables):
-                tape.add(_layer_name(path, self.watchers[path].shared_by, number), table)
+                tape.add(tape_name(path, self.watchers[path].shared_by, number), table)
         return tape
 
 
@@ -236,7 +236,7 @@ def name_pattern(name: str) -> str:
     return re.sub(r"\d+", "*", name)
 
 
-def _layer_name(path: str, shared_by: int, reads: int) -> str:
+def tape_name(path: str, shared_by: int, reads: int) -> str:
     """The name of the next read of a module, after some reads: its path, with a number if several layers share it."""
     return path if shared_by == 1 else f"{path}[{reads % shared_by}]"
 
@@ -287,6 +287,10 @@ def matching(model: nn.Module, pattern: str | Sequence[str], function: str) -> d
         raise UserError(f"{function}: a {type(model).__name__} is no module; give model.module of a loaded model.")
     found = attentions(model)
     patterns = [pattern] if isinstance(pattern, str) else pattern
+    ours = hasattr(getattr(model, "config", None), "learns_by")  # it declares facts; some such models have no attention
+    if patterns and not found and not ours:
+        cure = "load a model of transformers with regard.load(model, tokenizer=…), or build yours with regard.MultiHead"
+        raise UserError(f"{function}: {type(model).__name__} has no attention module of Regard; {cure}.")
     for one in patterns:
         if one != "*" and not any(fnmatchcase(name, one) for name in found):
             raise UserError(f"{function}: no attention module matches {one!r}.{nearest(one, found)}")
@@ -309,7 +313,7 @@ def record(
     tape, chosen = Tape(), matching(model, pattern, "record")
     before = {name: module.recorder for name, module in chosen.items()}
     tape.modules = [
-        _layer_name(name, module.shared_by, turn)
+        tape_name(name, module.shared_by, turn)
         for name, module in attentions(model).items()
         for turn in range(module.shared_by)
     ]

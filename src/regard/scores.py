@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.device import autocast_dtype
 from regard.errors import UserError, nearest
 from regard.kernels import additive_triton
 from regard.kernels.additive import additive_logits
@@ -391,7 +392,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def precise_product(q: Tensor, k: Tensor) -> Tensor:
     """qkᵀ in at least float32, as fused kernels compute it: in half precision a large logit has few digits, or is ∞."""
-    if torch.is_autocast_enabled(q.device.type):
+    if autocast_dtype(q.device) is not None:
         with torch.autocast(q.device.type, enabled=False):
             return precise_product(q, k)
     if q.is_cuda and q.dtype == k.dtype != torch.float32 and q.element_size() == 2 and not torch.is_grad_enabled():

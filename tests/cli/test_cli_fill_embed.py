@@ -68,7 +68,7 @@ def test_embed_writes_an_npz(public: Path, tmp_path: Path, capsysbinary: pytest.
     assert found.files == ["vectors"]
     np.testing.assert_allclose(found["vectors"], expected.vectors, atol=1e-6)
     out = tmp_path / "deep" / "out.npz"
-    assert main(["embed", str(public), str(lines), "--pool", "tokens", "--normalise", "-o", str(out)]) == 0
+    assert main(["embed", str(public), str(lines), "--pool", "tokens", "--normalize", "-o", str(out)]) == 0
     assert capsysbinary.readouterr().out == b""
     whole = np.load(out)
     assert whole["lengths"].tolist() == [5, 2, 4]

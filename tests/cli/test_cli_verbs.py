@@ -1,5 +1,6 @@
 """The verbs on the command line: lines in, lines out, in order, blank ones in place."""
 
+import io
 import json
 import math
 import signal
@@ -43,11 +44,53 @@ def test_translate_json_carries_alignment(regard: Regard, translator: Make) -> N
     said = regard("translate", translator(), "--align", "--json", stdin="abc\n\n")
     first, second = map(json.loads, said.out.splitlines())
     assert (first["line"], second) == (1, {"line": 2, "text": "", "score": 0.0, "logp": 0.0, "ended": "end"})
-    assert len(first["weights"]) == len(first["target"]) == len(first["links"])
-    assert first["source"] == ["a", "b", "c"]
+    assert first["unit"] == "piece"  # the tokens are characters
+    assert len(first["pieces"]["weights"]) == len(first["pieces"]["target"]) == len(first["links"])
+    assert (first["pieces"]["source"], first["words"]["source"]) == (["a", "b", "c"], ["abc"])
+    assert [len(row) for row in first["words"]["weights"]] == [1] * len(first["words"]["target"])
     assert sum(first["logps"]) == pytest.approx(first["logp"], abs=1e-4)
     text, links = regard("translate", translator(), "--align", stdin="abc\n").out.rstrip("\n").split("\t")
     assert (text, links) == (first["text"], " ".join(f"{i}-{j}" for i, j in sorted(map(tuple, first["links"]))))
+
+
+def test_links_are_of_the_unit_that_is_named(regard: Regard, translator: Make) -> None:
+    """Sub-words are linked as words; the pieces are there too, and each unit has its own weights."""
+    run = translator(tokens="bpe")
+    said = json.loads(regard("translate", run, "--align", "--json", stdin="abc cab a\n").out)
+    given = json.loads(regard("align", run, "--json", stdin="abc cab a\txyz zxy\n").out)
+    pieces = json.loads(regard("align", run, "--json", "--unit", "piece", stdin="abc cab a\txyz zxy\n").out)
+    assert list(given) == ["line", "unit", "links", "words", "pieces"]
+    assert given["words"]["target"] == ["xyz", "zxy"]
+    assert "".join(said["words"]["target"]) == said["text"].replace(" ", "")
+    assert len(said["logps"]) == len(said["pieces"]["target"]) + (said["ended"] == "end")
+    for found, name in ((said, "words"), (given, "words"), (pieces, "pieces")):
+        assert f"{found['unit']}s" == name
+        best = [[row.index(max(row)), at] for at, row in enumerate(found[name]["weights"])]
+        assert found["links"] == sorted(best)
+        assert found["words"]["source"] == ["abc", "cab", "a"]
+        for unit in (found["words"], found["pieces"]):
+            assert [len(row) for row in unit["weights"]] == [len(unit["source"])] * len(unit["target"])
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("command", ["translate", "embed"])
+def test_a_bar_on_the_terminal_counts_the_lines_of_a_file(
+    regard: Regard, translator: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """It appears on standard error; the answers still go to standard output."""
+    (tmp_path / "in.txt").write_text("abc\n\ncab\n", encoding="utf-8")
+    plain = regard(command, translator(), tmp_path / "in.txt", "--json")
+    assert (plain.code, plain.err) == (0, "")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    said = regard(command, translator(), tmp_path / "in.txt", "--json")
+    assert said.out == plain.out
+    assert "3/3" in terminal.getvalue()
 
 
 def test_lines_are_answered_while_the_pipe_is_open(translator: Make) -> None:
@@ -185,7 +228,8 @@ def test_align_writes_pharaoh(regard: Regard, translator: Make) -> None:
     assert (len(lines), lines[1], lines[2]) == (3, "", "0-0")
     assert [link.split("-")[1] for link in lines[0].split()] == ["0", "1"] or len(lines[0].split()) == 2
     one = json.loads(regard("align", translator(tokens="word"), "--json", stdin="ab ba\txy yx\n").out)
-    assert (one["source"], one["target"]) == (["ab", "ba"], ["xy", "yx"])
+    assert one["unit"] == "word"
+    assert (one["words"]["source"], one["words"]["target"]) == (["ab", "ba"], ["xy", "yx"])
 
 
 def test_classify(regard: Regard, classifier: Path) -> None:

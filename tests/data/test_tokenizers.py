@@ -280,6 +280,21 @@ def test_bytes_have_the_same_ids_in_transformers(mask: str | None, tmp_path: Pat
     assert Tokenizer.load(tmp_path / "tokenizer.json").encode_batch(LINES) == ours.encode_batch(LINES)
 
 
+def test_the_texts_of_unknown_tokens() -> None:
+    expected = {
+        "char": ["é", "👩", "\u200d", "👧"],
+        "word": ["é", "x👩\u200d👧"],
+        "bpe": ["é", "👩", "\u200d", "👧"],
+        "byte-bpe": [],
+    }
+    for kind, parts in expected.items():
+        tokenizer = train_tokenizer(kind, ["abc x cab ab"], vocab=300)
+        text = "ab é x👩\u200d👧 c"
+        unk = tokenizer.special_tokens.unk
+        assert tokenizer.unknown(text) == [*parts, *["c"] * (kind == "word")]
+        assert len(tokenizer.unknown(text)) == sum(token == unk for token in tokenizer.encode(text)), kind
+
+
 def test_unknown_kinds_and_sizes_are_errors() -> None:
     with pytest.raises(UserError, match=r'"chars".*Did you mean "char"'):
         train_tokenizer("chars", LINES, vocab=100)

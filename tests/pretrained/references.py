@@ -156,7 +156,7 @@ CASES: dict[str, Case] = {
 
 
 def with_source(case: Case) -> bool:
-    return case.kind in ("t5", "marian")
+    return case.kind in ("t5", "marian", "pegasus")
 
 
 def causal(case: Case) -> bool:

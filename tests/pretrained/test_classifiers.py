@@ -47,6 +47,18 @@ def roberta_classifier(folder: Path) -> Any:
     return saved(transformers.RobertaForSequenceClassification(config), folder)
 
 
+def electra_classifier(folder: Path) -> Any:
+    wordpiece(folder)
+    sizes = {**ENCODER, "embedding_size": 8, "vocab_size": 200, "max_position_embeddings": CONTEXT}
+    return saved(transformers.ElectraForSequenceClassification(transformers.ElectraConfig(**sizes, **LABELS)), folder)
+
+
+def albert_classifier(folder: Path) -> Any:
+    wordpiece(folder)
+    sizes = {**ENCODER, "embedding_size": 8, "vocab_size": 200, "max_position_embeddings": CONTEXT}
+    return saved(transformers.AlbertForSequenceClassification(transformers.AlbertConfig(**sizes, **LABELS)), folder)
+
+
 def gpt2_classifier(folder: Path) -> Any:
     gpt2(folder)
     config = transformers.GPT2Config.from_pretrained(folder, **LABELS)
@@ -58,6 +70,8 @@ PUBLIC: dict[str, Callable[[Path], Any]] = {
     "bert": bert_classifier,
     "distilbert": distilbert_classifier,
     "roberta": roberta_classifier,
+    "electra": electra_classifier,
+    "albert": albert_classifier,
     "gpt2": gpt2_classifier,
 }
 

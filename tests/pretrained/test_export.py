@@ -26,9 +26,12 @@ from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, TeacherForcing
 from regard.pretrained.convert import deinterleave_sinusoids, untie_embeddings
 from regard.pretrained.folder import write_model
-from regard.recipes import KINDS, Plan, Recipe
+from regard.recipes import KINDS, Plan, Recipe, find_recipe
 from regard.stored import recipe_json
-from tiny_public import gpt2
+from regard.training.run import Run
+from regard.training.warm_start import warm_start_from, warm_started
+from tiny_public import LINES as TINY
+from tiny_public import gpt2, marian
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -355,6 +358,33 @@ def test_a_run_that_started_from_a_public_one(tmp_path: Path) -> None:
     generated = [[one.tokens for one in regard.translate(each, LINES, limit=12)] for each in (again, model)]
     assert generated[0] == generated[1]
     ctranslate2_gives_the_same_tokens(model, tmp_path / "engine", pieces)
+
+
+def test_the_settings_of_generation_survive_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They are those of the checkpoint that a run started from, and `transformers` has nothing to say about them."""
+    marian(tmp_path / "public")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{a}\t{b}\n" for a, b in zip(TINY[:4] * 3, TINY[1:4] * 4)), encoding="utf-8")
+    plan = ["plan.steps=1", "plan.batch_tokens=256", "plan.warmup=0", "plan.threads=1", "plan.device=cpu"]
+    start = warm_start_from(tmp_path / "public")
+    recipe, start = warm_started(find_recipe("translate"), [f"data.train={pairs}", *plan], start, tmp_path / "public")
+    list(Run(recipe, tmp_path / "run", init=start))
+    regard.export(tmp_path / "run", tmp_path / "out")
+    for name, renamed in (("config.json", {"activation_function": "silu"}), ("generation_config.json", {})):
+        before, after = (json.loads((tmp_path / place / name).read_text()) for place in ("public", "out"))
+        del before["transformers_version"], after["transformers_version" if name != "config.json" else "dtype"]
+        before.pop("dtype", None)
+        assert after == before | renamed
+    transformers.logging.set_verbosity_warning()
+    transformers.logging.enable_propagation()
+    try:
+        theirs = opened(tmp_path / "out", "AutoModelForSeq2SeqLM")
+        generated = theirs.generate(torch.tensor([[5, 6, 7, 0]]))
+    finally:
+        transformers.logging.disable_propagation()
+        transformers.logging.set_verbosity_error()
+    assert not caplog.records
+    assert generated[0, 0] == theirs.config.pad_token_id
 
 
 # -- equivalent networks ----------------------------------------------------------------------------------------------

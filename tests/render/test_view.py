@@ -9,7 +9,7 @@ import pytest
 from regard.checkpoint import write_file
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
-from regard.render.view_data import Matrix
+from regard.render.view_data import Matrix, strongest_lines
 
 
 def soft(heads: int, rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -32,8 +32,12 @@ def test_wrong_shapes_raise_errors_with_the_name():
         AttentionView("t", ["a", "b"], ["x", "y", "z"], [Layer("low", np.zeros((1, 2, 4)))])
     with pytest.raises(ValueError, match="frames: 1 of them do not fit 2 rows"):
         AttentionView("t", ["a", "b"], ["x"], [], [Frame("a", [], np.zeros(4))])
-    with pytest.raises(ValueError, match=r'frame "a": context'):
+    with pytest.raises(ValueError, match=r'frame "a": before'):
         Frame("a", [], np.zeros(4), np.zeros((2, 4)))
+    with pytest.raises(ValueError, match=r'layer "low": contexts'):
+        Layer("low", np.zeros((2, 3, 3)), contexts=np.zeros((1, 3, 8)))
+    with pytest.raises(ValueError, match=r'layer "low": visible'):
+        Layer("low", np.zeros((2, 3, 3)), visible=np.ones((2, 3), dtype=bool))
     with pytest.raises(ValueError, match='layer "low": the name is taken'):
         AttentionView("t", ["a"], ["x"], [Layer("low", np.zeros((1, 1, 1)))] * 2)
 
@@ -148,6 +152,30 @@ def test_first_rows_do_not_set_the_scale_and_uniform_weights_are_pale():
     assert matrix.intensities[-1].max() == pytest.approx(0.5)
     assert matrix.intensities[0, 0] == 1
     assert Matrix("", "", ["a"], ["x", "y"], np.full((1, 2), 0.5, dtype=np.float32)).scale_max == 1
+
+
+def test_a_cell_is_masked_if_no_layer_may_look_there():
+    causal, window = np.tril(np.ones((3, 3), dtype=bool)), np.tri(3, k=1, dtype=bool)
+    layers = [Layer(name, soft(2, 3, 3), visible=mask) for name, mask in (("low", causal), ("high", window))]
+    view = AttentionView("t", list("abc"), list("abc"), layers)
+    assert view.matrix("low").masked(0, 1)
+    assert [view.matrix().masked(0, at) for at in range(3)] == [False, False, True]
+    assert view.only(layer="low", head=1).matrix().masked(1, 2)
+    assert not AttentionView("t", list("abc"), list("abc"), [Layer("l", soft(1, 3, 3))]).matrix().masked(0, 2)
+
+
+def test_every_row_keeps_its_strongest_lines():
+    weights = np.full((2, 100, 100), 0.5, dtype=np.float32)
+    weights[0, 3] = 0.05
+    weights[0, 3, 7] = 0.06
+    kept, total = strongest_lines(weights)
+    heads, rows, columns = np.unravel_index(kept, weights.shape)
+    assert (len(kept), total) == (4000, 20000)
+    assert {(0, row) for row in range(100)} <= set(zip(heads, rows))
+    assert (0, 3, 7) in set(zip(heads, rows, columns))
+    assert np.all(np.diff(weights.flat[kept]) >= 0)
+    few, total = strongest_lines(np.array([[[0.9, 0.03]]], dtype=np.float32))
+    assert (list(few), total) == ([0], 1)
 
 
 def test_the_repr_of_a_view():

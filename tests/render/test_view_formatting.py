@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from regard.render.formatting import escape, graphemes, truncate, visible
+from regard.render.formatting import bdi, escape, graphemes, isolate, labels, truncate, visible
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,23 @@ def test_no_label_is_blank_and_graphemes_lose_nothing(piece):
 @given(st.text(max_size=20), st.integers(1, 20))
 def test_a_truncated_label_fits(text, cells):
     assert cell_len(truncate(visible(text), cells)) <= cells
+
+
+@pytest.mark.parametrize("one", ["👩‍👩‍👧", "🇩🇪", "👍🏽", "e\u0301", "1\ufe0f\u20e3", "각"])
+def test_combined_characters_are_one_grapheme(one):
+    assert graphemes(f"a{one}b") == ["a", one, "b"]
+
+
+def test_tokens_that_share_a_character_share_its_label():
+    assert labels(["a", "👩", "\u200d", "👧", "e", "\u0301", "b"]) == ["a", "👩\u200d👧", "⋯", "⋯", "e\u0301", "⋯", "b"]
+    assert labels(["\u0301", "ab", "c"]) == ["◌\u0301", "ab", "c"]
+    assert labels(["ab\u200d", "c", ""]) == ["ab\u200d", "c", "∅"]
+
+
+def test_right_to_left_texts_are_isolated():
+    assert isolate("שלום 1 → hello") == "\u2068שלום 1\u2069 → hello"
+    assert isolate("3 fé → 2021") == "3 fé → 2021"
+    assert bdi("a → <b>") == "<bdi>a</bdi> → <bdi>&lt;b&gt;</bdi>"
 
 
 def test_escaping_covers_markup_and_what_xml_forbids():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from regard.errors import UserError
 from regard.render import AttentionView, Frame, Layer
 from regard.render.formatting import asset, format_number
+from regard.render.view_data import Unknown
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 
@@ -64,7 +65,8 @@ def stepping(tokens: list[str]) -> AttentionView:
     frames = [
         Frame(t, [(t, 5.25, 0.98765432), ("?", -1, 1e-9)], rng.normal(size=64), rng.normal(size=64)) for t in tokens
     ]
-    return AttentionView("3 fé → 2021", tokens, list("3 fé"), [Layer("cross", weights)], frames)
+    layer = Layer("cross", weights, contexts=rng.normal(size=(2, len(tokens), 8)), query="before")
+    return AttentionView("3 fé → 2021", tokens, list("3 fé"), [layer], frames)
 
 
 def test_the_page_has_all_numbers_with_six_digits():
@@ -76,6 +78,9 @@ def test_the_page_has_all_numbers_with_six_digits():
     assert (part["columns"], part["steps"]) == (["3", "␣", "f", "é"], True)
     assert found["frames"][0]["top"] == [["2", 5.25, 0.987654], ["?", -1.0, 1e-9]]
     np.testing.assert_allclose(found["frames"][3]["state"], view.frames[3].state, rtol=6e-6)
+    np.testing.assert_allclose(found["frames"][3]["before"], view.frames[3].before, rtol=6e-6)
+    np.testing.assert_allclose(part["layers"][0]["contexts"], view.layers[0].contexts, rtol=6e-6)
+    assert [shows for shows, _, _ in part["chain"]] == ["before", "weights", "context", "state", "logits"]
     digits = re.findall(r"0\.(\d+)", json.dumps(found["parts"]))
     assert max(len(d.lstrip("0")) for d in digits) <= 6
 
@@ -143,6 +148,25 @@ def test_every_part_has_its_own_axes_and_cross_attention_comes_first():
     assert found[1]["rows"] == found[1]["columns"] == ["s0", "s1", "s2"]
     assert found[2]["columns"] == ["<bos>", "t0"]
     assert [layer["number"] for layer in found[2]["layers"]] == [0, 1]
+
+
+def test_masks_are_ranges_and_unknown_tokens_are_listed():
+    visible = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 1, 1]], dtype=bool)
+    layer = Layer("l", soft(1, 4, 3), visible=visible)
+    (part,) = data(AttentionView("t", list("abcd"), ["x", Unknown("é"), "z"], [layer]).html())["parts"]
+    assert part["layers"][0]["masked"] == [[[1, 3]], [[2, 3]], [[0, 1], [2, 3]], []]
+    assert part["labels"] == {"rows": list("abcd"), "columns": ["x", "é", "z"]}
+    assert (part["columns"], part["unknown"]) == (["x", "é", "z"], {"rows": [], "columns": [1]})
+
+
+def test_too_many_contexts_are_left_out_with_a_note():
+    tokens = [str(at) for at in range(50)]
+    layers = [Layer(f"l{at}", soft(2, 50, 50), contexts=np.ones((2, 50, 800)), number=at) for at in range(4)]
+    frames = [Frame(piece, [(piece, 0.0, 1.0)], np.zeros(2)) for piece in tokens]
+    view = AttentionView("t", tokens, tokens, layers, frames)
+    assert "320,000 numbers of context vectors are too many" in (page := view.html())
+    assert all(layer["contexts"] is None for layer in data(page)["parts"][0]["layers"])
+    assert data(view.only(layer=1).html())["parts"][0]["layers"][0]["contexts"] is not None
 
 
 def test_long_texts_have_two_bytes_per_weight():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from regard.render import AttentionView, Layer
 from regard.render.charts import Axis, curve_svg
+from regard.render.view_data import Unknown
 from regard.report.sections import Curve, Line
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -84,12 +85,32 @@ def test_lines_join_queries_and_keys():
     assert len(lines(AttentionView("t", ["a"], ["x"], []).lines())) == 0
 
 
-def test_long_texts_have_only_the_strongest_lines():
+def test_long_texts_have_the_strongest_lines_of_each_row_and_their_number():
     names = [str(at) for at in range(100)]
     weights = np.random.default_rng(0).random((1, 100, 100))
-    drawn = lines(AttentionView("", names, names, [Layer("l", weights)]).lines())
-    assert len(drawn) == 4000
-    assert min(drawn.values()) > 0.55
+    picture = AttentionView("", names, names, [Layer("l", weights)]).lines()
+    assert len(lines(picture)) == 4000
+    assert min(lines(picture).values()) > 0.4
+    assert re.search(r"4,000 of [\d,]+ lines are drawn: the strongest of each row", picture)
+    assert "lines are drawn" not in AttentionView("", ["a"], ["x"], [Layer("l", [[[1.0]]])]).lines()
+
+
+def test_masked_cells_are_hatched_unknown_tokens_ringed_and_scripts_isolated():
+    layer = Layer("l", [[[1.0, 0.0], [0.5, 0.5]]], visible=np.tril(np.ones((2, 2), dtype=bool)))
+    view = AttentionView("שלום → hello", ["a", Unknown("é")], ["של", "b"], [layer])
+    picture = view.svg()
+    tooltips = [cell.find(f"{SVG}title").text for cell in cells(picture)]
+    assert tooltips[1] == "a may not look at b"
+    assert tooltips[2] == "é (unknown) ← \u2068של\u2069: 0.5"
+    assert 'class="hatch"' in picture
+    assert "may not look</text>" in picture
+    assert "<unk>" not in picture
+    for drawn in (picture, view.lines()):
+        assert drawn.count('class="ring"') == 1
+        assert "\u2068שלום\u2069 → hello" in drawn
+    plain = AttentionView("t", ["a"], ["b"], [Layer("l", [[[1.0]]])]).svg()
+    assert 'class="hatch"' not in plain
+    assert "\u2068" not in plain
 
 
 def test_large_pictures_leave_out_faint_cells():

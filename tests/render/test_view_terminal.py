@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from regard.render import AttentionView, Layer
+from regard.render.view_data import Unknown
 
 
 def printed(view: AttentionView, width: int, layer: str | None = None, head: int | None = None) -> list[str]:
@@ -49,6 +50,20 @@ def test_masked_weights_are_blank_and_small_ones_are_dots():
     assert lines[33].endswith("█ ≥0.38")
 
 
+def test_masked_cells_are_blank_and_zeros_are_not():
+    layer = Layer("l", [[[1.0, 0.0], [1.0, 0.0]]], visible=np.tril(np.ones((2, 2), dtype=bool)))
+    lines = printed(AttentionView("t", ["a", Unknown("b")], ["x", Unknown("y")], [layer]), 80)
+    assert lines[1].split() == ["x", "(y)"]
+    assert [line.removesuffix("x (1.00)").rstrip() for line in lines[2:4]] == ["  a ███", "(b) ███ ·"]
+    assert lines[-1].startswith("blank: may not look")
+
+
+def test_a_long_row_label_leaves_room_for_the_weight():
+    lines = printed(diagonal(["Donaudampfschiff"], ["Morgendämmerung" + str(at) for at in range(60)]), 30)
+    assert lines[1] == "Donaudampfschiff ← Mor… (0.90)"
+    assert "█ ≤1" in " ".join(lines[2:])
+
+
 def test_special_tokens_are_shortened():
     lines = printed(diagonal(["a"], ["<|endoftext|>", *"bcdefghijklmnopqrstuvwxyz" * 2]), 80)
     assert "".join(line[2] for line in lines[1:6]) == "<|e…>"
@@ -59,13 +74,14 @@ def test_the_caption_of_cross_attention():
     assert printed(view, 80)[-2] == "to generate each row, the model attends to the columns"
 
 
-def test_thirty_five_characters_fit_eighty_columns_and_forty():
+def test_thirty_five_characters_fit_every_width():
     view = diagonal(list("2021-02-03"), list("mercoledì tre febbraio duemilaventu"))
-    for width, block in ((80, "██"), (40, "█")):
+    for width, block in ((90, "██"), (80, "█"), (40, "█")):  # 80: narrow cells, so that the strongest column is named
         lines = printed(view, width)
         assert len(lines) == 1 + 1 + 10 + 2
         assert all(cell_len(line) <= width for line in lines)
         assert all(line.count("█") == len(block) for line in lines[2:12])
+        assert all("(0.90)" in line for line in lines[2:12]) == (width > 40)
 
 
 def test_headings_are_horizontal_if_they_fit_and_vertical_otherwise():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard import UserError, embed, load
+from regard import UserError, embed, export, load
 from regard.verbs import Loaded
 from regard.verbs.pooling import Pooling, pooling_of, transformer_folder
 from tiny_public import bert, gpt2, transformers
@@ -62,7 +62,8 @@ def reference(folder: Path, body: Any, texts: list[str]) -> tuple[torch.Tensor, 
 def test_means_firsts_and_tokens_are_the_references(berts: tuple[Path, Any], model: Loaded) -> None:
     states, real = reference(berts[0], berts[1].bert, TEXTS)
     mean = (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)
-    expected = {"mean": mean, "first": states[:, 0], "tokens": states[real]}
+    most = states.masked_fill(~real[..., None], -1e9).amax(1)
+    expected = {"mean": mean, "first": states[:, 0], "cls": states[:, 0], "max": most, "tokens": states[real]}
     for pool, vectors in expected.items():
         for normalise in (False, True):
             found = embed(model, TEXTS, pool, normalise)
@@ -73,7 +74,7 @@ def test_means_firsts_and_tokens_are_the_references(berts: tuple[Path, Any], mod
     np.testing.assert_array_equal(embed(model, TEXTS).vectors, embed(model, TEXTS, "mean", False).vectors)
 
 
-@pytest.mark.parametrize("pool", ["mean", "first", "tokens"])
+@pytest.mark.parametrize("pool", ["mean", "first", "max", "tokens"])
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "language", "translator", "classifier"])
 def test_order_and_company_change_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, translator: Callable[..., Path], kind: str, pool: str
@@ -135,8 +136,8 @@ def test_a_prompt_of_the_models_own(tmp_path: Path) -> None:
     ("change", "told"),
     [
         (
-            {"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True},
-            "pooling_mode_max_tokens: not supported",
+            {"pooling_mode_mean_tokens": False, "pooling_mode_mean_sqrt_len_tokens": True},
+            "pooling_mode_mean_sqrt_len_tokens: not supported",
         ),
         ({"pooling_mode_cls_token": True}, "should be one pooling mode"),
         ({"pooling_mode_mean_tokens": False}, "no pooling"),
@@ -165,7 +166,37 @@ def test_modules_that_we_lack(tmp_path: Path) -> None:
 
 
 def test_a_newer_file_names_its_pooling(tmp_path: Path) -> None:
-    assert pooling_of(sentences(tmp_path, {"pooling_mode": "cls"})).pool == "first"
+    assert pooling_of(sentences(tmp_path / "cls", {"pooling_mode": "cls"})).pool == "first"
+    assert pooling_of(sentences(tmp_path / "max", {"pooling_mode": "max"})).pool == "max"
+
+
+@pytest.mark.parametrize("place", ["", "0_Transformer"])
+def test_an_export_keeps_the_settings_of_sentence_transformers(tmp_path: Path, place: str) -> None:
+    limits = {"max_seq_length": 6, "do_lower_case": True}
+    root = sentences(tmp_path / "in", FIRST, place, normal=True, limits=limits)
+    prompts = {"prompts": {"query": "the "}, "default_prompt_name": "query"}
+    (root / "config_sentence_transformers.json").write_text(json.dumps(prompts), encoding="utf-8")
+    (root / "README.md").write_text("A model.", encoding="utf-8")
+    before = load(root, device="cpu", long="truncate")
+    done = export(load(root, device="cpu"), tmp_path / "out")
+    assert done.left_out == ("README.md",)
+    assert pooling_of(tmp_path / "out") == pooling_of(root / place) == Pooling("first", True, 6, True, "the ")
+    after = load(tmp_path / "out", device="cpu", long="truncate")
+    np.testing.assert_array_equal(embed(after, TEXTS).vectors, embed(before, TEXTS).vectors)
+    np.testing.assert_allclose(np.linalg.norm(embed(after, TEXTS).vectors, axis=1), 1.0, atol=1e-5)
+    modules = json.loads((tmp_path / "out" / "modules.json").read_text(encoding="utf-8"))
+    assert [one["path"] for one in modules] == ["", "1_Pooling", "2_Normalize"]
+    assert [one["type"].rpartition(".")[2] for one in modules] == ["Transformer", "Pooling", "Normalize"]
+    assert json.loads((tmp_path / "out" / "1_Pooling" / "config.json").read_text(encoding="utf-8")) == FIRST
+    export(before, tmp_path / "out", overwrite=True)  # all of these are files of an export
+
+
+def test_an_export_names_the_modules_that_it_lacks(tmp_path: Path) -> None:
+    root = sentences(tmp_path / "in", MEAN)
+    listed = json.loads((root / "modules.json").read_text(encoding="utf-8"))
+    listed.append({"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (root / "modules.json").write_text(json.dumps(listed), encoding="utf-8")
+    assert export(root, tmp_path / "out").left_out == ("1_Pooling/config.json", "modules.json")
 
 
 def test_a_choice_that_does_not_exist(model: Loaded) -> None:

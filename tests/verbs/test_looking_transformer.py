@@ -18,6 +18,7 @@ from regard.errors import UserError
 from regard.models import BertConfig, GptConfig, TransformerConfig
 from regard.models.parts import parts, source_reads
 from regard.recording import Recorder, attentions, record
+from regard.render.view_data import Unknown
 from regard.tasks import TASKS
 from regard.verbs import Loaded, align, load, look, score, translate, view
 from regard.verbs.forced import aligning
@@ -100,6 +101,33 @@ def test_a_part_or_a_layer_alone_is_recorded_alone() -> None:
         look(model, "abc", part="encoders")
     with pytest.raises(UserError, match=r"part=cross: no such part"):
         look(speaker(), "abc", part="cross")
+
+
+def test_contexts_and_masks_belong_to_their_layers() -> None:
+    model, outputs = translator(), {}
+    for path, module in attentions(model.module).items():
+        module.register_forward_hook(lambda _module, _inputs, output, path=path: outputs.update({path: output[0]}))
+    seen = look(model, "abc", target="zz")
+    assert len(seen.layers) == len(outputs) == 9
+    for layer in seen.layers:
+        np.testing.assert_array_equal(layer.contexts, outputs[layer.name])
+        assert layer.query == "layer"
+        causal = np.tri(3, dtype=bool) if layer.part == "decoder" else np.ones((3, 3), dtype=bool)
+        np.testing.assert_array_equal(layer.visible, causal)
+    for settings in ({}, {"positions": "xl", "memory": 8, "memory_zeros": True}):
+        assert np.array_equal(look(speaker(**settings), "ab ba").layers[2].visible, np.tri(6, dtype=bool))
+
+
+def test_unknown_characters_are_shown_as_themselves() -> None:
+    seen = look(translator(), "a👩‍👩‍👧b", target="zé")
+    assert list(seen.columns) == ["a", "👩", "\u200d", "👩", "\u200d", "👧", "b"]
+    assert [isinstance(piece, Unknown) for piece in seen.columns] == [False, *[True] * 5, False]
+    assert list(seen.rows) == ["z", Unknown("é"), "<eos>"]
+    assert list(seen.parts["decoder"][0].columns or ()) == ["<bos>", "z", "é"]
+    assert [frame.token for frame in seen.frames or ()] == ["z", "é", "<eos>"]
+    assert "é" in [piece for piece, _, _ in (seen.frames or ())[1].top]
+    assert list(look(speaker(), "aé").columns) == ["<bos>", "a", Unknown("é")]
+    assert list(look(reader(), "é[MASK]a").columns)[1:3] == ["é", "[MASK]"]
 
 
 def test_a_language_model_looks_at_its_past() -> None:

@@ -36,7 +36,8 @@ def align(
 
     Each line is source<TAB>target; each answer is in Pharaoh format, source-target, counted from 0. Sub-words are
     merged to words. A blank line is answered by a blank line. Of a Transformer one layer is read, the mean of its
-    heads: --layer, or by default the last but one (of two, the last); its number goes to standard error.
+    heads: --layer, or by default the last but one (of two, the last); its number goes to standard error. In --json the
+    "links" join the "unit", words or pieces; "words" and "pieces" both have their source, target and weights.
 
     \b
     Examples:

@@ -1,21 +1,19 @@
 """`regard embed`: lines in, vectors out."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli import options
-from regard.cli.console import counted
-from regard.cli.lines import Lines, chunks, count_unknown, print_line
+from regard.cli.lines import chunks, count_unknown, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.verbs import Embedded
 
-TOGETHER = 4096  # lines that are sorted by length and embedded together
+TOGETHER = 4096  # lines that are sorted by length and embedded together: more lines give less padding
 
 
 def embed(
@@ -26,10 +24,17 @@ def embed(
     ] = None,
     pool: Annotated[
         str | None,
-        typer.Option(help="mean or first: one vector a line; tokens: one a token. Default: the model's own, or mean."),
+        typer.Option(
+            help="mean, max or cls (first): one vector a line; tokens: one a token. Default: the model's own, or mean."
+        ),
     ] = None,
     normalise: Annotated[
-        bool | None, typer.Option("--normalise/--no-normalise", help="Vectors of length one. Default: the model's own.")
+        bool | None,
+        typer.Option(
+            "--normalise/--no-normalise",
+            "--normalize/--no-normalize",
+            help="Vectors of length one. Default: the model's own.",
+        ),
     ] = None,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -39,7 +44,7 @@ def embed(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Turn every line into a vector: the mean of the model's last states, the first of them, or all.
+    """Turn every line into a vector: the mean or maximum of the model's last states, the first of them, or all.
 
     Works with every model; of a translator these are the states of the source. The directory of a
     sentence-transformers model has settings of pooling, which are the default. The .npz holds
@@ -49,7 +54,7 @@ def embed(
     \b
     Examples:
       regard embed bert/ < lines.txt > out.npz
-      regard embed bert/ lines.txt --pool first --normalise -o out.npz
+      regard embed bert/ lines.txt --pool cls --normalize -o out.npz
       regard embed runs/translate --pool tokens < lines.txt > out.npz
       regard embed hf:sentence-transformers/all-MiniLM-L6-v2 --download --json < lines.txt
     """
@@ -60,31 +65,18 @@ def embed(
     model = options.opened(run, device, precision, long, download, allow_pickle)
     pooling = chosen(model, pool, normalise)
     parts = []
-    with counted("lines") as count:
-        for first, lines in count_unknown(model, chunks(file) if json else _together(file)):
-            part = gathered(model, lines, pooling, batch_tokens, first)
-            if json:
-                ends = part.lengths.cumsum()
-                for number, (length, end) in enumerate(zip(part.lengths, ends), first):
-                    vectors = part.vectors[end - length : end]
-                    found = {"vectors": vectors} if pooling.pool == "tokens" else {"vector": vectors[0]}
-                    print_line({"line": number, **found})
-            else:
-                parts.append(part)
-            count(len(lines))
+    for first, lines in count_unknown(model, chunks(file) if json else chunks(file, TOGETHER)):
+        part = gathered(model, lines, pooling, batch_tokens, first)
+        if json:
+            ends = part.lengths.cumsum()
+            for number, (length, end) in enumerate(zip(part.lengths, ends), first):
+                vectors = part.vectors[end - length : end]
+                found = {"vectors": vectors} if pooling.pool == "tokens" else {"vector": vectors[0]}
+                print_line({"line": number, **found})
+        else:
+            parts.append(part)
     if not json:
         _write(parts, pooling.pool, out)
-
-
-def _together(file: str) -> Iterator[Lines]:
-    """Lines in larger chunks: sorting more lines together gives less padding."""
-    start, held = 1, list[str]()
-    for _, lines in chunks(file):
-        held += lines
-        if len(held) >= TOGETHER:
-            yield start, held
-            start, held = start + len(held), []
-    yield start, held
 
 
 def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:

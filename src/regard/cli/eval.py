@@ -8,7 +8,7 @@ import typer
 from rich.console import Console, Group
 
 from regard.cli import options
-from regard.cli.console import grid
+from regard.cli.console import counted, grid
 from regard.cli.lines import print_line
 from regard.errors import UserError, nearest
 
@@ -39,6 +39,13 @@ FreeRunning = Annotated[
 ByLength = Annotated[
     bool, typer.Option("--by-length", help="Also: the measures of short, middling and long sources apart.")
 ]
+Running = Annotated[
+    bool, typer.Option("--running", help="Read --data as one running text: perplexity, bits per byte and per word.")
+]
+Stride = Annotated[
+    int | None,
+    typer.Option(help="Of --running: the tokens by which a window of the text moves on; else half of a window."),
+]
 
 
 def evaluate(
@@ -54,6 +61,8 @@ def evaluate(
     patience: options.Patience = 1.0,
     free_running: FreeRunning = False,
     by_length: ByLength = False,
+    running: Running = False,
+    stride: Stride = None,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -65,7 +74,8 @@ def evaluate(
 
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
-    reference.
+    reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
+    overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md).
 
     \b
     Examples:
@@ -76,6 +86,7 @@ def evaluate(
       regard eval runs/translate --data plain.tsv data.source= data.target=
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
+      regard eval gpt2/ --data book.txt --running --stride 256
     """
     from regard.decode import Penalty
     from regard.report.figures import find_metric
@@ -83,7 +94,14 @@ def evaluate(
     from regard.training.evaluate import truncated
 
     ranking = Penalty(penalty, formula, coverage, stop, patience)
+    if stride is not None and not running:
+        raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
+    if running:
+        if data is None or split or settings or free_running or by_length or beam != 1:
+            raise UserError("--running: measures one text, FILE of --data, and nothing else; give --data FILE alone.")
+        _print_running(model, data, stride, batch_tokens, json)
+        return
     name, examples = _examples(model, data, split, settings or [])
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *([] if model.module.config.one_per_text else ["perplexity"]), *own)
@@ -116,6 +134,34 @@ def evaluate(
         console.print("", grid("By length of the source, in tokens", columns, rows))
     if exposure:
         console.print("", _by_position(exposure))
+
+
+def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens: int, json: bool) -> None:
+    from regard.data.streams import Book
+    from regard.verbs.running import score_running
+
+    text = Book(train=data, valid=data, valid_tokens=0).load().train
+    with counted("tokens") as count:
+        found = score_running(model, text, stride, batch_tokens, count)
+    scores = {
+        "perplexity": found.perplexity,
+        "bits_per_byte": found.bits_per_byte,
+        "word_perplexity": found.word_perplexity,
+    }
+    if json:
+        print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
+        return
+    how = "the state is carried" if found.stride is None else f"windows of {found.window}, stride {found.stride}"
+    notes = (f"{found.tokens:,} tokens, {how}", f"{found.bytes:,} bytes of UTF-8", f"{found.words:,} words")
+    names = ("perplexity of a token", "bits per byte", "perplexity of a word")
+    rows = [[name, f"{value:.6g}", note] for name, value, note in zip(names, scores.values(), notes)]
+    console = Console()
+    console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))
+    if found.unknown:
+        line = (
+            f"{found.unknown:,} of the tokens are unknown to the tokenizer: the figures are lower than they should be"
+        )
+        console.print(line, style="yellow")
 
 
 def _examples(

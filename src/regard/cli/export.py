@@ -1,5 +1,6 @@
 """`regard export`: a trained model for other tools."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,3 +38,5 @@ def export(
     done = write(options.opened(run, "cpu", download=download, allow_pickle=allow_pickle), out, to, average, overwrite)
     note = f", {done.averaged} steps averaged" if done.averaged else ""
     print_line(vars(done) if json else f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}")
+    if done.left_out:
+        print(f"{run} also has {', '.join(done.left_out)}, which no export writes; copy what you need", file=sys.stderr)

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.console import counted
 from regard.cli.lines import chunks, count_unknown, print_line
 
 
@@ -42,12 +41,9 @@ def fill(
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("fill", "masked" in model.module.config.predicts)
-    with counted("lines") as count:
-        for first, lines in count_unknown(model, [(1, texts)] if texts else chunks("-")):
-            for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
-                guesses = [
-                    " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask)
-                    for mask in one.masks
-                ]
-                print_line({"line": number} | asdict(one) if json else "\t".join([one.text, *guesses]))
-            count(len(lines))
+    for first, lines in count_unknown(model, [(1, texts)] if texts else chunks("-")):
+        for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
+            guesses = [
+                " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask) for mask in one.masks
+            ]
+            print_line({"line": number} | asdict(one) if json else "\t".join([one.text, *guesses]))

@@ -76,7 +76,7 @@ def generate(
     model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("generate", not reads_whole(model.module.config))
     cut = 0
-    for first, lines in count_unknown(model, [(1, prompts)] if prompts else chunks("-")):
+    for first, lines in count_unknown(model, [(1, prompts)] if prompts else chunks("-", bar=False)):
         if stream:
             cut += sum(_stream(model, line, chosen, number) for number, line in enumerate(lines, first - 1))
             continue

@@ -8,11 +8,13 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from queue import Queue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
+from regard.cli.console import counted
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,19 +26,37 @@ T = TypeVar("T")
 Lines = tuple[int, list[str]]  # the number of the first line, and the lines
 
 
-def chunks(file: str) -> Iterator[Lines]:
-    """The lines of a file, or of standard input (-), in chunks, each with the number of its first line."""
+def chunks(file: str, size: int = AHEAD, bar: bool = True) -> Iterator[Lines]:
+    """The lines of a file, or of standard input (-), in chunks, each with the number of its first line.
+
+    A bar shows the lines that are done, see `counted`. Lines of standard input are held back only for another size.
+    """
+    total = None
     if file == "-":
         arrived = _arriving(_standard_input())
+        arrived = arrived if size == AHEAD else _regrouped(arrived, size)
     else:
         from regard.data.files import read_lines
 
         whole = [""] * _blank(file) or read_lines(file)
-        arrived = (whole[at : at + AHEAD] for at in range(0, len(whole), AHEAD))
+        total, arrived = len(whole), (whole[at : at + size] for at in range(0, len(whole), size))
     first = 1
+    with counted("lines", total) if bar else nullcontext(lambda more: None) as count:
+        for lines in arrived:
+            yield first, lines
+            first += len(lines)
+            count(len(lines))
+
+
+def _regrouped(arrived: Iterable[list[str]], size: int) -> Iterator[list[str]]:
+    """The same lines in chunks of at least this many; the last one may have fewer."""
+    held: list[str] = []
     for lines in arrived:
-        yield first, lines
-        first += len(lines)
+        held += lines
+        if len(held) >= size:
+            yield held
+            held = []
+    yield held
 
 
 def _blank(file: str) -> int:

@@ -37,12 +37,13 @@ def look(
 
     A language model's row is the piece just read: it attends to itself and to the pieces before, and predicts the next
     one. Only where a translator attends to its source (cross), a row is the piece that is predicted. The special tokens
-    of a model are added and shown: <bos> or GPT-2's <|endoftext|> before a text, BERT's [CLS] and [SEP] around it.
+    of a model are added and shown: <bos> or GPT-2's <|endoftext|> before a text, BERT's [CLS] and [SEP] around it. A
+    piece that is not in the vocabulary is shown as it was written, with a ring; in the terminal, in (brackets).
 
     Of a model with many layers and heads the terminal shows a mean of heads: where a target looks at its source, those
     of the layer that aligns best, else those of all layers; --part, --layer and --head choose. The HTML is one file
     that opens offline with all of them, as matrices and as lines: exact numbers on hover, and the arrow keys step
-    through decoding (state, weights, context, the likeliest pieces).
+    through decoding (state, weights, context, the likeliest pieces). Cells that the mask hides are hatched.
 
     \b
     Examples:
@@ -96,8 +97,17 @@ def _choices(view: "AttentionView") -> str:
 
 
 def _object(view: "AttentionView") -> dict[str, Any]:
-    """The weights by module, and the axes of every part."""
-    axes = {part or "all": {"rows": first.rows, "columns": first.columns} for part, (first, *_) in view.parts.items()}
+    """The weights by module, and the axes of every part, with the indices of tokens that are not in the vocabulary."""
+    from regard.render.view_data import Unknown
+
+    axes: dict[str, dict[str, Any]] = {}
+    for part, (first, *_) in view.parts.items():
+        sides = {"rows": first.rows or (), "columns": first.columns or ()}
+        unknown = {
+            f"unknown_{side}": [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
+            for side, pieces in sides.items()
+        }
+        axes[part or "all"] = sides | unknown
     return {
         "title": view.title,
         "rows": view.rows,

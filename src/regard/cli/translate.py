@@ -32,7 +32,8 @@ def translate(
 
     A blank line is answered by a blank line. With --nbest every answer has a line of its own: text, tab, score; with
     --align its links (source-target, from 0) follow after a tab. A score is the mean natural logarithm of the tokens'
-    probabilities, or as --penalty sets it; --json has more, such as whether an answer "ended" or met the --limit.
+    probabilities, or as --penalty sets it; --json has more, such as whether an answer "ended" or met the --limit. With
+    --align its "links" join the "unit", words or pieces (tokens); "words" and "pieces" both have their weights.
 
     \b
     Examples:
@@ -58,8 +59,7 @@ def translate(
                 number = chunk.first + one.line
                 found = {"line": number, "text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
                 if aligned:
-                    found |= {"source": one.source_pieces, "target": one.target_pieces}
-                    found |= {"links": aligned.links, "weights": one.alignment, "logps": one.logps}
+                    found |= vars(aligned) | {"logps": one.logps}
                 print_line(found)
             else:
                 score = [format_number(one.score)] if nbest > 1 and one.source_tokens else []

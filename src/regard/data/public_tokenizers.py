@@ -23,13 +23,20 @@ from tokenizers import processors
 from regard.data import public_builders as builders
 from regard.data.public_builders import BuildTokenizer, Files, Settings, marian_encode_function, token_text
 from regard.data.public_vocab import PublicVocab, names_by_id, read_vocab
-from regard.data.tokenizers import SPECIALS, EncodeFunction, SpecialTokens, Tokenizer, rust_encode_function
+from regard.data.tokenizers import (
+    SPECIALS,
+    EncodeFunction,
+    SpecialTokens,
+    Tokenizer,
+    UnknownFunction,
+    rust_encode_function,
+    rust_unknown_function,
+)
 from regard.errors import UserError, nearest
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 SETTINGS_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 ADDED_TOKEN_FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")  # options of an added token
-CONFIG_KEYS = ("model_type", "decoder_start_token_id")  # the settings of a model that its tokenizer depends on
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ LANGUAGE_MODELS = ("gpt2", "openai-gpt", "transfo-xl")  # types that generate te
 def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer | None, Tokenizer]:
     """The tokenizers of a public checkpoint: of the source, if it has one, and of the target.
 
-    `config` is its parsed config.json.
+    `config` is its parsed config.json. A tokenizer keeps it: a run that starts from the checkpoint has it from there.
     """
     kind = config.get("model_type")
     if (exported := _read_exported(folder, config)) is not None:
@@ -89,7 +96,7 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
     if missing and ("tokenizer.json" not in files or separate):
         raise UserError(f"{folder}: {missing[0]} is missing; put it there{', or its tokenizer.json' * (not separate)}.")
     try:
-        return _open(files, {name: config.get(name) for name in CONFIG_KEYS})
+        return _open(files, config)
     except UserError:
         raise
     except Exception as error:  # the libraries raise bare Exception for every kind of damage
@@ -139,6 +146,7 @@ def _open(files: Files, config: Settings) -> tuple[Tokenizer | None, Tokenizer]:
         special_tokens = replace(special_tokens, prefix=special_tokens.bos)
     both = _tokenizer(
         rust_encode_function(inner),
+        rust_unknown_function(inner),
         read_vocab(inner),
         special_tokens,
         {"files": files, "config": config, "side": "target"},
@@ -202,7 +210,8 @@ def _marian(files: Files, config: Settings, side: str) -> Tokenizer:
     )
     special = frozenset(vocab[name] for name in specials if name in vocab)
     public_vocab = PublicVocab("sentencepiece", names_by_id(vocab), special, special)
-    return _tokenizer(encode_function, public_vocab, special_tokens, {"files": files, "config": config, "side": side})
+    packed = {"files": files, "config": config, "side": side}
+    return _tokenizer(encode_function, lambda text, unk: [], public_vocab, special_tokens, packed)
 
 
 def _settings(files: Files) -> dict[str, Any]:
@@ -237,7 +246,11 @@ def _special_tokens(tokenizer_type: TokenizerType, id_of: Any, settings: Setting
 
 
 def _tokenizer(
-    encode_function: EncodeFunction, vocab: PublicVocab, special_tokens: SpecialTokens, packed: Settings
+    encode_function: EncodeFunction,
+    unknown_function: UnknownFunction,
+    vocab: PublicVocab,
+    special_tokens: SpecialTokens,
+    packed: Settings,
 ) -> Tokenizer:
     """A tokenizer and what `save` writes of it: `packed` has its files, the settings of the model and the side."""
 
@@ -249,6 +262,7 @@ def _tokenizer(
         kind=vocab.kind,
         special_tokens=special_tokens,
         encode_function=encode_function,
+        unknown_function=unknown_function,
         detokenizer=vocab.detokenizer(special_tokens),
         display_names=vocab.display_names(),
         export_files=lambda: packed["files"],

@@ -222,17 +222,18 @@ class Streams(Windows):
         return replace(batch, segment=segment)
 
 
-def in_order(text: Values, window: int, budget: int) -> Iterator[Batch]:
-    """Batches of a text for evaluation: adjacent windows, so that every token but the first is a target once.
+def in_order(text: Values, window: int, budget: int, stride: int | None = None) -> Iterator[Batch]:
+    """Batches of a text for evaluation: windows in order, so that every token but the first is a target once.
 
-    The last window is padded, and the last batch has empty rows, so that all batches have one shape.
+    A window starts `stride` tokens after the one before it, else where that ends; the targets of earlier windows are
+    only context. The last window is padded, and the last batch has empty rows, so that all batches have one shape.
     """
-    rows = max(1, budget // window)
-    targets = len(text) - 1
-    starts = np.arange(0, targets, window)
+    stride, rows, targets = stride or window, max(1, budget // window), len(text) - 1
+    starts = np.arange(max(-(-(targets - window) // stride) + 1, int(targets > 0))) * stride
     starts = np.append(starts, np.full(-len(starts) % rows, targets))  # empty rows
     for chunk in starts.reshape(-1, rows):
-        yield _window_batch(text, chunk, np.minimum(targets - chunk, window), window)
+        earlier = np.where(chunk > 0, window - stride, 0)
+        yield _window_batch(text, chunk, np.minimum(targets - chunk, window), window, earlier)
 
 
 def contiguous(text: Values, window: int) -> list[Iterator[Batch]]:
@@ -256,20 +257,22 @@ def contiguous(text: Values, window: int) -> list[Iterator[Batch]]:
     return [lane(number) for number in range(lanes)]
 
 
-def _window_batch(text: Values, starts: Lengths, lengths: Lengths, window: int) -> Batch:
-    """A batch of windows of a text; the targets are the tokens shifted by one."""
+def _window_batch(
+    text: Values, starts: Lengths, lengths: Lengths, window: int, earlier: Lengths | None = None
+) -> Batch:
+    """A batch of windows of a text; the targets are the tokens shifted by one, without the first `earlier` ones."""
     places = starts[:, None] + np.arange(window + 1)  # (B, T + 1)
     real = np.arange(window) < lengths[:, None]  # (B, T)
+    predicted = real if earlier is None else real & (np.arange(window) >= earlier[:, None])
     ids = text[np.minimum(places, len(text) - 1)].astype(np.int64)
     rows = np.where(lengths > 0, np.arange(len(starts)), FILLER)
-    count = int(lengths.sum())
     return Batch(
         fields={
             "tokens": torch.from_numpy(np.where(real, ids[:, :-1], PAD)),
-            "targets": torch.from_numpy(np.where(real, ids[:, 1:], IGNORED)),
+            "targets": torch.from_numpy(np.where(predicted, ids[:, 1:], IGNORED)),
         },
         real={"tokens": torch.from_numpy(real)},
-        counts={"tokens": count, "targets": count},
+        counts={"tokens": int(lengths.sum()), "targets": int(predicted.sum())},
         rows=rows.tolist(),
     )
 

@@ -87,6 +87,7 @@ KINDS: tuple[str, ...] = get_args(Tokens)
 BPE_SPLIT = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^{SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}"
 
 EncodeFunction = Callable[[Sequence[str]], list[list[int]]]  # texts → the ids of each
+UnknownFunction = Callable[[str, int | None], list[str]]  # a text, the id of unk → the texts of its unknown tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +97,7 @@ class Tokenizer:
     kind: str  # one of KINDS; of public tokenizers: bytes, wordpiece, suffix or sentencepiece
     special_tokens: SpecialTokens
     encode_function: EncodeFunction
+    unknown_function: UnknownFunction
     detokenizer: Detokenizer
     display_names: Sequence[str]  # one printable string per token, by id
     export_files: Callable[[], Mapping[str, bytes]]  # the files that other tools read, by name
@@ -129,6 +131,13 @@ class Tokenizer:
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """One printable string per token, for the axes of a plot: ␣ is a space, ▁ a space before a sub-word."""
         return [self.display_names[token] if token < self.size else f"<{token}>" for token in tokens]
+
+    def unknown(self, text: str) -> list[str]:
+        """The parts of a text that are not in the vocabulary: one for each unknown token, in order.
+
+        Empty for Marian, whose tokenizer does not return the places of tokens.
+        """
+        return self.unknown_function(text, self.special_tokens.unk)
 
     def words(self, tokens: Iterable[int]) -> list[int]:
         """For each token the index of the whitespace-delimited word it is part of.
@@ -204,6 +213,17 @@ def rust_encode_function(inner: rust.Tokenizer) -> EncodeFunction:
     return encode
 
 
+def rust_unknown_function(inner: rust.Tokenizer) -> UnknownFunction:
+    """The unknown function of a tokenizer of the `tokenizers` library, which returns the place of each token."""
+
+    def unknown(text: str, unk: int | None) -> list[str]:
+        encoding = inner.encode(text, add_special_tokens=False)
+        places = zip(encoding.ids, encoding.offsets)
+        return [text[start:stop].strip() or text[start:stop] for token, (start, stop) in places if token == unk]
+
+    return unknown
+
+
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
     """Check that the model has a row for every id. It may have more rows: vocabularies are padded."""
     for role, token in vars(tokenizer.special_tokens).items():
@@ -242,6 +262,7 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
         kind=kind,
         special_tokens=special_tokens,
         encode_function=rust_encode_function(inner),
+        unknown_function=rust_unknown_function(inner),
         detokenizer=ConcatDetokenizer(surfaces, b" " if kind in ("word", "bpe") else b""),
         display_names=[*(name.replace(" ", "") for name in specials), *map(printable, shown)],
         export_files=lambda: _export_files(inner, kind),

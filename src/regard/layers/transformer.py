@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention, Memory, MultiHead
+from regard.device import autocast_dtype
 from regard.errors import UserError, nearest
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
@@ -309,8 +310,8 @@ class Stack(nn.Module):
     def _plans(self, plan: AttentionPlan, x: Tensor) -> list[AttentionPlan]:
         """The attention plan of each window, with its mask computed once; layers use the plans in turn."""
         bias = None if self.bias is None else self.bias(*plan.positions(x.shape[1], x.device))
-        if bias is not None and torch.is_autocast_enabled(x.device.type):  # otherwise each layer would convert it
-            bias = bias.to(torch.get_autocast_dtype(x.device.type))
+        if bias is not None:  # converted here, otherwise each layer would convert it
+            bias = bias.to(autocast_dtype(x.device) or bias.dtype)
         return [plan.with_window(window).resolved(x.shape[1], x.device, bias) for window in self.windows]
 
     def _slots(self) -> list[Memory]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from regard.device import autocast_dtype
 from regard.layers.recurrent import PARTS, POINTWISE, Recurrent
 
 
@@ -22,9 +23,8 @@ class StepwiseLinear:
     """y_t = precomputed_t + W x_t, called once for each step t in order. ``precomputed`` is (T, B, out)."""
 
     def __init__(self, weight: Tensor, precomputed: Tensor) -> None:
-        device = weight.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        self.weight = weight.detach().to(dtype).t()  # autocast would convert it again at every step
+        # Autocast would convert the weight again at every step.
+        self.weight = weight.detach().to(autocast_dtype(weight.device) or weight.dtype).t()
         self.inputs: list[Tensor] = []
         parts: Tensor = CollectGradients.apply(precomputed, weight, self.inputs)  # type: ignore[no-untyped-call]
         self.precomputed = iter(parts.unbind(0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from torch import Tensor
 
@@ -129,6 +129,11 @@ class Facts(Protocol):
     def attention_rows(self) -> tuple[str, ...]:
         """The names of the rows of an attention matrix; empty: the rows are the tokens of the text."""
         return ()
+
+    @property
+    def query(self) -> Literal["before", "state", "layer"]:
+        """What a decoder's query is: its state before the step, its state at the step, or a vector of the layer."""
+        return "layer"
 
     @property
     def keys_before(self) -> int:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -96,6 +96,11 @@ class Seq2SeqConfig(Facts):
     @property
     def token_vocab(self) -> int:
         return self.target_vocab
+
+    @property
+    def query(self) -> Literal["before", "state", "layer"]:
+        """Bahdanau's decoder attends before the recurrence, Luong's after it."""
+        return "before" if self.decoder == "bahdanau" else "state"
 
     def without_attention(self) -> Self:
         """The same model, whose decoder reads the source's last state once (Sutskever et al. 2014)."""

@@ -121,6 +121,14 @@ ELECTRA = Encoder(
     },
     classes={("replaced",): "ForPreTraining"},
     masked_activation="gelu",
+    heads=class_head(
+        "ElectraForSequenceClassification",
+        ClassHeadConfig(pool="first", hidden="gelu", bias=True),
+        "classifier.dense",
+        "classifier.out_proj",
+        "classifier_dropout",
+        "hidden_dropout_prob",
+    ),
     read_more=read_electra_settings,
     write_more=lambda config: {"embedding_size": config.embed or config.width},
 ).checkpoint_type()
@@ -163,6 +171,9 @@ ALBERT = Encoder(
     project="encoder.embedding_hidden_mapping_in",
     outputs={"pooled": {"pooled": "albert.pooler"}, "next": {"next": "sop_classifier.classifier"}},
     classes={("next",): "ForPreTraining"},
+    heads=class_head(
+        "AlbertForSequenceClassification", TANH_HEAD, "albert.pooler", "classifier", "classifier_dropout_prob"
+    ),
     read_more=read_albert_settings,
     write_more=lambda config: {
         "embedding_size": config.embed or config.width,

@@ -29,6 +29,7 @@ from regard.pretrained.weight_table import shape_text, to_ours, to_theirs
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+GENERATION = "generation_config"  # the settings of generation: a file of this name, and a key of the settings read
 PICKLED = "pytorch_model.bin"
 
 # All types of public checkpoints that can be read and written, by the `model_type` of their config.json.
@@ -57,21 +58,36 @@ def is_public(path: Path) -> bool:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The content of config.json, whose model_type must be one of CHECKPOINT_TYPES."""
-    settings = read_json(path / "config.json")
-    if not isinstance(settings, dict):
-        raise UserError(f"{path / 'config.json'}: should be an object of settings; restore the file.")
-    kind = settings.get("model_type")
+    """The content of config.json, whose model_type must be one of CHECKPOINT_TYPES, and of generation_config.json."""
+    settings = _read_object(path / "config.json")
+    check_type(settings.get("model_type"), path / "config.json")
+    generation = path / f"{GENERATION}.json"
+    return settings | ({GENERATION: _read_object(generation)} if generation.is_file() else {})
+
+
+def check_type(kind: object, place: Path) -> None:
+    """Refuse a model_type that is none of CHECKPOINT_TYPES; the error names the place where it was found."""
     if not isinstance(kind, str) or kind not in CHECKPOINT_TYPES:
         near = nearest(str(kind), CHECKPOINT_TYPES)
-        raise UserError(f"{path / 'config.json'}: model_type={kind!s:.40}: no such type is known.{near}")
-    return settings
+        raise UserError(f"{place}: model_type={kind!s:.40}: no such type is known.{near}")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: should be an object of settings; restore the file.")
+    return found
 
 
 def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = False) -> Model:
     """The model of a public checkpoint. Missing tensors, extra tensors and other shapes raise a UserError."""
+    return build_model(path, settings, read_weights(path, allow_pickle))
+
+
+def build_model(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+    """The model with the settings and tensors of a public checkpoint; errors name ``path``."""
     checkpoint_type = CHECKPOINT_TYPES[settings["model_type"]].with_settings(settings)
-    tensors = checkpoint_type.normalized(read_weights(path, allow_pickle))
+    tensors = checkpoint_type.normalized(tensors)
     reader = ConfigReader(path / "config.json", settings)
     try:
         config = checkpoint_type.read_model_config(reader, frozenset(tensors))
@@ -114,6 +130,11 @@ def read_weights(path: Path, allow_pickle: bool = False) -> dict[str, Tensor]:
         tensors = _read_pickle(path / PICKLED, allow_pickle)
     else:
         raise UserError(f"{path}: has no {WEIGHTS}; download or export the checkpoint again.")
+    return as_float32(tensors)
+
+
+def as_float32(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, those of floats in float32."""
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
 
 

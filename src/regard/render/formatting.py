@@ -6,15 +6,20 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
 
+import regex
 from rich.cells import cell_len
 
+from regard.render.view_data import Unknown
 from regard.report.sections import Cell
 
 # 12, -3.5, 1,234, 2e-4, with an optional spread or unit
 _NUMBER = re.compile(
     r"^\s*([-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)\s*(?:±.*|%|[a-zµ]{1,2}|[a-z]{1,6}/s)?\s*$", re.IGNORECASE
 )
+
+ARROW = " → "  # between a source and its target, in a title
 
 
 def visible(piece: str) -> str:
@@ -38,14 +43,41 @@ def _visible_character(character: str) -> str:
 
 
 def graphemes(text: str) -> list[str]:
-    """Characters, each with the combining marks that follow it."""
-    found: list[str] = []
-    for character in text:
-        if found and cell_len(character) == 0:
-            found[-1] += character
-        else:
-            found.append(character)
+    """The characters that a reader sees: letters with their accents, combined emoji, flags (Unicode UAX 29)."""
+    found: list[str] = regex.findall(r"\X", text)
     return found
+
+
+def labels(pieces: Sequence[str]) -> list[str]:
+    """The labels of an axis. Of tokens that are parts of one character, the first shows it whole, the others show ⋯."""
+    shown, place = [visible(piece) for piece in pieces], 0
+    texts = [piece or " " for piece in pieces]
+    starts = {start: at for at, start in enumerate(accumulate(map(len, texts), initial=0))}  # the last one is the end
+    for character in graphemes("".join(texts)):
+        first, end = starts.get(place), starts.get(place + len(character))
+        if first is not None and end is not None and end > first + 1:
+            shown[first:end] = [visible(character), *["⋯"] * (end - first - 1)]
+        place += len(character)
+    return shown
+
+
+def right_to_left(text: str) -> bool:
+    """Whether a text has letters of a script that is written from right to left."""
+    return any(unicodedata.bidirectional(character) in ("R", "AL") for character in text)
+
+
+def isolate(text: str) -> str:
+    """A text for a picture or a tooltip: its right-to-left parts do not reorder what stands beside them.
+
+    The two sides of an arrow, a source and its target, are separate parts.
+    """
+    return ARROW.join(f"\u2068{side}\u2069" if right_to_left(side) else side for side in text.split(ARROW))
+
+
+def describe(row: str, column: str, weight: float | None) -> str:
+    """The tooltip of a cell; without a weight, the row may not look at the column."""
+    names = [isolate(visible(piece)) + " (unknown)" * isinstance(piece, Unknown) for piece in (row, column)]
+    return " may not look at ".join(names) if weight is None else f"{names[0]} ← {names[1]}: {format_number(weight)}"
 
 
 def shorten_special(piece: str) -> str:
@@ -114,6 +146,11 @@ def tag(name: str, attributes: Mapping[str, object], *children: str) -> Markup:
     if not children:
         return Markup(f"<{name}{written}/>")
     return Markup(f"<{name}{written}>{''.join(map(escape, children))}</{name}>")
+
+
+def bdi(text: str) -> Markup:
+    """A title whose two sides of an arrow are isolated from each other, each in its own direction."""
+    return Markup(ARROW.join(tag("bdi", {}, side) for side in text.split(ARROW)))
 
 
 def lines(elements: Iterable[str]) -> Markup:

@@ -5,7 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from regard.render.charts import curve_svg, heatmap_svg
-from regard.render.formatting import Markup, cell_value, format_cell, is_numeric, lines, tag
+from regard.render.formatting import (
+    Markup,
+    bdi,
+    cell_value,
+    format_cell,
+    is_numeric,
+    isolate,
+    lines,
+    right_to_left,
+    tag,
+)
 from regard.render.page import document
 from regard.render.svg import matrix_svg
 from regard.report.sections import (
@@ -26,7 +36,7 @@ _VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # columns of 
 
 def report_html(title: str, sections: Sequence[Section]) -> str:
     """The sections in order, as one HTML file that loads nothing from the network."""
-    header = tag("header", {}, tag("h1", {}, title))
+    header = tag("header", {}, tag("h1", {}, bdi(title)))
     cards = []
     for section in sections:
         heading = [tag("h2", {}, section.title)] if section.title else []
@@ -45,7 +55,7 @@ def _body(section: Section) -> list[Markup]:
             note = [tag("p", {"class": "quiet"}, section.note)] if section.note else []
             return [tag("div", {"class": "scroll"}, _table(section)), *note]
         case Curve():
-            return [curve_svg(replace(section, title=""))]
+            return [tag("div", {"class": "scroll"}, curve_svg(replace(section, title="")))]
         case Heatmaps():
             return [_gallery((heatmap.title, heatmap_svg(heatmap)) for heatmap in section.heatmaps)]
         case Gallery():
@@ -69,7 +79,8 @@ def _table(table: Table) -> Markup:
         cells = []
         for at, cell in enumerate(map(format_cell, row)):
             style = "figure" if numeric[at] else "vector" * bool(_VECTOR.match(cell))
-            cells.append(tag("td", {"class": f"{style} {'best' * (i in best[at])}".strip()}, cell))
+            direction = "auto" if right_to_left(cell) else None
+            cells.append(tag("td", {"class": f"{style} {'best' * (i in best[at])}".strip(), "dir": direction}, cell))
         rows.append(tag("tr", {}, *cells))
     return tag(
         "table", {"class": "report"}, tag("thead", {}, tag("tr", {}, *names)), "\n", tag("tbody", {}, "\n", lines(rows))
@@ -90,6 +101,7 @@ def _gallery(pictures: Iterable[tuple[str, Markup]]) -> Markup:
     figures = []
     for title, svg in pictures:
         large = float(svg.partition('width="')[2].partition('"')[0]) > LARGE
-        caption = tag("figcaption", {"dir": "auto", "title": title}, title)  # the page shows two lines of it
-        figures.append(tag("figure", {"class": "large" if large else None}, caption, "\n", svg))
+        caption = tag("figcaption", {"title": isolate(title)}, bdi(title))  # the page shows two lines of it
+        picture = tag("div", {"class": "scroll"}, svg)
+        figures.append(tag("figure", {"class": "large" if large else None}, caption, "\n", picture))
     return tag("div", {"class": "gallery"}, lines(figures))

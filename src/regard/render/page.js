@@ -4,9 +4,10 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const { parts, frames } = data;
   const MEAN = -1; // the value of at.layer for the mean over all layers
-  const COLOURS = 8, FAINTEST = 0.04, MOST_LINES = 4000;
-  const at = { part: 0, layer: 0, heads: new Set(), lines: false, step: 0, row: 0, column: 0, near: null };
+  const COLOURS = 8;
+  const at = { part: 0, layer: 0, heads: new Set(), lines: false, fixed: false, step: 0, row: 0, column: 0, near: null };
   let rows = [], columns = [], shown = { tables: [], hues: [], weights: [], vmax: 1 };
+  let masked = new Set(); // row * columns + column of the cells that may not look
   const $ = (id) => document.getElementById(id);
   const formatNumber = (value) => { // the same format as format_number in formatting.py: 0.00000506 is 5.06e-06
     if (value === null) return "not finite";
@@ -15,6 +16,11 @@
   };
   const share = (value, vmax) => Math.min(1, Math.max(0, (value || 0) / vmax));
   const apart = (piece) => `\u2068${piece}\u2069`; // isolates right-to-left tokens, which would reorder the numbers beside them
+  const unknown = (axis, index) => part().unknown[axis].includes(index);
+  const named = (axis, index) => `${apart(part()[axis][index])}${unknown(axis, index) ? " (unknown)" : ""}`;
+  const isMasked = (i, j) => masked.has(i * columns.length + j);
+  const describe = (i, j, weight) => isMasked(i, j) ? `${named("rows", i)} may not look at ${named("columns", j)}`
+    : `${named("rows", i)} ← ${named("columns", j)}  ${formatNumber(weight)}`;
   const strongest = (weights) => weights.reduce((best, w, j) => (w > (weights[best] || 0) ? j : best), -1);
 
   function make(tag, properties = {}, ...children) {
@@ -86,11 +92,34 @@
     const apart = at.layer !== MEAN && picked.length > 1; // several heads, each in its own colour
     const drawn = apart ? picked : [weights];
     const hues = apart ? (heads.length ? heads : all.map((_, h) => h)) : [heads.length === 1 ? heads[0] : 0];
-    shown = { tables: drawn, hues, weights, vmax: scaleMax([weights]), bound: scaleMax(drawn) };
-    $("label").textContent = labelOf(chosen, heads);
+    const [vmax, bound] = at.fixed ? [1, 1] : [scaleMax([weights]), scaleMax(drawn)];
+    shown = { tables: drawn, hues, weights, vmax, bound, contexts: contextsOf(chosen, heads), heads: heads.length || all.length };
+    masked = maskedOf(chosen);
+    const label = labelOf(chosen, heads), changed = $("label").textContent !== label;
+    $("label").textContent = label;
     $("caption").textContent = part().captions[at.lines ? 1 : 0];
+    $("hatched").hidden = at.lines || !masked.size;
+    $("ringed").hidden = !part().unknown.rows.length && !part().unknown.columns.length;
     controls(chosen[0]);
+    $("status").textContent = "";
     draw();
+    if (changed) $("status").textContent = `${label}. ${$("status").textContent}`;
+  }
+
+  function maskedOf(chosen) { // the cells that no chosen layer may look at; a layer without a mask hides none
+    const hides = (layer, i, j) => layer.masked !== null && layer.masked[i].some(([first, end]) => first <= j && j < end);
+    const found = new Set();
+    (chosen[0].masked || []).forEach((ranges, i) => ranges.forEach(([first, end]) => {
+      for (let j = first; j < end; j++) if (chosen.every((layer) => hides(layer, i, j))) found.add(i * columns.length + j);
+    }));
+    return found;
+  }
+
+  function contextsOf(chosen, heads) { // the contexts of the chosen heads, by row; null for a mean of layers, which has none
+    const [{ contexts }] = chosen;
+    if (at.layer === MEAN || !contexts) return null;
+    const picked = heads.length ? heads.map((h) => contexts[h]) : contexts;
+    return rows.map((_, i) => picked.flatMap((head) => head[i]));
   }
 
   function labelOf(chosen, heads) {
@@ -127,6 +156,7 @@
     $("layer").replaceChildren(make("option", { value: MEAN }, "mean of all"), ...options);
     $("layer").value = at.layer;
     for (const view of document.querySelectorAll("[data-view]")) press(view, (view.dataset.view === "lines") === at.lines);
+    for (const scale of document.querySelectorAll("[data-scale]")) press(scale, (scale.dataset.scale === "fixed") === at.fixed);
     $("heads").hidden = at.layer === MEAN || layer.heads.length < 2;
     const chips = layer.heads.map((number, h) => button(String(number), at.heads.has(h), (event) => pick(h, event.shiftKey),
       { "--hue": `var(--h${h % COLOURS})`, title: "Shift+click adds or removes a head" }));
@@ -171,6 +201,7 @@
     const bound = at.lines ? shown.bound : shown.vmax, drawn = at.lines ? shown.tables : [shown.weights];
     const more = drawn.some((table) => table.some((row) => row.some((w) => w > bound)));
     $("vmax").textContent = `${bound}${more ? " and more" : ""}`;
+    $("limits").textContent = "";
     for (const id of ["stepper", "steps"]) if ($(id)) $(id).hidden = !stepped();
     document.querySelector("main").className = frames.length ? `wide${stepped() ? "" : " still"}` : "lone";
     if (stepped()) show(at.step);
@@ -187,33 +218,70 @@
       return element;
     };
     const count = Math.max(rows.length, columns.length), pitch = count > 60 ? 17 : 24;
-    const widest = (names) => Math.min(200, 16 + 8 * Math.max(1, ...names.map((name) => [...name].length)));
+    const widest = (axis) => Math.min(200, 24 + 8 * part().widest[axis]);
     const room = stepped() ? $("stage").clientWidth - 8 : 800; // the tokens stand at both ends of the lines
-    const left = widest(rows), right = left + Math.max(180, Math.min(460, room - left - widest(columns)));
+    const labels = part().labels, left = widest("rows");
+    const right = left + Math.max(180, Math.min(460, room - left - widest("columns")));
     const several = shown.tables.length, y = (i) => 8 + (i + 0.5) * pitch;
     const beside = (h) => (several > 1 ? (h / (several - 1) - 0.5) * Math.min(9, 2.4 * several) : 0); // heads side by side
-    const found = [];
-    shown.tables.forEach((weights, h) => weights.forEach((row, i) => row.forEach((w, j) => {
-      const strength = share(w, shown.bound);
-      if (strength >= FAINTEST) found.push({ strength, w, h, i, j });
-    })));
-    found.sort((a, b) => a.strength - b.strength); // the strongest lines are drawn last, on top
     const focus = at.near || (stepped() ? { side: "row", index: at.step } : null);
     const lit = ({ i, j }) => !focus || (focus.side === "row" ? i : j) === focus.index;
-    const lines = found.slice(-MOST_LINES).map((one) => drawing("line", {
-      x1: left, x2: right, y1: y(one.i) + beside(one.h), y2: y(one.j) + beside(one.h), stroke: `var(--h${shown.hues[one.h] % COLOURS})`,
-      "stroke-opacity": (one.strength * (lit(one) ? 1 : at.near ? 0.04 : 0.22)).toFixed(3),
-      "data-tip": `${apart(rows[one.i])} ← ${apart(columns[one.j])}  ${formatNumber(one.w)}`,
+    const found = [];
+    shown.tables.forEach((weights, h) => weights.forEach((row, i) => {
+      const order = row.map((_, j) => j).sort((a, b) => row[b] - row[a]); // as strongest_lines in view_data.py
+      order.forEach((j, rank) => {
+        const strength = share(row[j], shown.bound);
+        if (strength >= data.faintest) found.push({ strength, w: row[j], h, i, j, rank });
+      });
     }));
-    const names = (pieces, side, x, kind) => pieces.map((name, index) => drawing("text", {
-      x, y: y(index) + 4, class: `${kind}${focus && focus.side === side && focus.index === index ? " now" : ""}`,
-      "data-side": side, "data-index": index,
-    }, name));
-    const width = right + widest(columns);
+    found.sort((a, b) => (focus ? lit(b) - lit(a) : 0) || a.rank - b.rank || b.strength - a.strength);
+    const kept = found.slice(0, data.most).sort((a, b) => a.strength - b.strength); // the strongest on top
+    const fewer = kept.length < found.length ? `${kept.length} of ${found.length} lines are drawn: the strongest of each row` +
+      `${focus ? ", and all of the chosen token" : ""}. ` : "";
+    $("limits").textContent = `${fewer}Weights below ${formatNumber(Number((data.faintest * shown.bound).toPrecision(3)))} have no line.`;
+    const lines = kept.map((one) => drawing("line", {
+      x1: left, x2: right, y1: y(one.i) + beside(one.h), y2: y(one.j) + beside(one.h), stroke: `var(--h${shown.hues[one.h] % COLOURS})`,
+      "stroke-opacity": (one.strength * (lit(one) ? 1 : at.near ? 0.04 : 0.22)).toFixed(3), "data-tip": describe(one.i, one.j, one.w),
+    }));
+    const focused = $("lines").contains(document.activeElement);
+    const target = at.near || { side: "row", index: at.row }; // the label that Tab reaches
+    const names = (pieces, side, x, kind) => pieces.map((name, index) => {
+      const here = target.side === side && target.index === index, ring = unknown(`${side}s`, index) ? " unknown" : "";
+      return drawing("text", {
+        x, y: y(index) + 4, class: `${kind}${ring}${focus && focus.side === side && focus.index === index ? " now" : ""}`,
+        "data-side": side, "data-index": index, role: "img", tabindex: here ? 0 : -1, "aria-label": sentence(side, index),
+      }, apart(name));
+    });
+    const width = right + widest("columns");
     $("lines").setAttribute("width", width);
     $("lines").setAttribute("height", count * pitch + 16);
-    $("lines").replaceChildren(...lines, ...names(rows, "row", left - 9, "end"), ...names(columns, "column", right + 9, ""));
+    $("lines").replaceChildren(...lines, ...names(labels.rows, "row", left - 9, "end"), ...names(labels.columns, "column", right + 9, ""));
+    for (const text of $("lines").querySelectorAll(".unknown")) {
+      const { x, y, width, height } = text.getBBox();
+      text.before(drawing("rect", { class: "ring", x: x - 4, y, width: width + 8, height, rx: 8 }));
+    }
+    if (focused) $("lines").querySelector("[tabindex='0']").focus();
   }
+
+  function sentence(side, index) { // what a token attends to, or what attends to it, strongest first
+    const weights = side === "row" ? shown.weights[index] : shown.weights.map((row) => row[index]), other = side === "row" ? "columns" : "rows";
+    const best = weights.map((_, j) => j).filter((j) => weights[j] > 0).sort((a, b) => weights[b] - weights[a]).slice(0, 3);
+    const list = best.map((j) => `${named(other, j)} ${formatNumber(weights[j])}`).join(", ") || "nothing";
+    return `${named(`${side}s`, index)} ${side === "row" ? "attends to" : "is attended to by"} ${list}`;
+  }
+
+  function near(side, index) { // draws the lines of one token and announces them
+    const count = (side === "row" ? rows : columns).length;
+    at.near = { side, index: Math.max(0, Math.min(count - 1, index)) };
+    if (side === "row") at.row = at.near.index;
+    drawLines();
+    $("status").textContent = sentence(side, at.near.index);
+  }
+  const besides = {
+    ArrowUp: ({ side, index }) => [side, index - 1], ArrowDown: ({ side, index }) => [side, index + 1],
+    ArrowLeft: ({ index }) => ["row", index], ArrowRight: ({ index }) => ["column", index],
+    Home: ({ side }) => [side, 0], End: ({ side }) => [side, Infinity],
+  };
   $("lines").addEventListener("mouseover", ({ target }) => {
     const side = target.dataset.side;
     if (!side && !at.near) return;
@@ -232,17 +300,15 @@
   function drawMatrix() {
     if (at.lines) return;
     const { weights, vmax } = shown;
-    const tall = columns.some((name) => [...name].length > 2);
-    const head = make("tr", { role: "row" }, make("td", { role: "presentation", style: "all:unset" }));
-    for (const name of columns) {
-      head.append(make("th", { scope: "col", class: tall ? "tall" : "", dir: "auto" }, make("span", {}, name)));
-    }
+    const head = make("tr", { role: "row" }, make("td", { role: "presentation", class: "corner" }));
+    const name = (axis, index) => make("span", unknown(axis, index) ? { class: "unknown", title: "not in the vocabulary" } : {}, part().labels[axis][index]);
+    columns.forEach((_, j) => head.append(make("th", { scope: "col", class: part().tall ? "tall" : "", dir: "auto" }, name("columns", j))));
     const body = make("tbody");
-    rows.forEach((row, i) => {
-      const line = make("tr", { role: "row" }, make("th", { scope: "row", dir: "auto" }, row));
-      columns.forEach((column, j) => {
-        const text = `${apart(row)} ← ${apart(column)}  ${formatNumber(weights[i][j])}`;
-        const properties = { role: "gridcell", tabindex: -1, "aria-label": text, "data-tip": text };
+    rows.forEach((_, i) => {
+      const line = make("tr", { role: "row" }, make("th", { scope: "row", dir: "auto" }, name("rows", i)));
+      columns.forEach((_, j) => {
+        const text = describe(i, j, weights[i][j]);
+        const properties = { role: "gridcell", tabindex: -1, "aria-label": text, "data-tip": text, ...(isMasked(i, j) ? { class: "masked" } : {}) };
         line.append(make("td", { ...properties, "--share": share(weights[i][j], vmax) }));
       });
       body.append(line);
@@ -250,7 +316,15 @@
     table.replaceChildren(make("thead", {}, head), body);
     const room = stepped() ? Math.max(300, table.parentNode.clientWidth - 80) : 800;
     table.style.setProperty("--side", `${Math.max(14, Math.min(36, Math.floor(room / columns.length) - 1))}px`);
+    $("stage").style.scrollPadding = `${table.tHead.offsetHeight}px 4px 4px ${head.cells[0].offsetWidth}px`; // of a focused cell
     enter(at.row, at.column);
+  }
+
+  function follow(row) { // scrolls within the box, so that the sticky header does not cover the row
+    const box = $("stage"), spot = row.getBoundingClientRect(), { top } = box.getBoundingClientRect();
+    const above = spot.top - top - table.tHead.offsetHeight, below = spot.bottom - top - box.clientHeight;
+    if (above < 0) box.scrollTop += above;
+    else if (below > 0) box.scrollTop += below;
   }
 
   function enter(row, column) { // makes one cell the target of Tab
@@ -276,19 +350,38 @@
       const tone = value < 0 ? "var(--warm)" : "var(--ink)";
       line.append(make("i", { "data-tip": `[${i}]  ${formatNumber(value)}`, "--tone": tone, "--share": share(Math.abs(value), most) }));
     });
-    const ends = [`${vector.length} wide`, `${low} … ${high}`].map((text) => make("span", {}, text));
-    $(id).replaceChildren(line, make("p", { class: "range" }, ...ends));
+    const most3 = formatNumber(Number(most.toPrecision(3)));
+    const legend = make("span", { class: "legend" }, `−${most3} `, make("i"), ` 0 `, make("i"), ` ${most3}`);
+    const ends = [`${vector.length} wide, ${low} … ${high}`].map((text) => make("span", {}, text));
+    $(id).replaceChildren(line, make("p", { class: "range" }, ...ends, legend));
+  }
+
+  function stages() { // the panels of the step in the order of the chain; the data has no context for some choices
+    const there = part().chain.filter(([shows]) => shows !== "context" || shown.contexts);
+    for (const section of $("steps").children) section.hidden = true;
+    there.forEach(([shows, title, note], i) => {
+      const section = $("steps").querySelector(`[data-stage=${shows}]`);
+      const after = shows === "logits" && part().name !== "cross" ? `the token after ${apart(rows[at.step])}` : note;
+      const heads = shows === "context" && shown.heads > 1 ? `, of ${shown.heads} heads side by side` : "";
+      section.firstElementChild.replaceChildren(make("b", {}, String(i + 1)), `${title} `, make("small", {}, after + heads));
+      section.hidden = false;
+      $("steps").append(section);
+    });
+    return there.map(([shows]) => shows);
   }
 
   function bars(weights, vmax) {
     const hot = strongest(weights);
-    $("bars").replaceChildren(...columns.map((name, j) => {
+    $("bars").replaceChildren(...part().labels.columns.map((name, j) => {
       const shown = weights[j] >= 0.05 * vmax ? weights[j].toFixed(2).replace(/^0/, "") : "";
-      const room = make("span", { class: "room" }, shown, make("i", { "--share": share(weights[j], vmax) }));
-      const text = `${apart(name)}  ${formatNumber(weights[j])}`;
+      const bar = make("i", { class: isMasked(at.step, j) ? "masked" : "", "--share": share(weights[j], vmax) });
+      const text = isMasked(at.step, j) ? describe(at.step, j) : `${named("columns", j)}  ${formatNumber(weights[j])}`;
       return make("li", { class: j === hot ? "hot" : "", "data-tip": text, "aria-label": text },
-        room, make("span", { class: "name", dir: "auto" }, name));
+        make("span", { class: "room" }, shown, bar),
+        make("span", { class: `name${unknown("columns", j) ? " unknown" : ""}`, dir: "auto" }, name));
     }));
+    const strong = $("bars").children[hot];
+    if (strong) $("bars").scrollLeft = strong.offsetLeft - $("bars").offsetLeft - $("bars").clientWidth / 2;
     if (!at.lines) [...table.tHead.rows[0].cells].forEach((head, j) => head.classList.toggle("hot", j - 1 === hot));
     return hot;
   }
@@ -296,7 +389,7 @@
   function ranking(frame) {
     const best = frame.top.reduce((top, entry, i) => ((entry[1] ?? -Infinity) > (frame.top[top][1] ?? -Infinity) ? i : top), 0);
     $("top").tBodies[0].replaceChildren(...frame.top.map(([piece, logit, chance], i) => {
-      const mark = i === best ? "argmax" : piece === frame.token ? "generated" : ""; // they differ where it is formatNumber what to say
+      const mark = i === best ? "argmax" : piece === frame.token ? "generated" : "";
       return make("tr", { class: i === best ? "best" : "" },
         make("td", { dir: "auto" }, piece), make("td", {}, formatNumber(logit)), make("td", {}, formatNumber(chance)),
         make("td", {}, make("div", { class: "gauge", "--share": share(chance, 1) })), make("td", {}, mark));
@@ -310,20 +403,21 @@
     $("output").replaceChildren(...frames.slice(0, at.step + 1).map((f, i) =>
       make("li", { dir: "auto", ...(i === at.step ? { "aria-current": "step" } : {}) }, f.token)));
     if (at.lines) drawLines();
-    else [...table.tBodies[0].rows].forEach((row, i) => row.setAttribute("aria-selected", i === at.step));
-    strip("state", frame.state);
-    $("read").hidden = frame.context === null;
-    if (frame.context) strip("context", frame.context);
+    else {
+      [...table.tBodies[0].rows].forEach((row, i) => row.setAttribute("aria-selected", i === at.step));
+      follow(table.tBodies[0].rows[at.step]);
+    }
+    const vectors = { before: frame.before, state: frame.state, context: shown.contexts && shown.contexts[at.step] };
+    for (const shows of stages()) if (shows in vectors) strip(shows, vectors[shows]);
     const hot = bars(weights[at.step], vmax);
     enter(at.step, at.column);
     ranking(frame);
-    $("after").textContent = part().name === "cross" ? "the next token" : `the token after ${apart(rows[at.step])}`;
     for (const button of document.querySelectorAll("[data-go]")) {
       const back = ["first", "back"].includes(button.dataset.go);
       // not "disabled", which would take the focus away from the button at the last step
       button.setAttribute("aria-disabled", at.step === (back ? 0 : frames.length - 1));
     }
-    const looks = hot < 0 ? "" : ` Attends most to ${columns[hot]}, ${weights[at.step][hot]}.`;
+    const looks = hot < 0 ? "" : ` Attends most to ${named("columns", hot)}, ${weights[at.step][hot]}.`;
     const sure = frame.top.find(([piece]) => piece === frame.token);
     $("status").textContent = `Step ${at.step + 1} of ${frames.length}.${looks} Generates ${frame.token}` +
       `${sure ? `, probability ${sure[2]}` : ""}. Output so far: ${frames.slice(0, at.step + 1).map((f) => f.token).join("")}`;
@@ -341,15 +435,19 @@
   const choices = {
     v: () => { at.lines = !at.lines; choose(); }, p: () => goPart(at.part + 1), P: () => goPart(at.part - 1),
     l: () => goLayer(at.layer + 1), L: () => goLayer(at.layer - 1), h: () => goHead(1), H: () => goHead(-1),
+    s: () => { at.fixed = !at.fixed; choose(); },
   };
   document.addEventListener("keydown", (event) => {
-    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("select")) return;
-    const inside = event.target.closest("#matrix td");
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const inside = event.target.closest("#matrix td"), menu = event.target.closest("select"), token = event.target.closest("#lines text");
     if (event.key in choices) choices[event.key]();
     else if (event.shiftKey) return;
-    else if (inside && event.key === "Escape") inside.blur();
+    else if ((inside || menu || token) && event.key === "Escape") { event.target.blur(); at.near = null; drawLines(); }
+    else if (menu) return; // its own arrow keys
+    else if (token && event.key in besides) near(...besides[event.key]({ side: token.dataset.side, index: Number(token.dataset.index) }));
+    else if (token && event.key === "Enter" && stepped() && token.dataset.side === "row") show(Number(token.dataset.index));
     else if (inside && event.key in moves) move(...moves[event.key]());
-    else if (!inside && stepped() && event.key in steps) show(steps[event.key]());
+    else if (!inside && !token && stepped() && event.key in steps) show(steps[event.key]());
     else return;
     event.preventDefault();
   });
@@ -364,7 +462,17 @@
   for (const button of document.querySelectorAll("[data-go]")) {
     button.addEventListener("click", () => show(steps[goes[button.dataset.go]]()));
   }
-  $("layer").addEventListener("change", (event) => { at.heads.clear(); goLayer(Number(event.target.value)); });
+  let pointed = false; // after a choice with the mouse, the arrow keys step again; after one with keys, they stay in the menu
+  $("layer").addEventListener("pointerdown", () => { pointed = true; });
+  $("layer").addEventListener("keydown", () => { pointed = false; });
+  $("layer").addEventListener("change", (event) => {
+    at.heads.clear();
+    goLayer(Number(event.target.value));
+    if (pointed) event.target.blur();
+  });
+  for (const scale of document.querySelectorAll("[data-scale]")) {
+    scale.addEventListener("click", () => { at.fixed = scale.dataset.scale === "fixed"; choose(); });
+  }
   for (const view of document.querySelectorAll("[data-view]")) {
     view.addEventListener("click", () => { at.lines = view.dataset.view === "lines"; choose(); });
   }

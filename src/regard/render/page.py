@@ -8,16 +8,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
 
 from regard.errors import UserError
-from regard.render.formatting import Markup, asset, lines, tag, visible
+from regard.render.formatting import Markup, asset, bdi, graphemes, isolate, labels, lines, tag, visible
 from regard.render.svg import matrix_svg
-from regard.render.view_data import Floats, Frame, Layer, Matrix, caption
+from regard.render.view_data import (
+    CHAINS,
+    FAINTEST_LINE,
+    MAX_LINES,
+    NO_ATTENTION,
+    Floats,
+    Frame,
+    Layer,
+    Matrix,
+    Unknown,
+    caption,
+)
 
 Parts = Mapping[str, Sequence[Layer]]
 
 MAX_EXACT = 60_000  # up to this many weights are written with six digits each
 MAX_WEIGHTS = 3_000_000  # of a page: 8 MB in base 64, two bytes per weight
+MAX_CONTEXTS = 300_000  # numbers of all context vectors of a page
 MAX_CELLS = 120_000  # of one matrix: a browser draws about a hundred thousand cells per second
 # The page may use its own inline style and script, and may not load anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -29,7 +43,7 @@ def document(title: str, body: Markup, *scripts: Markup) -> str:
         tag("meta", {"charset": "utf-8"}),
         tag("meta", {"http-equiv": "Content-Security-Policy", "content": Markup(POLICY)}),
         tag("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
-        tag("title", {}, title),
+        tag("title", {}, isolate(title)),
         tag("style", {}, Markup(f"\n{asset('page.css')}")),
     ]
     parts = [tag("head", {}, "\n", lines(head)), tag("body", {}, "\n", lines([body, *scripts]))]
@@ -41,22 +55,23 @@ def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> st
 
     ``first`` is drawn as a static picture for browsers without JavaScript.
     """
+    attention = bool(parts)
     parts = parts or {"": [Layer(first.label, first.weights[None], first.rows, first.columns)]}
-    page_data = PageData.fit(parts)
-    keys = ["<kbd>v</kbd> matrix or lines"]
+    page_data = PageData.fit(parts, frames or (), attention)
+    keys = ["<kbd>v</kbd> matrix or lines", "<kbd>s</kbd> colour scale"]
     keys += ["<kbd>p</kbd> next part"] * (len(parts) > 1)
     keys += ["<kbd>l</kbd> <kbd>L</kbd> next or previous layer"] * any(len(layers) > 1 for layers in parts.values())
     keys += ["<kbd>h</kbd> <kbd>H</kbd> next or previous head"] * any(
         layer.heads > 1 for layers in page_data.parts.values() for layer in layers
     )
-    keys += ["<kbd>Tab</kbd> enters the matrix, arrow keys move between cells"]
+    keys += ["<kbd>Tab</kbd> enters the matrix or the lines, arrow keys move in it"]
     if frames:
         keys = ["<kbd>←</kbd> <kbd>→</kbd> step, <kbd>Home</kbd> <kbd>End</kbd> jump", *keys]
         keys[-1] += ", <kbd>Esc</kbd> leaves it"
     heading = tag("span", {"id": "label"}, first.label), " ", tag("small", {"id": "caption"}, caption(first.part))
     look = [tag("h2", {}, *heading), _fragment("stage"), tag("noscript", {}, matrix_svg(first))]
     body = [
-        tag("header", {}, tag("h1", {"dir": "auto"}, first.title)),
+        tag("header", {}, tag("h1", {}, bdi(first.title))),
         _fragment("controls"),
         *([tag("p", {"class": "quiet"}, page_data.note)] if page_data.note else []),
         *([_fragment("stepper")] if frames else []),
@@ -69,7 +84,7 @@ def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> st
         tag("footer", {}, tag("p", {}, Markup(" · ".join(keys)))),
         Markup('<div id="tip" role="tooltip" hidden></div>'),
     ]
-    data = tag("script", {"type": "application/json", "id": "data"}, Markup(page_data.json(frames or ())))
+    data = tag("script", {"type": "application/json", "id": "data"}, Markup(page_data.json()))
     script = tag("script", {}, Markup(f"\n{asset('page.js')}"))
     return document(first.title, tag("main", {"class": "wide" if frames else "lone"}, lines(body)), data, script)
 
@@ -81,13 +96,15 @@ def _fragment(name: str) -> Markup:
 
 @dataclass(frozen=True, eq=False)
 class PageData:
-    """The layers that a page shows, by part, and a note if heads were averaged to save space."""
+    """The layers that a page shows, by part, its decoding steps, and a note on what was left out to save space."""
 
     parts: Parts
+    frames: Sequence[Frame] = ()
+    attention: bool = True
     note: str = ""
 
     @staticmethod
-    def fit(parts: Parts) -> "PageData":
+    def fit(parts: Parts, frames: Sequence[Frame], attention: bool) -> "PageData":
         """All heads if they fit, otherwise the mean over the heads of each layer; an error if that is too large too."""
         largest = max((layer.weights[0].size for layers in parts.values() for layer in layers), default=0)
         means = {part: [_mean(layer) for layer in layers] for part, layers in parts.items()}
@@ -96,18 +113,27 @@ class PageData:
                 f"a page of {_count(means):,} weights, {largest:,} in one matrix, is too large for a browser (at most "
                 f"{MAX_WEIGHTS:,} and {MAX_CELLS:,}); choose --part or --layer, give a shorter text, or save as .npz."
             )
-        if _count(parts) <= MAX_WEIGHTS:
-            return PageData(parts)
-        heads = sum(layer.heads for layers in parts.values() for layer in layers)
-        note = f"{heads:,} heads are too many for a page at this length, so it shows the mean over each layer's heads"
-        return PageData(means, f"{note}; use --layer N to see the heads of one layer.")
+        if _count(parts) > MAX_WEIGHTS:
+            heads = sum(layer.heads for layers in parts.values() for layer in layers)
+            note = f"{heads:,} heads are too many for a page at this length, so it shows the mean over each layer's"
+            return PageData(means, frames, attention, f"{note} heads; use --layer N to see the heads of one layer.")
+        stored = [layer for name, layers in parts.items() for layer in layers if _has_steps(name, layer, len(frames))]
+        contexts = sum(layer.contexts.size for layer in stored if layer.contexts is not None)
+        if contexts <= MAX_CONTEXTS:
+            return PageData(parts, frames, attention)
+        without = {part: [replace(layer, contexts=None) for layer in layers] for part, layers in parts.items()}
+        note = f"{contexts:,} numbers of context vectors are too many for a page, so it leaves them out"
+        return PageData(without, frames, attention, f"{note}; use --layer N to see those of one layer.")
 
-    def json(self, frames: Sequence[Frame]) -> str:
+    def json(self) -> str:
         """The data as JSON. "<" is escaped, so that no text can end the script element."""
         exact = _count(self.parts) <= MAX_EXACT
         digits = 6 if exact else 3  # of states and contexts, which are hundreds of numbers per step
+        before = any(layer.query == "before" for layers in self.parts.values() for layer in layers)
         data = {
-            "parts": [_part(part, layers, exact, len(frames)) for part, layers in self.parts.items()],
+            "parts": [self._part(part, layers, exact) for part, layers in self.parts.items()],
+            "faintest": FAINTEST_LINE,
+            "most": MAX_LINES,
             "frames": [
                 {
                     "token": visible(frame.token),
@@ -115,38 +141,63 @@ class PageData:
                         [visible(piece), *rounded((logit, probability))] for piece, logit, probability in frame.top
                     ],
                     "state": rounded(frame.state, digits),
-                    "context": None if frame.context is None else rounded(frame.context, digits),
+                    "before": rounded(frame.before, digits) if before and frame.before is not None else None,
                 }
-                for frame in frames
+                for frame in self.frames
             ],
         }
         return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
+    def _part(self, name: str, layers: Sequence[Layer], exact: bool) -> dict[str, Any]:
+        first = layers[0]
+        steps = _has_steps(name, first, len(self.frames))  # True if the rows are the decoding steps
+        chain = CHAINS[first.query] if self.attention else NO_ATTENTION
+        axes = {"rows": first.rows or (), "columns": first.columns or ()}
+        names = {axis: labels(pieces) for axis, pieces in axes.items()}
+        return {
+            "name": name,
+            **{axis: [visible(piece) for piece in pieces] for axis, pieces in axes.items()},
+            "labels": names,
+            "widest": {axis: max(map(cell_len, each), default=0) for axis, each in names.items()},  # in letters
+            "tall": any(len(graphemes(name)) > 2 for name in names["columns"]),  # headings stand upright
+            "unknown": {
+                axis: [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
+                for axis, pieces in axes.items()
+            },
+            "steps": steps,
+            "chain": [[stage.shows, stage.title, stage.note] for stage in chain] if steps else [],
+            "captions": [caption(name), caption(name, "the left", "the right")],
+            "layers": [
+                {
+                    "label": layer.label,
+                    "number": layer.number,
+                    "heads": layer.head_numbers,
+                    "weights": [[rounded(row) for row in head] for head in layer.weights]
+                    if exact
+                    else _encode_base64(layer),
+                    "masked": None if layer.visible is None else [masked_ranges(row) for row in layer.visible],
+                    "contexts": [[rounded(vector, 6 if exact else 3) for vector in head] for head in layer.contexts]
+                    if steps and layer.contexts is not None
+                    else None,
+                }
+                for layer in layers
+            ],
+        }
 
-def _part(name: str, layers: Sequence[Layer], exact: bool, steps: int) -> dict[str, Any]:
-    first = layers[0]
-    return {
-        "name": name,
-        "rows": [visible(piece) for piece in first.rows or ()],
-        "columns": [visible(piece) for piece in first.columns or ()],
-        "steps": name != "encoder" and len(first.rows or ()) == steps,  # True if the rows are the decoding steps
-        "captions": [caption(name), caption(name, "the left", "the right")],
-        "layers": [
-            {
-                "label": layer.label,
-                "number": layer.number,
-                "heads": layer.head_numbers,
-                "weights": [[rounded(row) for row in head] for head in layer.weights]
-                if exact
-                else _encode_base64(layer),
-            }
-            for layer in layers
-        ],
-    }
+
+def _has_steps(part: str, layer: Layer, steps: int) -> bool:
+    """Whether the rows of a part are the decoding steps."""
+    return part != "encoder" and len(layer.rows or ()) == steps > 0
+
+
+def masked_ranges(visible: NDArray[np.bool_]) -> list[list[int]]:
+    """The columns that a row may not look at, as ranges: [first, end after the last]."""
+    edges = np.flatnonzero(np.diff(~visible, prepend=False, append=False))
+    return [[int(first), int(end)] for first, end in zip(edges[::2], edges[1::2])]
 
 
 def _mean(layer: Layer) -> Layer:
-    return replace(layer, weights=layer.weights.mean(axis=0, keepdims=True), kept_heads=None)
+    return replace(layer, weights=layer.weights.mean(axis=0, keepdims=True), kept_heads=None, contexts=None)
 
 
 def _count(parts: Parts) -> int:

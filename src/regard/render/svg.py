@@ -8,8 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 from rich.cells import cell_len
 
-from regard.render.formatting import Markup, asset, format_number, graphemes, lines, tag, truncate, visible
-from regard.render.view_data import Floats, Matrix, caption, scale_max
+from regard.render.formatting import (
+    Markup,
+    asset,
+    describe,
+    format_number,
+    graphemes,
+    isolate,
+    labels,
+    lines,
+    tag,
+    truncate,
+)
+from regard.render.view_data import Floats, Matrix, Unknown, caption, scale_max, strongest_lines
 
 MARGIN = 20
 LETTER = 7.4  # pixels per terminal cell of a 12 px label, a little more than needed
@@ -21,16 +32,16 @@ SLANT = 0.7072  # cos 45°
 NEGATIVE = "#c2410c"  # colour of numbers below zero
 PITCH = 24  # pixels from one token to the next
 SPAN = 300  # pixels between the two columns
-FAINTEST_LINE = 0.04  # lines below this part of the colour scale are not drawn
-MAX_LINES = 4000  # if there are more, the strongest are drawn
+SMALLEST = 10 / 12  # of a picture's own size: below it, its 12 px text would be smaller than 10 px
 COLOURS = 8  # head 8 has the colour of head 0 again
 
 
 def svg_element(width: float, height: float, title: str, body: Iterable[Markup]) -> Markup:
     """The <svg> element around a body, with its size, style and background."""
     size = {"width": float(width), "height": float(height), "viewBox": f"0 0 {width:g} {height:g}"}
+    size |= {"style": f"min-width:{round(SMALLEST * width)}px"}  # the box around it scrolls instead
     parts = [
-        tag("title", {}, title),
+        tag("title", {}, isolate(title)),
         tag("style", {}, Markup(asset("picture.css"))),
         tag("rect", {"class": "paper", "width": "100%", "height": "100%", "rx": 6}),
         *body,
@@ -42,7 +53,13 @@ def svg_element(width: float, height: float, title: str, body: Iterable[Markup])
 
 def label(text: str, x: float, y: float, kind: str | None = None) -> Markup:
     """A text at a place; ``kind`` is its class in the style sheet."""
-    return tag("text", {"class": kind, "x": x, "y": y}, text)
+    return tag("text", {"class": kind, "x": x, "y": y}, isolate(text))
+
+
+def ring(piece: str, name: str, x: float, y: float, turned: str | None = None) -> list[Markup]:
+    """The ring around the name of an unknown token that begins at (x, y); none around other tokens."""
+    place = {**box(x - 4, y - 12, cell_len(name) * LETTER + 7, 16), "rx": 8, "transform": turned}
+    return [tag("rect", {"class": "ring", **place})] if isinstance(piece, Unknown) else []
 
 
 def vertical_label(text: str, x: float, y: float) -> Markup:
@@ -86,74 +103,97 @@ def colour_key(low: str, high: str, left: float, y: float) -> Iterator[Markup]:
 
 def matrix_svg(matrix: Matrix) -> Markup:
     """The whole picture: title, labels, cells with their numbers, and the colour key."""
-    rows = [truncate(visible(piece), LONGEST) for piece in matrix.rows]
-    columns = [truncate(visible(piece), LONGEST) for piece in matrix.columns]
+    rows = [truncate(name, LONGEST) for name in labels(matrix.rows)]
+    columns = [truncate(name, LONGEST) for name in labels(matrix.columns)]
     side = min(30, max(12, 880 // max(1, len(columns))))  # as large as a page allows
     slanted = max((len(graphemes(name)) for name in columns), default=0) > 1
     label_height = max(map(cell_len, columns), default=0) * LETTER * (SLANT if slanted else 0)
 
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
     across, down = side * len(columns), side * len(rows)
-    labels = [f"{matrix.label} · {caption(matrix.part)}"]
-    if MARGIN + cell_len(labels[0]) * SMALL > left + across:
-        labels = [matrix.label, caption(matrix.part)]
-    top = round(MARGIN + (24 if matrix.title else 0) + 18 * len(labels) + (label_height + 22 if slanted else 30))
-    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(text) * SMALL for text in labels))
+    texts = [f"{matrix.label} · {caption(matrix.part)}"]
+    if MARGIN + cell_len(texts[0]) * SMALL > left + across:
+        texts = [matrix.label, caption(matrix.part)]
+    top = round(MARGIN + (24 if matrix.title else 0) + 18 * len(texts) + (label_height + 22 if slanted else 30))
+    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(text) * SMALL for text in texts))
     overhang = max(
         0.0, max((at * side + cell_len(n) * LETTER * SLANT for at, n in enumerate(columns)), default=0) - across
     )
     width = round(max(left + across + (overhang if slanted else 0), text_width, left + 150)) + MARGIN
 
-    body = [*heading(matrix.title, *labels), tag("rect", {"class": "slot", **box(left, top, across, down), "rx": 3})]
-    for at, name in enumerate(columns):
+    body = [*heading(matrix.title, *texts), tag("rect", {"class": "slot", **box(left, top, across, down), "rx": 3})]
+    for at, (piece, name) in enumerate(zip(matrix.columns, columns)):
         x, y = left + (at + 0.5) * side, top - 9
-        slant = {"class": "piece", "transform": f"translate({x + 4:g} {y:g}) rotate(-45)"}
-        body.append(tag("text", slant, name) if slanted else label(name, x, y, "piece middle"))
-    body += [label(name, left - 9, top + (at + 0.5) * side + 4, "piece end") for at, name in enumerate(rows)]
+        turned = f"translate({x + 4:g} {y:g}) rotate(-45)"
+        if slanted:
+            body += [
+                *ring(piece, name, 0, 0, turned),
+                tag("text", {"class": "piece", "transform": turned}, isolate(name)),
+            ]
+        else:
+            body += [*ring(piece, name, x - cell_len(name) * LETTER / 2, y), label(name, x, y, "piece middle")]
+    for at, (piece, name) in enumerate(zip(matrix.rows, rows)):
+        base = top + (at + 0.5) * side + 4
+        body += [*ring(piece, name, left - 9 - cell_len(name) * LETTER, base), label(name, left - 9, base, "piece end")]
     end = format_number(matrix.scale_max) + " and more" * bool((matrix.weights > matrix.scale_max).any())
+    hatch = ""
     for i, (row, weights, intensities) in enumerate(zip(matrix.rows, matrix.weights, matrix.intensities)):
         for j, (column, weight, intensity) in enumerate(zip(matrix.columns, weights, intensities)):
+            place = box(left + j * side + 0.5, top + i * side + 0.5, side - 1, side - 1)
+            if masked := matrix.masked(i, j):
+                hatch += f"M{left + j * side + 1} {top + (i + 1) * side - 1}l{side - 2} {2 - side}"
             if intensity < FAINTEST and matrix.weights.size > MAX_ALL:
                 continue
-            place = box(left + j * side + 0.5, top + i * side + 0.5, side - 1, side - 1)
-            tooltip = tag("title", {}, f"{visible(row)} ← {visible(column)}: {format_number(weight)}")
+            tooltip = tag("title", {}, describe(row, column, None if masked else weight))
             body.append(tag("rect", {**ink(intensity), **place, "rx": 2}, tooltip))
+    body += [tag("path", {"class": "hatch", "d": hatch})] if hatch else []
     body += colour_key("0", end, left, top + down + 18)
+    if hatch:
+        start, y = round(left + 118 + cell_len(end) * SMALL), top + down + 18
+        body += [
+            tag("rect", {"class": "slot", **box(start, y, 12, 12)}),
+            label("may not look", start + 20, y + 10, "quiet"),
+        ]
+        body += [tag("path", {"class": "hatch", "d": f"M{start + 1} {y + 11}l10 -10"})]
+        width = max(width, round(start + 20 + 12 * SMALL) + MARGIN)
     return svg_element(width, round(top + down + 50), matrix.title or matrix.label, body)
 
 
 def lines_svg(matrix: Matrix, heads: Mapping[int, Floats]) -> Markup:
     """The lines of each head (number → weights (Tq, Tk)) in its own colour; without heads, those of the matrix."""
-    rows = [truncate(visible(piece), LONGEST) for piece in matrix.rows]
-    columns = [truncate(visible(piece), LONGEST) for piece in matrix.columns]
-    top = MARGIN + (24 if matrix.title else 0) + 44 + (22 if heads else 0)
+    rows = [truncate(name, LONGEST) for name in labels(matrix.rows)]
+    columns = [truncate(name, LONGEST) for name in labels(matrix.columns)]
+    tables = heads or {0: matrix.weights}
+    weights = np.nan_to_num(np.stack([np.asarray(table) for table in tables.values()]), posinf=0.0, neginf=0.0)
+    intensities = (weights / scale_max(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)
+    order, total = strongest_lines(intensities)
+    note = [f"{len(order):,} of {total:,} lines are drawn: the strongest of each row"] if len(order) < total else []
+    top = MARGIN + (24 if matrix.title else 0) + 44 + (22 if heads else 0) + 18 * len(note)
     left = round(MARGIN + 10 + max(map(cell_len, rows), default=0) * LETTER)
     right = left + SPAN
     text = matrix.label.replace("mean of ", "") if heads else matrix.label
     text += f" · {caption(matrix.part, 'the left', 'the right')}"
-    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, cell_len(text) * SMALL)
+    text_width = MARGIN + max(cell_len(matrix.title) * 8.6, *(cell_len(each) * SMALL for each in (text, *note)))
     lines_width = right + 10 + max(map(cell_len, columns), default=0) * LETTER
     width = round(max(lines_width, text_width, MARGIN + len(heads) * 46)) + MARGIN
-    body = list(heading(matrix.title, text))
+    body = list(heading(matrix.title, text, *note))
     for at, head in enumerate(heads):  # the legend
         x = MARGIN + at * 46
         body.append(tag("path", {"class": f"line s{at % COLOURS}", "d": f"M{x} {top - 34}h14"}))
         body.append(label(str(head), x + 19, top - 30, "quiet"))
-    tables = heads or {0: matrix.weights}
-    weights = np.nan_to_num(np.stack([np.asarray(table) for table in tables.values()]), posinf=0.0, neginf=0.0)
-    intensities = (weights / scale_max(weights)).clip(0.0, 1.0)  # (H, Tq, Tk)
     spread = min(9.0, 2.4 * len(tables)) * (len(tables) > 1)  # the lines of several heads run side by side
-    order = np.argsort(intensities, axis=None)[-MAX_LINES:]  # later elements are drawn on top: the strongest last
-    for at, i, j in zip(*np.unravel_index(order, intensities.shape)):
-        if (intensity := intensities[at, i, j]) < FAINTEST_LINE:
-            continue
+    for at, i, j in zip(*np.unravel_index(order, intensities.shape)):  # the strongest last, on top of the others
         y = top + PITCH / 2 + (spread * (at / max(1, len(tables) - 1) - 0.5))
         prefix = f"head {list(tables)[at]}, " if len(tables) > 1 else ""
-        pair = f"{visible(matrix.rows[i])} ← {visible(matrix.columns[j])}"
-        path = {"d": f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}", "stroke-opacity": f"{intensity:.3g}"}
-        tooltip = tag("title", {}, f"{prefix}{pair}: {format_number(weights[at, i, j])}")
+        opacity = f"{intensities[at, i, j]:.3g}"
+        path = {"d": f"M{left} {y + i * PITCH:g}L{right} {y + j * PITCH:g}", "stroke-opacity": opacity}
+        tooltip = tag("title", {}, prefix + describe(matrix.rows[i], matrix.columns[j], weights[at, i, j]))
         body.append(tag("path", {"class": f"line s{at % COLOURS}", **path}, tooltip))
-    for pieces, x, kind in ((rows, left - 9, "piece end"), (columns, right + 9, "piece")):
-        body += [label(piece, x, top + (at + 0.5) * PITCH + 4, kind) for at, piece in enumerate(pieces)]
+    sides = (matrix.rows, rows, left - 9, "piece end"), (matrix.columns, columns, right + 9, "piece")
+    for pieces, names, x, kind in sides:
+        for at, (piece, name) in enumerate(zip(pieces, names)):
+            y = top + (at + 0.5) * PITCH + 4
+            start = x - cell_len(name) * LETTER * (kind == "piece end")
+            body += [*ring(piece, name, start, y), label(name, x, y, kind)]
     height = top + PITCH * max(len(rows), len(columns)) + MARGIN
     return svg_element(width, height, matrix.title or text, body)

@@ -4,17 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from regard.render.formatting import format_cell, graphemes, is_numeric, shorten_special, truncate, visible
-from regard.render.view_data import Matrix, caption
+from regard.render.formatting import format_cell, graphemes, is_numeric, labels, shorten_special, truncate
+from regard.render.view_data import Matrix, Unknown, caption
 from regard.report import sections as report
 
-SHADES = "·░▒▓█"  # a weight of exactly 0 is blank; mostly it is masked
+SHADES = "·░▒▓█"
 EDGES = (0.05, 0.25, 0.5, 0.75)  # parts of the colour scale at which the next shade begins
 COLOUR = "blue"
 TALLEST = 12  # letters in a vertical heading
@@ -62,67 +63,80 @@ class MatrixText:
         if not matrix.weights.size:
             yield Text(f"the matrix is empty: {len(matrix.rows)} rows, {len(matrix.columns)} columns", "dim")
             return
-        lines = list(_grid(matrix, width) or _lines(matrix, width))
-        for line in [*lines, Text(caption(matrix.part), "dim"), _key(matrix)]:
+        for line in _grid(matrix, width) or _lines(matrix, width):
             line.no_wrap, line.overflow = True, "crop"
             yield line
+        yield Text(caption(matrix.part), "dim")
+        yield _key(matrix)
 
 
 def _grid(matrix: Matrix, width: int) -> list[Text]:
-    """Headings and shaded cells; an empty list if the columns do not fit the width."""
-    names = [shorten_special(visible(piece)) for piece in matrix.columns]
-    labels = _row_labels(matrix)
-    room = width - cell_len(labels[0]) - 1
-    heading, cell = _headings(names, room)
-    if not cell:
+    """Headings, shaded cells and the strongest column of each row; an empty list if the columns do not fit the width.
+
+    Narrower cells are taken where the strongest columns would have no room otherwise.
+    """
+    names = [shorten_special(name) for name in _names(matrix.columns)]
+    rows, tails = _row_labels(matrix), _tails(matrix, names)
+    room = width - cell_len(rows[0]) - 1
+    longest = max(map(cell_len, tails)) + 2
+    fitting = [(heading, cell) for heading, cell in _headings(names) if cell * len(names) <= room]
+    if not fitting:
         return []
+    with_tails = [(heading, cell) for heading, cell in fitting if cell * len(names) + longest <= room]
+    heading, cell = (with_tails or fitting)[0]
     gap = cell > 2  # wide cells have a space between them
     lines = [Text(" " * (width - room) + line, "bold") for line in heading]
-    tails = _tails(matrix, names)
-    tail_fits = max(map(cell_len, tails)) + 2 <= room - cell * len(names)
-    for label, shades, tail in zip(labels, _shades(matrix), tails):
+    for label, shades, tail in zip(rows, _shades(matrix), tails):
         wide = ((shade + " " * (cell - gap - 1) if shade == SHADES[0] else shade * (cell - gap)) for shade in shades)
         cells = "".join(one + " " * gap for one in wide)
-        lines.append(Text.assemble((label, "bold"), " ", _coloured(cells), (f"  {tail}" if tail_fits else "", "dim")))
+        lines.append(Text.assemble((label, "bold"), " ", _coloured(cells), (f"  {tail}" * bool(with_tails), "dim")))
     return lines
 
 
-def _headings(names: list[str], room: int) -> tuple[list[str], int]:
-    """The heading lines and the width of a cell (0: does not fit). Names are horizontal if they fit, else vertical."""
+def _headings(names: list[str]) -> Iterator[tuple[list[str], int]]:
+    """The heading lines and the width of a cell, the widest first: horizontal names, then vertical ones."""
     longest = max(map(cell_len, names))
     wide = longest + 1 if max(len(graphemes(name)) for name in names) > 1 else max(2, longest)
-    if wide <= 12 and wide * len(names) <= room:
-        return ["".join(name + " " * (wide - cell_len(name)) for name in names)], wide
+    if wide <= 12:
+        yield ["".join(name + " " * (wide - cell_len(name)) for name in names)], wide
     letters = [graphemes(name) for name in names]
     columns = [column if len(column) <= TALLEST else [*column[: TALLEST - 1], "…"] for column in letters]
     narrowest = max(cell_len(cluster) for column in columns for cluster in column)
-    cell = 2 if 2 * len(names) <= room else narrowest
-    if cell * len(names) > room:
-        return [], 0
     height = max(map(len, columns))
     vertical = [[""] * (height - len(column)) + column for column in columns]  # aligned at the bottom
-    return ["".join(c[i] + " " * (cell - cell_len(c[i])) for c in vertical) for i in range(height)], cell
+    for cell in sorted({max(2, narrowest), narrowest}, reverse=True):
+        yield ["".join(c[i] + " " * (cell - cell_len(c[i])) for c in vertical) for i in range(height)], cell
 
 
 def _lines(matrix: Matrix, width: int) -> Iterator[Text]:
     """For too many columns: each row's strongest column by name, and the row pooled into a strip of shades."""
-    tails = _tails(matrix, [truncate(visible(piece), width // 4) for piece in matrix.columns])
-    labels, longest = _row_labels(matrix), max(map(cell_len, tails))
-    room = width - cell_len(labels[0]) - longest - 5
+    rows = _row_labels(matrix)
+    most = max(4, min(width // 4, width - cell_len(rows[0]) - 10))  # " ← ", and " (0.90)" after the name
+    tails = _tails(matrix, [truncate(name, most) for name in _names(matrix.columns)])
+    longest = max(map(cell_len, tails))
+    room = width - cell_len(rows[0]) - longest - 5
     parts = np.array_split(np.nan_to_num(matrix.weights), max(1, min(room, len(matrix.columns))), axis=1)
     pooled = np.stack([part.max(axis=1) for part in parts], axis=1)  # maximum: no peak is lost
-    strips = _shades(replace(matrix, weights=pooled, vmax=matrix.scale_max))
-    for label, tail, strip in zip(labels, tails, strips):
+    seen = None
+    if matrix.visible is not None:
+        seen = np.stack([part.any(axis=1) for part in np.array_split(matrix.visible, len(parts), axis=1)], axis=1)
+    strips = _shades(replace(matrix, weights=pooled, vmax=matrix.scale_max, visible=seen))
+    for label, tail, strip in zip(rows, tails, strips):
         line = Text.assemble((label, "bold"), " ← ", tail)
         if room >= 10:
             line.append(" " * (longest - cell_len(tail) + 2)).append_text(_coloured(strip))
         yield line
 
 
+def _names(pieces: Sequence[str]) -> list[str]:
+    """The names of tokens; that of an unknown one is in brackets, the ring of a terminal."""
+    return [f"({name})" if isinstance(piece, Unknown) else name for piece, name in zip(pieces, labels(pieces))]
+
+
 def _row_labels(matrix: Matrix) -> list[str]:
-    labels = [truncate(visible(piece), WIDEST) for piece in matrix.rows]
-    longest = max(map(cell_len, labels))
-    return [" " * (longest - cell_len(label)) + label for label in labels]
+    names = [truncate(name, WIDEST) for name in _names(matrix.rows)]
+    longest = max(map(cell_len, names))
+    return [" " * (longest - cell_len(name)) + name for name in names]
 
 
 def _tails(matrix: Matrix, names: list[str]) -> list[str]:
@@ -133,8 +147,14 @@ def _tails(matrix: Matrix, names: list[str]) -> list[str]:
 
 
 def _shades(matrix: Matrix) -> list[str]:
-    levels = np.where(matrix.weights == 0, -1, np.digitize(matrix.intensities, EDGES))
+    levels = np.where(_blank(matrix), -1, np.digitize(matrix.intensities, EDGES))
     return ["".join(SHADES[level] if level >= 0 else " " for level in row) for row in levels.tolist()]
+
+
+def _blank(matrix: Matrix) -> NDArray[np.bool_]:
+    """The cells that stay blank: masked ones, or weights of exactly 0 if the mask is not known. (Tq, Tk)"""
+    blank: NDArray[np.bool_] = matrix.weights == 0 if matrix.visible is None else ~matrix.visible
+    return blank
 
 
 def _coloured(cells: str) -> Text:
@@ -147,5 +167,5 @@ def _key(matrix: Matrix) -> Text:
     more = np.nan_to_num(matrix.weights).max() > matrix.scale_max  # rows that `scale_max` does not count
     last = f"≥{EDGES[-1] * matrix.scale_max:.2g}" if more else f"≤{matrix.scale_max:.3g}"
     bounds = [*(f"<{edge * matrix.scale_max:.2g}" for edge in EDGES), last]
-    blank = "blank 0  " * bool((matrix.weights == 0).any())
+    blank = ("blank 0  " if matrix.visible is None else "blank: may not look  ") * bool(_blank(matrix).any())
     return Text(blank + "  ".join(f"{shade} {bound}" for shade, bound in zip(SHADES, bounds)), "dim")

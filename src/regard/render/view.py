@@ -99,18 +99,20 @@ class AttentionView:
         part, chosen = next(iter(self.only(part, layer, head).parts.items()))
         chosen = [chosen[alignment_layer(len(chosen))]] if part == "cross" else chosen
         rows, columns = _axes(chosen[0])
+        masks = [one.visible for one in chosen if one.visible is not None]
+        visible = np.any(masks, axis=0) if len(masks) == len(chosen) else None
         if len(chosen) > 1:
             kept = chosen[0].kept_heads
             heads_label = "all heads" if kept is None else f"heads {', '.join(map(str, kept))}"
             label = f"{part} · mean of {len(chosen)} layers, {heads_label}".removeprefix(" · ")
             weights = np.mean([one.weights.mean(axis=0) for one in chosen], axis=0)
-            return Matrix(self.title, label, rows, columns, weights, part)
+            return Matrix(self.title, label, rows, columns, weights, part, visible=visible)
         label, heads = chosen[0].label, chosen[0].head_numbers
         if len(heads) > 1:
             label = f"{label} · mean of {len(heads)} heads"
         elif chosen[0].kept_heads is not None:
             label = f"{label} · head {heads[0]}"
-        return Matrix(self.title, label, rows, columns, chosen[0].weights.mean(axis=0), part)
+        return Matrix(self.title, label, rows, columns, chosen[0].weights.mean(axis=0), part, visible=visible)
 
     def text(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> RenderableType:
         """A rich renderable for the terminal, which adapts to its width."""

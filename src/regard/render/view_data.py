@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,51 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 
 Floats = NDArray[np.float32]
+Query = Literal[
+    "before", "state", "layer"
+]  # the decoder's state before a step, its state at the step, or the layer's own
+
+FAINTEST_LINE = 0.04  # lines below this part of the colour scale are not drawn
+MAX_LINES = 4000  # of a picture
+
+
+class Unknown(str):
+    """The text of a token that is not in the vocabulary. A picture shows this text with a ring around it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One panel of a decoding step: what it shows, its title, and a note that explains it."""
+
+    shows: Literal["before", "state", "weights", "context", "logits"]
+    title: str
+    note: str
+
+
+WEIGHTS = Stage("weights", "Weights", "attention to each token")
+CONTEXT = Stage("context", "Context", "the sum of the values, weighted")
+LOGITS = Stage("logits", "Logits → softmax → argmax", "the next token")
+
+# The panels of a step, in the order in which the model computes them, by what the query of its attention is.
+CHAINS: dict[Query, tuple[Stage, ...]] = {
+    "before": (  # Bahdanau et al. 2015: the context is an input of the recurrence
+        Stage("before", "State s₍ₜ₋₁₎", "of the decoder before this step: the query"),
+        WEIGHTS,
+        CONTEXT,
+        Stage("state", "State s₍ₜ₎", "of the decoder, computed from s₍ₜ₋₁₎, the last token and the context"),
+        LOGITS,
+    ),
+    "state": (  # Luong et al. 2015: the context follows the recurrence
+        Stage("state", "State s₍ₜ₎", "of the decoder at this step: the query"),
+        WEIGHTS,
+        CONTEXT,
+        LOGITS,
+    ),
+    "layer": (WEIGHTS, CONTEXT, Stage("state", "State", "the output of the last layer at this step"), LOGITS),
+}
+NO_ATTENTION = (Stage("state", "State", "of the decoder at this step"), LOGITS)
 
 
 def caption(part: str, row: str = "each row", column: str = "the columns") -> str:
@@ -36,6 +82,18 @@ def scale_max(weights: Floats) -> float:
     return float(min(round(step * decade, 9) for step in (1, 2, 5, 10) if step * decade >= top * (1 - 1e-6)))
 
 
+def strongest_lines(intensities: Floats) -> tuple[NDArray[np.intp], int]:
+    """The lines of a picture, weakest first, as flat indices of (H, Tq, Tk), and how many lines there are in all.
+
+    Where there are more than `MAX_LINES`, the strongest line of every row is kept, then the second of every row, and
+    so on: no row is without a line because other rows have stronger ones.
+    """
+    ranks = np.argsort(np.argsort(-intensities, axis=-1, kind="stable"), axis=-1)  # 0: the strongest of its row
+    drawn = np.flatnonzero(intensities >= FAINTEST_LINE)
+    kept = drawn[np.lexsort((-intensities.flat[drawn], ranks.flat[drawn]))][:MAX_LINES]
+    return kept[np.argsort(intensities.flat[kept], kind="stable")], len(drawn)
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
     """The weights of one attention module: all heads, queries and keys."""
@@ -47,6 +105,9 @@ class Layer:
     part: str = ""  # encoder, decoder or cross, in a model that has several kinds of attention
     number: int | None = None  # among the layers of its part, from 0, the lowest; None: it is the only one
     kept_heads: Sequence[int] | None = None  # the numbers of the heads in ``weights``; None: all heads
+    visible: NDArray[np.bool_] | None = None  # (Tq, Tk) False where a query may not look; None: it is not known
+    contexts: Floats | None = None  # (H, Tq, D) the weighted sum of the values of each head; None: not stored
+    query: Query = "layer"
 
     def __post_init__(self) -> None:
         weights = np.asarray(self.weights, dtype=np.float32)
@@ -56,6 +117,12 @@ class Layer:
             )
         if self.kept_heads is not None and len(self.kept_heads) != len(weights):
             raise ValueError(f'layer "{self.name}": {len(self.kept_heads)} numbers for {len(weights)} heads')
+        for name, array, shape in (
+            ("visible", self.visible, weights.shape[1:]),
+            ("contexts", None if self.contexts is None else self.contexts[..., 0], weights.shape[:2]),
+        ):
+            if array is not None and array.shape != shape:
+                raise ValueError(f'layer "{self.name}": {name} of shape {array.shape} do not fit {weights.shape}')
         object.__setattr__(self, "weights", weights)
 
     @property
@@ -80,21 +147,23 @@ class Layer:
             numbers = ", ".join(map(str, self.head_numbers))
             every = f"0 to {self.heads - 1}" if self.kept_heads is None and self.heads > 1 else numbers
             raise UserError(f'head={head}: "{self.label}" has head{"s" * (self.heads > 1)} {every}.')
-        return replace(self, weights=self.weights[[self.head_numbers.index(head)]], kept_heads=(head,))
+        at = [self.head_numbers.index(head)]
+        contexts = None if self.contexts is None else self.contexts[at]
+        return replace(self, weights=self.weights[at], kept_heads=(head,), contexts=contexts)
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One decoding step: the token, the most probable candidates, the decoder's state and the context vector."""
+    """One decoding step: the token, the most probable candidates and the decoder's states."""
 
     token: str
     top: Sequence[tuple[str, float, float]]  # the most probable tokens, best first: (token, logit, probability)
     state: Floats  # (W,)
-    context: Floats | None = None  # (W,); None without attention
+    before: Floats | None = None  # (W,) the state before this step, in a decoder that has one
 
     def __post_init__(self) -> None:
-        for name in ("state", "context"):
-            if (vector := getattr(self, name)) is None and name == "context":
+        for name in ("state", "before"):
+            if (vector := getattr(self, name)) is None and name == "before":
                 continue
             vector = np.asarray(vector, dtype=np.float32)
             if vector.ndim != 1:
@@ -113,6 +182,7 @@ class Matrix:
     weights: Floats  # (Tq, Tk)
     part: str = ""  # of the model
     vmax: float | None = None  # end of the colour scale, if pictures share one; None: from the weights
+    visible: NDArray[np.bool_] | None = None  # (Tq, Tk) False where a query may not look; None: it is not known
 
     @property
     def scale_max(self) -> float:
@@ -124,3 +194,7 @@ class Matrix:
         """The weights divided by the end of the colour scale, in 0 … 1: how dark each cell is. (Tq, Tk)"""
         intensities: Floats = np.nan_to_num(self.weights / np.float32(self.scale_max)).clip(0.0, 1.0)
         return intensities
+
+    def masked(self, row: int, column: int) -> bool:
+        """Whether the query of a row may not look at the key of a column."""
+        return self.visible is not None and not self.visible[row, column]

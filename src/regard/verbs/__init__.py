@@ -7,7 +7,7 @@ from regard.verbs.generating import Generated, Piece, generate, generate_stream
 from regard.verbs.labelling import Classified, classify
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.looking import look, view
-from regard.verbs.scoring import Aligned, Scored, align, aligned, score
+from regard.verbs.scoring import Aligned, Scored, Units, align, aligned, score
 from regard.verbs.search import Translation, translate
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Piece",
     "Scored",
     "Translation",
+    "Units",
     "align",
     "aligned",
     "classify",

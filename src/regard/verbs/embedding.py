@@ -1,5 +1,6 @@
 """Embed: texts as vectors, computed from the states of the last layer of any model."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -17,7 +18,7 @@ from regard.models.facts import ReadsSource
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import Loaded
-from regard.verbs.pooling import Pooling, pooling_of
+from regard.verbs.pooling import POOLING_MODES, Pooling, pooling_of
 
 Vectors = NDArray[np.float32]
 
@@ -37,7 +38,7 @@ def embed(
     normalise: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> Embedded:
-    """The vector of each text: the mean of its states (special tokens included), the first state, or all states.
+    """The vector of each text: the mean or maximum of its states (special tokens included), the first, or all of them.
 
     Arguments that are None follow the settings of a `sentence-transformers` directory where the model came from one;
     otherwise the vector is the mean, not normalised. For a translator these are the states of the source.
@@ -46,15 +47,15 @@ def embed(
 
 
 def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None) -> Pooling:
-    """The caller's choice; where it is None, the setting of the model's directory."""
+    """The caller's choice; where it is None, the setting of the model's directory. The pool `cls` is `first`."""
     found = pooling_of(model.path)
     pooling = replace(
         found,
-        pool=found.pool if pool is None else pool,
+        pool=found.pool if pool is None else POOLING_MODES.get(pool, pool),
         normalise=found.normalise if normalise is None else normalise,
     )
     if pooling.pool == "first" and not reads_whole(model.module.config):
-        raise UserError("pool=first: a language model has seen nothing yet at its first token; use mean or tokens.")
+        raise UserError("pool=first: the first state of a language model has read one token only; use mean or max.")
     return pooling
 
 
@@ -124,6 +125,9 @@ def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:
         return
     if pooling.pool == "first":
         pooled = (states * real[..., None])[:, :1].sum(dim=1)
+    elif pooling.pool == "max":
+        pooled = states.masked_fill(~real[..., None], -math.inf).amax(dim=1) if real.shape[1] else states.sum(dim=1)
+        pooled = pooled.masked_fill(~real.any(dim=1)[:, None], 0.0)
     else:
         kept = real[..., None].float()
         pooled = (states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)  # (B, width)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import processors
 
-from regard.checkpoint import read_json, resolve, write_json
+from regard.checkpoint import resolve, write_json
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
@@ -26,18 +26,28 @@ from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
+from regard.pretrained.folder import GENERATION, INDEX
 from regard.stored import average as averaged
 from regard.verbs.loaded import Loaded, load
+from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files
 
 TOOLS = ("transformers", "ctranslate2")
 WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
-GENERATION = "generation_config.json"
 LISTED = 4  # file names that an error lists
 TOKENIZER_FILES = {*SETTINGS_FILES, *(name for kind in TOKENIZER_TYPES.values() for name in kind.files)}
 WRITTEN = {  # all names that an exported model can have; only these are ever deleted
-    *("config.json", *WHOLE, GENERATION, "target", *TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
+    *(
+        "config.json",
+        *WHOLE,
+        f"{GENERATION}.json",
+        "target",
+        *TOKENIZER_FILES,
+        *(f"target/{name}" for name in TOKENIZER_FILES),
+    ),
     *("target_vocab.json", *(f"{side}_vocabulary.json" for side in ("source", "target", "shared"))),
+    *(MODULES, PROMPTS, *LIMITS, PLACES["Pooling"], POOLING),
 }
+WRITTEN_FOLDERS = ("target", PLACES["Pooling"])
 GENERATION_SETTINGS = (  # settings of generation that older checkpoints keep in config.json
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     *("bad_words_ids", "num_beams", "max_length", "min_length", "length_penalty", "early_stopping"),
@@ -56,6 +66,7 @@ class Exported:
     step: int  # of the run; 0 for a public checkpoint
     averaged: int  # the number of steps whose weights were averaged; 0: none
     files: tuple[str, ...]
+    left_out: tuple[str, ...] = ()  # files of a public checkpoint's directory that were not written
 
 
 def export(
@@ -84,7 +95,8 @@ def export(
         kind = _to_transformers(model, folder) if to == "transformers" else _to_ctranslate2(model, folder)
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
         assert WRITTEN.issuperset(files), f"the table WRITTEN lacks some of {files}"
-    return Exported(Path(path), to, kind, model.step, average, tuple(files))
+        left_out = _left_out(model, files)
+    return Exported(Path(path), to, kind, model.step, average, tuple(files), left_out)
 
 
 def _average(model: Loaded, count: int) -> Loaded:
@@ -109,7 +121,9 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
         ):
             raise UserError(f"{path}: is no exported model, and is not overwritten; give another name.")
         there = {one.relative_to(path).as_posix(): one.is_dir() for one in path.rglob("*")}
-        others = sorted(name for name, folder in there.items() if name not in WRITTEN or folder != (name == "target"))
+        others = sorted(
+            name for name, folder in there.items() if name not in WRITTEN or folder != (name in WRITTEN_FOLDERS)
+        )
         if others:
             found = ", ".join(others[:LISTED]) + (", …" if len(others) > LISTED else "")
             raise UserError(f"{path}: has files that no export writes ({found}); move them, or give another name.")
@@ -144,49 +158,72 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
     labels = model.fields.get("label")
     if isinstance(labels, LabelField):
         settings |= label_settings(labels.names)
+        settings.pop("num_labels", None)  # of the classes before training
         if settings.get("pad_token_id") is None:  # GPT-2: its classifier reads the last token that is not padding
             settings["pad_token_id"] = model.tokenizer.special_tokens.pad
-    kind = write_model(model.module, folder, settings, _came_as(model))
+    generation = settings.pop(GENERATION, None)
+    kind = write_model(model.module, folder, settings, settings.get("model_type"))
     if model.module.config.causal:
-        _write_generation(model, folder, settings)
+        write_json(folder / f"{GENERATION}.json", generation or _generation(model, settings))
     _write_tokenizers(model, folder)
+    for name, content in (sentence_files(model.path) if model.public is not None else {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_json(folder / name, content)
     return kind
 
 
-def _came_as(model: Loaded) -> str | None:
-    """The type of the public checkpoint that a model is, or that its training started from; None: neither."""
-    if model.public is not None:
-        return str(model.public["model_type"])
-    if not model.fields or model.target_tokenizer.kind in KINDS:
-        return None
-    return str(json.loads(model.target_tokenizer.serialize())["config"]["model_type"])
+def _left_out(model: Loaded, written: Sequence[str]) -> tuple[str, ...]:
+    """The files in the directory of a public checkpoint, other than its weights, that its export does not have."""
+    if model.public is None or not model.path.is_dir():  # a run, or a model that was in memory
+        return ()
+    home = model.path.parent if (model.path.parent / MODULES).is_file() else model.path  # of sentence-transformers
+    left_out = []
+    for file in (file for file in home.rglob("*") if file.is_file()):
+        name = file.relative_to(model.path if file.is_relative_to(model.path) else home)
+        weights = file.parent == model.path and (file.suffix in (".safetensors", ".bin") or file.name == INDEX)
+        hidden = any(part.startswith(".") for part in name.parts)
+        if not (weights or hidden or name.as_posix() in written):
+            left_out.append(file.relative_to(home).as_posix())
+    return tuple(sorted(left_out))
 
 
 def _settings(model: Loaded) -> dict[str, Any]:
-    """The settings of config.json that are not of the network: those it was read with, or its special tokens."""
+    """The settings of config.json that are not of the network, and those of generation.
+
+    They are those of the public checkpoint that the model is, or that its training started from; a run has its special
+    tokens too.
+    """
+    original = _original(model)
+    kept = {name: value for name, value in original.items() if name not in STALE}
     if model.public is not None:
-        return {name: value for name, value in model.public.items() if name not in STALE}
+        return kept
     special_tokens = model.target_tokenizer.special_tokens
     if not model.module.config.causal:
-        return _ids(special_tokens, special_tokens.prefix, special_tokens.suffix)
+        return _ids(special_tokens, special_tokens.prefix, special_tokens.suffix) | kept
     start = {"decoder_start_token_id": special_tokens.bos} if model.module.config.reads_source else {}
-    return start | _ids(special_tokens, special_tokens.bos, special_tokens.eos)
+    return start | _ids(special_tokens, special_tokens.bos, special_tokens.eos) | kept
+
+
+def _original(model: Loaded) -> Mapping[str, Any]:
+    """The settings of the public checkpoint that a model is, or that its training started from."""
+    if model.public is not None:
+        return model.public
+    if not model.fields or model.target_tokenizer.kind in KINDS:
+        return {}
+    found: Mapping[str, Any] = json.loads(model.target_tokenizer.serialize())["config"]
+    return found
 
 
 def _ids(special_tokens: SpecialTokens, first: int | None, last: int | None) -> dict[str, int | None]:
     return {"pad_token_id": special_tokens.pad, "bos_token_id": first, "eos_token_id": last}
 
 
-def _write_generation(model: Loaded, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings of generation: those it was read with, or its special tokens."""
-    there = model.path / GENERATION
-    if model.public is not None and there.is_file():
-        write_json(folder / GENERATION, read_json(there))
-        return
+def _generation(model: Loaded, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of generation of a model that came without a file of them."""
     found = {name: settings[name] for name in GENERATION_SETTINGS if name in settings}
-    if model.public is None:
+    if not _original(model):
         found |= {"suppress_tokens": list(model.forbidden), "max_length": model.longest or 512}
-    write_json(folder / GENERATION, found)
+    return found
 
 
 def _write_tokenizers(model: Loaded, folder: Path) -> None:

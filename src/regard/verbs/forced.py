@@ -18,6 +18,7 @@ from regard.alignment import alignment_layer
 from regard.data.batches import Batch, collate
 from regard.data.fields import TextField
 from regard.data.flat import Row
+from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.models import Facts
 from regard.models.parts import parts, path_of, source_reads
@@ -25,6 +26,7 @@ from regard.objectives.guided import TrainsAlignment
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
 from regard.recording import Axes, attentions, pause_recording, record
+from regard.render.view_data import Unknown
 from regard.verbs.loaded import IdPair, Loaded
 
 Floats = NDArray[np.floating[Any]]
@@ -218,23 +220,34 @@ def _trained(model: Loaded) -> TrainsAlignment | None:
     return objective if isinstance(objective, TrainsAlignment) else None
 
 
-def axes(model: Loaded, pair: IdPair) -> dict[str, Axes]:
+def axes(model: Loaded, pair: IdPair, texts: tuple[str, str] = ("", "")) -> dict[str, Axes]:
     """The rows and columns of every part of a model that reads this pair.
 
-    A row is the token that attends, which is the last one read; of cross, the token that is predicted.
+    A row is the token that attends, which is the last one read; of cross, the token that is predicted. An unknown token
+    is named by its part of the text that the ids encode, where `texts` has it.
     """
     config: Facts = model.module.config
     source, target = pair
     if not config.causal:
-        text = model.tokenizer.pieces(model.tokenizer.wrap_input(target))
+        text = named_pieces(model.tokenizer, model.tokenizer.wrap_input(target), texts[1])
         return {"encoder": Axes(config.attention_rows or text, text, "encoder", config.keys_before)}
-    ids, pieces = model.target_tokenizer.special_tokens.wrap_target(target), model.target_tokenizer.pieces
-    past, predicted = pieces(ids[:-1]), pieces(ids[1:])
+    tokenizer = model.target_tokenizer
+    pieces = named_pieces(tokenizer, tokenizer.special_tokens.wrap_target(target), texts[1])
+    past, predicted = pieces[:-1], pieces[1:]
     found = {"decoder": Axes(past, past, "decoder", config.keys_before)}
     if model.source_tokenizer:
-        read = model.source_tokenizer.pieces(model.source_tokenizer.wrap_input(source))
+        read = named_pieces(model.source_tokenizer, model.source_tokenizer.wrap_input(source), texts[0])
         found |= {"encoder": Axes(read, read, "encoder"), "cross": Axes(predicted, read, "cross")}
     return found
+
+
+def named_pieces(tokenizer: Tokenizer, tokens: list[int], text: str) -> list[str]:
+    """The piece of each token; of an unknown token, the part of the text that it stands for."""
+    unknown = iter(tokenizer.unknown(text) if text else ())
+    return [
+        Unknown(found) if token == tokenizer.special_tokens.unk and (found := next(unknown, "")) else piece
+        for token, piece in zip(tokens, tokenizer.pieces(tokens))
+    ]
 
 
 def kept(axes: Axes, rows: Sequence[int] | None, most: int) -> Axes:

@@ -6,11 +6,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from regard.checkpoint import resolve
@@ -28,6 +29,7 @@ from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.checkpoint_type import label_names
+from regard.pretrained.folder import GENERATION, as_float32, build_model, check_type
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
@@ -52,13 +54,13 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", 
 class Loaded:
     """A model and its tokenizers, from a step of a run or from a public checkpoint."""
 
-    path: Path  # as given to `load`: a run, a step of a run, or a public checkpoint
+    path: Path  # as given to `load`: a run, a step of a run, or a public checkpoint; of a module, the name of its class
     module: Model  # on the device, in evaluation mode
     device: torch.device
     fields: Mapping[str, Field] = field(default_factory=dict)  # by name; empty for a checkpoint without a tokenizer
     recipe: Recipe | None = None  # None for a public checkpoint
     step: int = 0
-    public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint
+    public: Mapping[str, Any] | None = None  # the config.json of a public checkpoint, with its generation_config
     precision: str = "float32"
     kinds: Kinds = field(default_factory=lambda: KINDS, repr=False)  # the tables of tasks and metrics
     long: str = "error"  # what to do with a text longer than the context: error, truncate or window (keep its end)
@@ -253,25 +255,34 @@ class Loaded:
 
 
 def load(
-    path: str | Path,
+    path: str | Path | nn.Module,
     device: str = "auto",
     precision: str = "auto",
     long: str = "error",
     allow_pickle: bool = False,
     download: bool = False,
     kinds: Kinds | None = None,
+    tokenizer: Any = None,
 ) -> Loaded:
     """Load a model: the best step of a run (else its latest), the step whose directory is given, a directory of a
     public checkpoint (config.json, safetensors, tokenizer files), or `hf:OWNER/NAME`, fetched only with `download`.
+
+    A model of the `transformers` library in memory is copied, with its `tokenizer`; without one it reads ids only.
 
     The precision `auto` is bf16 on a GPU that supports it, else float32. In bf16 the weights take half the memory, and
     a few answers differ from those in float32 (docs/decoding.md)."""
     for name, value, choices in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in choices:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, choices)}")
-    chosen_device, path = choose_device(device), transformer_folder(resolve_hub_path(path, download, allow_pickle))
+    chosen_device = choose_device(device)
     precision = choose_precision(precision, chosen_device)
-    loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
+    if isinstance(path, nn.Module):
+        loaded = _load_module(path, tokenizer)
+    elif tokenizer is not None:
+        raise UserError(f"tokenizer: {path} has its own; leave it out.")
+    else:
+        path = transformer_folder(resolve_hub_path(path, download, allow_pickle))
+        loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
     module = loaded.module.to(chosen_device, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     return replace(loaded, module=module, device=chosen_device, precision=precision, long=long)
 
@@ -291,11 +302,35 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
 
 
 def _load_public(path: Path, allow_pickle: bool) -> Loaded:
-    """A public checkpoint. Without tokenizer files it has no fields, but still gives states and logits."""
+    """A public checkpoint."""
     settings = read_settings(path)
-    module = read_model(path, settings, allow_pickle)
-    has_tokenizer = any((path / file).is_file() for file in TOKENIZER_FILES)
-    source, target = public_tokenizers(path, settings) if has_tokenizer else (None, None)
+    return _with_tokenizers(path, read_model(path, settings, allow_pickle), settings, path)
+
+
+def _load_module(module: nn.Module, tokenizer: Any) -> Loaded:
+    """A model of `transformers` in memory: its settings and tokenizer pass through their files, its weights do not."""
+    name = Path(type(module).__name__)
+    config: Any = getattr(module, "config", None)
+    if not hasattr(config, "model_type"):
+        raise UserError(f"{name}: is no model of transformers; give one, or the directory of a model.")
+    check_type(config.model_type, name)
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
+        raise UserError(f"tokenizer: a {type(tokenizer).__name__} is none of transformers; give an AutoTokenizer.")
+    with TemporaryDirectory() as place:
+        for file, part in (("config", config), (GENERATION, getattr(module, GENERATION, None))):
+            if part is not None:
+                part.to_json_file(Path(place) / f"{file}.json")
+        if tokenizer is not None:
+            tokenizer.save_pretrained(place)
+        settings = read_settings(Path(place)) | {"architectures": [str(name)]}
+        ours = build_model(name, settings, as_float32(module.state_dict()))
+        return _with_tokenizers(name, ours, settings, Path(place))
+
+
+def _with_tokenizers(path: Path, module: Model, settings: Mapping[str, Any], folder: Path) -> Loaded:
+    """A public model with the tokenizers of a folder. Without their files it gives states and logits alone."""
+    has_tokenizer = any((folder / file).is_file() for file in TOKENIZER_FILES)
+    source, target = public_tokenizers(folder, settings) if has_tokenizer else (None, None)
     for tokenizer, vocab in ((source, module.config.source_vocab), (target, module.config.token_vocab)):
         if tokenizer is not None:
             check_vocab(tokenizer, vocab, path)

@@ -3,21 +3,27 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import cast
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
+from regard.attention import Attention, Memory
 from regard.decode.state import NEG_INF, HiddenState
 from regard.errors import UserError, nearest
+from regard.mask import EVERYTHING, Mask, default_positions
 from regard.models.facts import ReadsText
 from regard.models.parts import parts, path_of
 from regard.objectives.objective import CausalModel
-from regard.recording import Axes, Tape, attentions, name_pattern, pause_recording, record
+from regard.recording import Axes, Tape, attentions, name_pattern, pause_recording, record, tape_name
 from regard.render.view import AttentionView
 from regard.render.view_data import Floats, Frame, Layer
-from regard.verbs.forced import axes, batch_of, fit_target
+from regard.verbs.forced import axes, batch_of, fit_target, named_pieces
 from regard.verbs.loaded import IdPair, Loaded
 from regard.verbs.search import translate
 
@@ -94,16 +100,16 @@ def look(
     paths = _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:
-        seen = _reading(model, ([], tokens), text, paths)
+        seen = _reading(model, ([], tokens), ("", text), paths)
     elif model.source_tokenizer is None:
-        seen = _predicting(model, ([], tokens), text, paths)
+        seen = _predicting(model, ([], tokens), ("", text), paths)
     elif target is None:
         with pause_recording(model.module):
             (best, *_) = translate(model, [text], beam=beam, align=False)
-        seen = _predicting(model, (tokens, best.tokens), f"{text} → {best.text}", paths)
+        seen = _predicting(model, (tokens, best.tokens), (text, best.text), paths)
     else:
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
-        seen = _predicting(model, (tokens, forced), f"{text} → {target}", paths)
+        seen = _predicting(model, (tokens, forced), (text, target), paths)
     return seen.only(part, layer) if seen.layers else seen
 
 
@@ -124,80 +130,139 @@ def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:
 
 
 @torch.no_grad()
-def _reading(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> AttentionView:
+def _reading(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequence[str]) -> AttentionView:
     """The attention of a model that reads a text in both directions."""
-    with pause_recording(model.module), record(model.module, paths) as tape, model.autocast():
+    with (
+        pause_recording(model.module),
+        record(model.module, paths) as tape,
+        _reads(model.module, paths) as reads,
+        model.autocast(),
+    ):
         batch = batch_of(model, [pair]).to(model.device)
         if model.module.config.one_per_text:
             model.module(batch)
         else:
             cast(ReadsText, model.module).features(batch["tokens"])  # a checkpoint may have no readout
-    return _seen(model, tape, pair, title)
+    return _seen(model, tape, reads, pair, texts)
 
 
 @torch.no_grad()
-def _predicting(model: Loaded, pair: IdPair, title: str, paths: Sequence[str]) -> AttentionView:
+def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequence[str]) -> AttentionView:
     """Teacher forcing over one pair: all tokens at once if the model is parallel, else token by token."""
     module, ids = cast(CausalModel, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
     if len(ids) < 2:
-        raise UserError(f"{title!r}: one token, and the model knows no begin to say it after; give a longer text.")
+        raise UserError(f"{texts[1]!r}: one token, and the model knows no begin to say it after; give a longer text.")
     source = torch.tensor([model.source_tokenizer.wrap_input(pair[0]) if model.source_tokenizer else []])
     tokens = torch.tensor([ids[:-1]], device=model.device)
     stride = len(ids) if model.module.config.parallel else 1
-    targets, frames = iter(ids[1:]), list[Frame]()
+    targets = zip(ids[1:], named_pieces(model.target_tokenizer, ids, texts[1])[1:])
+    frames = list[Frame]()
     with (
         pause_recording(model.module),
         record(model.module, paths) as tape,
-        _contexts(model.module) as contexts,
+        _reads(model.module, paths) as reads,
         model.autocast(),
     ):
         state = module.start(source.to(model.device), capacity=len(ids) - 1)
         for some in tokens.split(stride, dim=1):
-            contexts.clear()
+            before = _hidden(state)
             features, state = module.advance(some, state)
             logits = module.readout(features)[0].float()  # (T, V)
-            carried = state.hidden[0, -1] if isinstance(state, HiddenState) else features[0]  # (T, W)
-            for at, (scores, carry) in enumerate(zip(logits, carried.float().cpu())):
-                context = contexts[-1][at] if contexts else None
-                (piece,) = model.target_tokenizer.pieces([token := next(targets)])
-                frames.append(Frame(piece, _top(model, scores, token), carry.numpy(), context))
-    seen = _seen(model, tape, pair, title)
+            after = _hidden(state)
+            carried = features[0].float().cpu().numpy() if after is None else after[None]  # (T, W)
+            for scores, carry in zip(logits, carried):
+                token, piece = next(targets)
+                frames.append(Frame(piece, _top(model, scores, token, piece), carry, before))
+    seen = _seen(model, tape, reads, pair, texts)
     if {layer.part for layer in seen.layers} == {"encoder"}:
         return seen  # reading a source takes no steps
     return replace(seen, frames=frames)
 
 
-def _seen(model: Loaded, tape: Tape, pair: IdPair, title: str) -> AttentionView:
-    """The picture of a tape of one pair, with its captions."""
-    known, part_of = axes(model, pair), parts(model.module)
+def _hidden(state: object) -> Floats | None:
+    """The top layer of the hidden state of a recurrent decoder; None: the model has no such state."""
+    if not isinstance(state, HiddenState):
+        return None
+    hidden: Floats = state.hidden[0, -1, 0].float().cpu().numpy()
+    return hidden
+
+
+def _seen(
+    model: Loaded, tape: Tape, reads: "dict[str, list[Read]]", pair: IdPair, texts: tuple[str, str]
+) -> AttentionView:
+    """The picture of a tape of one pair, with its captions, contexts and masks."""
+    known, part_of = axes(model, pair, texts), parts(model.module)
+    title = " → ".join(text for text in texts if text)
     if not len(tape):
         here = known.get("cross") or next(iter(known.values()))
         return AttentionView(title, here.rows, here.columns, [])
     tape.captions = [{name: known[part_of[path_of(name)]] for name in tape}]
-    return view(tape, title=title)
+    seen = view(tape, title=title)
+    layers = []
+    for layer, name in zip(seen.layers, tape):
+        (_, down, across), first = layer.weights.shape, tape.captions[0][name].first
+        most = max(read.visible.shape[-1] for read in reads[name])
+        visible = np.concatenate([np.pad(r.visible, ((0, 0), (0, most - r.visible.shape[-1]))) for r in reads[name]])
+        contexts = np.concatenate([read.context for read in reads[name]], axis=1)
+        layers.append(
+            replace(
+                layer,
+                visible=visible[:down, first : first + across],
+                contexts=contexts[:, :down],
+                query=model.module.config.query,
+            )
+        )
+    return replace(seen, layers=layers)
 
 
-def _top(model: Loaded, logits: Tensor, target: int) -> list[tuple[str, float, float]]:
-    """The likeliest tokens that may be generated, and the target: piece, logit, probability."""
+def _top(model: Loaded, logits: Tensor, target: int, piece: str) -> list[tuple[str, float, float]]:
+    """The likeliest tokens that may be generated, and the target, which has this piece: piece, logit, probability."""
     spelt = logits[: model.target_tokenizer.size]  # a vocabulary may be padded to a round number
     offered = spelt.index_fill(0, torch.tensor(model.forbidden, dtype=torch.long, device=spelt.device), NEG_INF)
     best = offered.topk(min(TOP, len(spelt) - len(model.forbidden))).indices.tolist()
     tokens = best if target in best else [*best, target]
-    return list(zip(model.target_tokenizer.pieces(tokens), spelt[tokens].tolist(), logits.softmax(0)[tokens].tolist()))
+    names = [piece if token == target else name for token, name in zip(tokens, model.target_tokenizer.pieces(tokens))]
+    return list(zip(names, spelt[tokens].tolist(), logits.softmax(0)[tokens].tolist()))
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """The result of one read of an attention module, for the first item of the batch."""
+
+    context: Floats  # (H, Tq, D)
+    visible: NDArray[np.bool_]  # (Tq, Tk) False where no head of the query may look
 
 
 @contextmanager
-def _contexts(module: nn.Module) -> Iterator[list[Floats]]:
-    """The outputs of the attention modules while the block runs: (Tq, width) each, heads concatenated."""
-    outputs: list[Floats] = []
+def _reads(module: nn.Module, paths: Sequence[str]) -> Iterator[dict[str, list[Read]]]:
+    """The reads of the attention modules at these paths while the block runs, by their names on a tape."""
+    found = defaultdict[str, list[Read]](list)
 
-    def append(_module: nn.Module, _inputs: object, context: Tensor) -> None:
-        read = context[0].transpose(0, 1).flatten(1) if context.dim() == 4 else context[0]  # (H, Tq, D) → (Tq, H·D)
-        outputs.append(read.float().cpu().numpy())
+    def hook(path: str, attention: Attention) -> RemovableHandle:
+        turns = count()
 
-    hooks = [attention.register_forward_hook(append) for attention in attentions(module).values()]
+        def append(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], context: Tensor) -> None:
+            q, keys, mask, *at = _arguments(*inputs, **options)
+            table = mask.table(*default_positions(q, keys, *at), q.dim())
+            allowed = torch.ones((), dtype=torch.bool) if table is None else table
+            allowed = allowed if allowed.dtype == torch.bool else allowed > NEG_INF
+            visible = allowed.broadcast_to(*q.shape[:-1], keys.shape[-2])[0].reshape(-1, q.shape[-2], keys.shape[-2])
+            read = context[0].reshape(-1, *context.shape[-2:]).float()  # (H, Tq, D); one head where there are none
+            name = tape_name(path, attention.shared_by, next(turns))
+            found[name].append(Read(read.cpu().numpy(), visible.any(0).cpu().numpy()))
+
+        return attention.register_forward_hook(append, with_kwargs=True)
+
+    hooks = [hook(path, attention) for path, attention in attentions(module).items() if path in paths]
     try:
-        yield outputs
+        yield found
     finally:
-        for hook in hooks:
-            hook.remove()
+        for one in hooks:
+            one.remove()
+
+
+def _arguments(
+    q: Tensor, memory: Memory, mask: Mask = EVERYTHING, q_at: Tensor | None = None, k_at: Tensor | None = None
+) -> tuple[Tensor, Tensor, Mask, Tensor | None, Tensor | None]:
+    """The arguments of `Attention.forward`: queries, keys, the mask with the memory's padding, positions."""
+    return q, memory.keys, memory.mask_padding(mask), q_at, k_at

@@ -12,9 +12,15 @@ from typing import Any
 from regard.checkpoint import read_json
 from regard.errors import UserError, nearest
 
-POOLS = ("mean", "first", "tokens")
-POOLING_MODES = {"mean_tokens": "mean", "mean": "mean", "cls_token": "first", "cls": "first"}
+POOLS = ("mean", "first", "max", "tokens")
+POOLING_MODES = {  # the names of `sentence-transformers`, of older and newer versions, → ours
+    **{"mean_tokens": "mean", "cls_token": "first", "max_tokens": "max"},
+    **{"mean": "mean", "cls": "first", "max": "max"},
+}
 MODE = "pooling_mode_"
+MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
+PLACES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}  # in a directory that we write
+POOLING = f"{PLACES['Pooling']}/config.json"
 LIMITS = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -23,7 +29,7 @@ LIMITS = tuple(
 
 @dataclass(frozen=True)
 class Pooling:
-    """The pooling of states: their mean, the first state, or all states; normalised or not."""
+    """The pooling of states: their mean, the first state, their maximum, or all states; normalised or not."""
 
     pool: str = "mean"
     normalise: bool = False
@@ -33,46 +39,70 @@ class Pooling:
 
     def __post_init__(self) -> None:
         if self.pool not in POOLS:
-            raise UserError(f"pool={self.pool}: no such choice.{nearest(self.pool, POOLS)}")
+            raise UserError(f"pool={self.pool}: no such choice.{nearest(self.pool, (*POOLS, 'cls'))}")
 
 
 def transformer_folder(path: Path) -> Path:
     """The directory of the model: in a directory of `sentence-transformers` it may be a subdirectory."""
-    if (path / "config.json").is_file() or not (path / "modules.json").is_file():
+    if (path / "config.json").is_file() or not (path / MODULES).is_file():
         return path
     return path / _read_modules(path)["Transformer"]
 
 
 def pooling_of(path: Path) -> Pooling:
     """The pooling that the directory of a model defines; the mean if it defines none."""
+    home = sentence_folder(path)
+    return Pooling() if home is None else _read_pooling(home, _read_modules(home))
+
+
+def sentence_folder(path: Path) -> Path | None:
+    """The directory of `sentence-transformers` that the model in a directory belongs to; None: it belongs to none."""
     for home in (path, path.parent):
-        if (home / "modules.json").is_file():
-            modules = _read_modules(home)
-            if (home / modules["Transformer"]).resolve() == path.resolve() or home == path:
-                return _read_pooling(home, modules)
-    return Pooling()
+        if (home / MODULES).is_file():
+            place = home / _read_modules(home)["Transformer"]
+            if place.resolve() == path.resolve() or home == path:
+                return home
+    return None
+
+
+def sentence_files(path: Path) -> dict[str, Any]:
+    """The settings of `sentence-transformers` for a model, by the names of their files beside an exported model.
+
+    Without any, or with modules that are not supported here, there are none.
+    """
+    try:
+        if (home := sentence_folder(path)) is None:
+            return {}
+    except UserError:
+        return {}
+    modules = _read_modules(home)
+    kept = {POOLING: home / modules["Pooling"] / "config.json", PROMPTS: home / PROMPTS}
+    kept |= {name: home / modules["Transformer"] / name for name in LIMITS}
+    listed = [
+        {"idx": at, "name": str(at), "path": PLACES[kind], "type": f"sentence_transformers.models.{kind}"}
+        for at, kind in enumerate(modules)
+    ]
+    return {MODULES: listed} | {name: _read_object(file) for name, file in kept.items() if file.is_file()}
 
 
 def _read_modules(home: Path) -> dict[str, str]:
     """The modules of `modules.json`, in order: kind → path of its settings."""
-    listed = read_json(home / "modules.json")
+    listed = read_json(home / MODULES)
     if not isinstance(listed, list) or not all(isinstance(one, dict) and "type" in one for one in listed):
-        raise UserError(f"{home / 'modules.json'}: should be a list of modules; restore the file.")
+        raise UserError(f"{home / MODULES}: should be a list of modules; restore the file.")
     found = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in listed}
     for kind in found:
-        if kind not in ("Transformer", "Pooling", "Normalize"):
-            raise UserError(
-                f"{home / 'modules.json'}: {kind}: not supported; only Transformer, Pooling and Normalize are."
-            )
+        if kind not in PLACES:
+            raise UserError(f"{home / MODULES}: {kind}: not supported; only Transformer, Pooling and Normalize are.")
     if list(found) not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise UserError(f"{home / 'modules.json'}: {', '.join(found) or 'no modules'}: should be Transformer, Pooling.")
+        raise UserError(f"{home / MODULES}: {', '.join(found) or 'no modules'}: should be Transformer, Pooling.")
     return found
 
 
 def _read_pooling(home: Path, modules: Mapping[str, str]) -> Pooling:
     place = home / modules["Transformer"]
     limits = next((_read_object(place / name) for name in LIMITS if (place / name).is_file()), {})
-    longest, path = limits.get("max_seq_length"), home / "config_sentence_transformers.json"
+    longest, path = limits.get("max_seq_length"), home / PROMPTS
     settings = _read_object(path) if path.is_file() else {}
     pooling = home / modules["Pooling"] / "config.json"
     prefix = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
@@ -95,7 +125,7 @@ def _pooling_mode(path: Path) -> str:
     modes += [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on is True]
     for mode in modes:
         if mode not in POOLING_MODES:
-            raise UserError(f"{path}: {MODE}{mode}: not supported; it may be mean_tokens or cls_token.")
+            raise UserError(f"{path}: {MODE}{mode}: not supported; it may be mean_tokens, cls_token or max_tokens.")
     if len(modes) != 1:
         raise UserError(f"{path}: {' + '.join(modes) or 'no pooling'}: should be one pooling mode.")
     return POOLING_MODES[modes[0]]

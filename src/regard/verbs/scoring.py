@@ -27,13 +27,38 @@ class Scored:
 
 
 @dataclass(frozen=True, eq=False)
-class Aligned:
-    """Which source unit each target unit of a pair is aligned to."""
+class Units:
+    """The words or the pieces of a pair, and the attention weights between them."""
 
-    source: list[str]  # the units: words, or the pieces that the model sees
+    source: list[str]
     target: list[str]
     weights: Floats  # (target units, source units)
+
+
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """Which source unit each target unit of a pair is aligned to. `source`, `target` and `weights` are of that unit."""
+
+    unit: str  # what is linked: "word", or "piece", a token of the model
     links: list[Link]  # (source unit, target unit), in order
+    words: Units
+    pieces: Units
+
+    @property
+    def source(self) -> list[str]:
+        return self._linked.source
+
+    @property
+    def target(self) -> list[str]:
+        return self._linked.target
+
+    @property
+    def weights(self) -> Floats:
+        return self._linked.weights
+
+    @property
+    def _linked(self) -> Units:
+        return self.words if self.unit == "word" else self.pieces
 
 
 def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS) -> list[Scored]:
@@ -88,13 +113,15 @@ def aligned(model: Loaded, pair: IdPair, weights: Floats | None, unit: str = "au
     assert model.source_tokenizer is not None
     sides = list(zip((model.source_tokenizer, model.target_tokenizer), pair))
     weights = weights[: len(pair[1])]
-    if unit == "piece" or (unit == "auto" and model.source_tokenizer.kind == "char"):
-        source, target = (tokenizer.pieces(tokens) for tokenizer, tokens in sides)
-    else:
-        source, target = (tokenizer.decode(tokens).split() for tokenizer, tokens in sides)
-        source_words, target_words = (tokenizer.words(tokens) for tokenizer, tokens in sides)
-        weights = merge(weights, target_words, source_words)
-    return Aligned(source, target, weights, sorted(links_from(weights, method)))
+    source, target = (tokenizer.pieces(tokens) for tokenizer, tokens in sides)
+    pieces = Units(source, target, weights)
+    source, target = (tokenizer.decode(tokens).split() for tokenizer, tokens in sides)
+    source_words, target_words = (tokenizer.words(tokens) for tokenizer, tokens in sides)
+    words = Units(source, target, merge(weights, target_words, source_words))
+    if unit == "auto":
+        unit = "piece" if model.source_tokenizer.kind == "char" else "word"
+    linked = words if unit == "word" else pieces
+    return Aligned(unit, sorted(links_from(linked.weights, method)), words, pieces)
 
 
 def _encoded(model: Loaded, texts: Sequence[Text]) -> list[IdPair]:

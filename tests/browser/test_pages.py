@@ -1,0 +1,214 @@
+"""Pages in a real browser: Debian's Chromium, driven by Playwright. Skipped where Chromium is not installed."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regard.render import AttentionView, Frame, Layer
+from regard.render.html import report_html
+from regard.render.view_data import Unknown
+from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, LineGallery, Table
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """Opens the text of a page. A script error, or a request for anything but the file, fails the test at its end."""
+    contexts, errors, requests = [], list[str](), list[str]()
+
+    def open_page(html: str, width: int = 1240, height: int = 800, forced: bool = False) -> Any:
+        path = tmp_path / f"{len(contexts)}.html"
+        path.write_text(html, encoding="utf-8")
+        size = {"width": width, "height": height}
+        contexts.append(browser.new_context(viewport=size, forced_colors="active" if forced else "none"))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+    assert all(url.startswith("file:") for url in requests)
+
+
+def soft(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).dirichlet(np.ones(shape[-1]), shape[:-1]).astype(np.float32)
+
+
+def frames(tokens: list[str]) -> list[Frame]:
+    return [
+        Frame(token, [(token, 5.25, 0.9), ("?", -1.0, 0.01)], np.full(4, at + 1.0), np.full(4, float(at)))
+        for at, token in enumerate(tokens)
+    ]
+
+
+def translator() -> AttentionView:
+    """A Transformer that translates: two layers of two heads in each part; a context has the value layer.head."""
+    source, target = ["של", Unknown("👩‍👩‍👧"), "c"], ["x", "y", "<eos>"]
+    past = ["<bos>", "x", "y"]
+    axes = {"encoder": (source, source), "decoder": (past, past), "cross": (target, source)}
+    layers = []
+    for part, (rows, columns) in axes.items():
+        visible = np.tril(np.ones((3, 3), dtype=bool)) if part == "decoder" else np.ones((3, 3), dtype=bool)
+        for at in range(2):
+            weights = np.where(visible, soft(2, 3, 3), 0)
+            sign = -1 if part == "decoder" else 1
+            contexts = np.array([[[sign * (at + head / 10 + 0.05)] * 2] * 3 for head in range(2)])
+            layers.append(Layer(f"{part}.{at}", weights, rows, columns, part, at, visible=visible, contexts=contexts))
+    return AttentionView("שלום 1 → hello 2", target, source, layers, frames(target))
+
+
+def stages(page: Any) -> list[str]:
+    """The titles of the panels that are shown, in their order."""
+    return page.locator("#steps > section:visible h2").evaluate_all(
+        "all => all.map((h2) => h2.querySelector('b').textContent + h2.childNodes[1].textContent.trim())"
+    )
+
+
+def tips(page: Any, panel: str) -> list[str]:
+    return page.locator(f"#{panel} .strip i").evaluate_all("all => all.map((one) => one.dataset.tip)")
+
+
+def test_the_context_follows_the_layer_the_head_and_the_part(opened: Any) -> None:
+    page = opened(translator().html())
+    assert stages(page) == ["1Weights", "2Context", "3State", "4Logits → softmax → argmax"]
+    assert tips(page, "context") == ["[0]  1.05", "[1]  1.05", "[2]  1.15", "[3]  1.15"]  # layer 1 aligns
+    page.keyboard.press("h")
+    assert tips(page, "context") == ["[0]  1.05", "[1]  1.05"]
+    assert page.inner_text("#label") == "cross · layer 1 · head 0"
+    assert page.inner_text("#status").startswith("cross · layer 1 · head 0. Step 1 of 3.")
+    page.keyboard.press("p")  # the encoder takes no steps
+    assert page.locator("#steps").is_hidden()
+    page.keyboard.press("p")
+    assert tips(page, "context") == ["[0]  -1.05", "[1]  -1.05"]
+    page.keyboard.press("l")  # the mean of all layers has no context
+    assert stages(page) == ["1Weights", "2State", "3Logits → softmax → argmax"]
+    assert "−1 " in page.inner_text("#state .legend")
+
+
+def test_recurrent_decoders_show_the_state_that_is_the_query(opened: Any) -> None:
+    tokens = ["2", "0"]
+    expected = {
+        "before": ["1State s₍ₜ₋₁₎", "2Weights", "3Context", "4State s₍ₜ₎", "5Logits → softmax → argmax"],
+        "state": ["1State s₍ₜ₎", "2Weights", "3Context", "4Logits → softmax → argmax"],
+    }
+    for query, titles in expected.items():
+        layer = Layer("cross", soft(1, 2, 3), part="cross", contexts=np.ones((1, 2, 4)), query=query)
+        page = opened(AttentionView("t", tokens, list("abc"), [layer], frames(tokens)).html())
+        page.keyboard.press("ArrowRight")
+        assert stages(page) == titles
+        assert tips(page, "state")[0] == "[0]  2"
+    page = opened(AttentionView("t", tokens, list("abc"), [], frames(tokens)).html())
+    assert stages(page) == ["1State", "2Logits → softmax → argmax"]
+
+
+def test_masks_unknown_tokens_and_scripts(opened: Any) -> None:
+    page = opened(translator().html())
+    assert page.locator("h1 bdi").all_inner_texts() == ["שלום 1", "hello 2"]
+    left, right = (page.locator("h1 bdi").nth(at).bounding_box()["x"] for at in (0, 1))
+    assert left < right  # the source stands before the arrow, though it is written from right to left
+    assert page.locator("#matrix thead .unknown").all_inner_texts() == ["👩‍👩‍👧"]
+    assert page.locator("#ringed").is_visible()
+    assert page.locator("#matrix td.masked").count() == 0
+    page.keyboard.press("P")  # the decoder
+    cell = page.locator("#matrix tbody tr").first.locator("td").nth(2)
+    assert cell.get_attribute("aria-label") == "\u2068<bos>\u2069 may not look at \u2068y\u2069"
+    assert "repeating-linear-gradient" in cell.evaluate("one => getComputedStyle(one).backgroundImage")
+    assert page.locator("#matrix td.masked").count() == 3
+    assert page.locator("#hatched").is_visible()
+
+
+def test_the_keyboard_reaches_everything(opened: Any) -> None:
+    page = opened(translator().html())
+    page.focus("#layer")
+    page.keyboard.press("ArrowUp")  # the menu's own key
+    assert page.inner_text("#label") == "cross · layer 0 · mean of 2 heads"
+    page.keyboard.press("h")
+    assert page.inner_text("#label") == "cross · layer 0 · head 0"
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#count") == "Step 2 of 3"
+    page.keyboard.press("s")
+    assert (page.inner_text("#vmax"), page.get_attribute("[data-scale=fixed]", "aria-pressed")) == ("1", "true")
+    page.keyboard.press("v")
+    assert page.locator("#lines [tabindex='0']").count() == 1
+    assert page.locator("#lines .ring").count() == 1
+    page.focus("#lines [tabindex='0']")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.dataset.index") == "1"
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.side") == "column"
+    assert "👩‍👩‍👧\u2069 (unknown) is attended to by" in page.inner_text("#status")
+    assert "have no line" in page.inner_text("#limits")
+
+
+def test_long_texts_keep_their_header_and_say_how_many_lines_are_drawn(opened: Any) -> None:
+    names = [f"w{at}" for at in range(45)]
+    weights = soft(4, 45, 45)
+    weights[:, 5] = 0.01  # weaker than the strongest 4000
+    view = AttentionView("t", names, names, [Layer("l", weights)], frames(names))
+    page = opened(view.html(), height=500)
+    page.keyboard.press("End")
+    top = page.locator("#stage").bounding_box()
+    header = page.locator("#matrix thead th").first.bounding_box()
+    row = page.locator("#matrix tr[aria-selected=true] th").bounding_box()
+    assert row["y"] >= header["y"] + header["height"] - 1 >= top["y"]
+    assert row["y"] + row["height"] <= top["y"] + top["height"] + 1
+    page.keyboard.press("Home")
+    page.keyboard.press("v")
+    assert "4000 of " in page.inner_text("#limits")
+    begins = page.locator("#lines line").evaluate_all("all => new Set(all.map((one) => one.getAttribute('y1'))).size")
+    assert begins == 4 * 45  # no row is without a line
+
+
+def test_a_phone_and_forced_colours(opened: Any) -> None:
+    heat = Heatmap("h", "x", "y", np.random.default_rng(0).normal(size=(4, 60)))
+    table = Table(
+        "Scores", ["measure", *"abc"], [["a long name of a measure", "12.34 ± 0.56", "a sentence of words", "1"]]
+    )
+    curve = Curve("Loss", "step", "nats", [Line("a", [0, 1, 2], [3, 2, 1])])
+    report = report_html(
+        "Report",
+        [table, curve, Heatmaps("Heat", [heat]), Gallery("G", [translator()]), LineGallery("L", [translator()])],
+    )
+    sizes = "all => Math.min(...all.map((one) => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a))"
+    for html in (report, translator().html()):
+        page = opened(html, width=390)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390  # only boxes scroll
+        if page.locator("svg.regard text").count():
+            upright = page.locator("svg.regard text:not([transform])")
+            assert upright.evaluate_all(sizes) >= 9.99
+            assert page.locator(".scroll:has(table)").evaluate("one => one.scrollWidth > one.clientWidth")
+    page = opened(translator().html(), forced=True)
+    assert page.evaluate("matchMedia('(forced-colors: active)').matches")
+    colours = page.locator("#matrix td[role=gridcell]").evaluate_all(
+        "all => all.map((one) => getComputedStyle(one).backgroundColor)"
+    )
+    assert len(set(colours)) > 5
+    pressed = page.locator("button[aria-pressed=true]:visible").evaluate_all(
+        "all => all.map((one) => `${getComputedStyle(one).color} on ${getComputedStyle(one).backgroundColor}`)"
+    )
+    assert len(pressed) == 4  # part, view, scale, heads
+    assert len(set(pressed)) == 1

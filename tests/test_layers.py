@@ -14,6 +14,7 @@ ROOT = Path(regard.__file__).parent
 # From the ground up, as docs/design.md states it. A part may import those before it, and itself.
 ORDER = (
     "errors",
+    "words",
     "config",
     "checkpoint",
     "device",

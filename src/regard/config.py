@@ -22,6 +22,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError, nearest
+from regard.words import OPTIONS, SETTINGS, known_as, ours
 
 C = TypeVar("C")
 Kinds = Mapping[str, Mapping[str, Any]]  # a table's name → a name → a class, or an instance to start from
@@ -64,7 +65,7 @@ def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
         *parents, last = name.split(".")
         draft, path = root, ""
         for step in parents:
-            _check_known(draft, step, path, setting)
+            _check_known(root, draft, step, path, setting, kinds)
             path = _join(path, step)
             below = draft.values.get(step)
             if not isinstance(below, _Draft):
@@ -72,7 +73,7 @@ def override(config: C, settings: Sequence[str], kinds: Kinds) -> C:
                 cure = f"choose a kind first: {path}={' or '.join(choices)}" if choices else f"write {path}=VALUE"
                 raise UserError(f"{setting}: {path} has no settings inside; {cure}.")
             draft = below
-        _check_known(draft, last, path, setting)
+        _check_known(root, draft, last, path, setting, kinds)
         draft.values[last] = _from_text(setting, text, _hints(draft.kind)[last], kinds)
     built: C = _build(root, "")
     return built
@@ -171,7 +172,7 @@ def _build(draft: _Draft, path: str) -> Any:
     return draft.kind(**values)
 
 
-def _check_known(draft: _Draft, name: str, path: str, setting: str) -> None:
+def _check_known(root: _Draft, draft: _Draft, name: str, path: str, setting: str, kinds: Kinds) -> None:
     known = [field.name for field in _fields(draft.kind)]
     if name in known:
         return
@@ -180,8 +181,35 @@ def _check_known(draft: _Draft, name: str, path: str, setting: str) -> None:
     if below:  # steps=400 for plan.steps=400
         meant = " or ".join(f'"{_join(_join(path, part), name)}"' for part in below)
         raise UserError(f"{setting}: no such setting. Did you mean {meant}?")
-    near = nearest(_join(path, name), [_join(path, other) for other in known])
+    other_words = sorted(ours(name, SETTINGS), key=lambda meant: not meant.startswith(f"{path}."))
+    for meant in other_words:
+        if comment := _comment_at(root, meant):
+            raise UserError(f'{setting}: no such setting. Did you mean "{meant}" ({comment})?')
+    for meant in (*([_join(path, name)] if path else [f"{part}.{name}" for part in known]), *other_words):
+        if having := _kinds_with(root, meant, kinds):
+            part = meant.partition(".")[0]
+            cure = " or ".join(f"{part}={kind}" for kind in known_as(having))
+            raise UserError(f"{setting}: no such setting of this {part}; {meant} is a setting of {cure}.")
+    near = nearest(name, known, f"{path}." if path else "")
+    if kinds and (options := ours(name, OPTIONS)):
+        near = f" Did you mean {' or '.join(options)}?"
     raise UserError(f"{setting}: no such setting.{near}")
+
+
+def _comment_at(root: _Draft, name: str) -> str:
+    """The comment of a setting of the tree; empty if the tree has no such setting."""
+    part, _, last = name.rpartition(".")
+    draft = root.values.get(part) if part else root
+    return _comments(draft.kind).get(last, "") if isinstance(draft, _Draft) else ""
+
+
+def _kinds_with(root: _Draft, name: str, kinds: Kinds) -> list[str]:
+    """The kinds of a part that have a setting, such as the models that have `model.heads`."""
+    part, _, last = name.rpartition(".")
+    if part not in _hints(root.kind):
+        return []
+    table = _allowed_kinds(kinds, _hints(root.kind)[part])
+    return [name for name, kind in table.items() if isinstance(kind, type) and last in [f.name for f in _fields(kind)]]
 
 
 def _from_text(setting: str, text: str, hint: Any, kinds: Kinds) -> Any:

@@ -32,6 +32,7 @@ class Metric:
     compute: Callable[[Any, Any], Any]
     lower_is_better: bool
     format: Format = "digits"
+    sums: tuple[str, ...] = ()  # the sums that it needs beside the terms of the loss (`Objective.measures`)
 
     def show(self, value: float | None, deviation: float | None = None) -> str:
         """The value as people read it, and its standard deviation over several runs if it is given."""
@@ -162,6 +163,7 @@ METRICS: dict[str, Metric] = {
         lambda sums, counts: sums["right"] / counts["nll"] if "right" in sums else None,
         lower_is_better=False,
         format="percent",
+        sums=("right",),
     ),
     "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
     "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import count
+from itertools import count, islice
 from operator import index
 
 import torch
@@ -56,6 +56,10 @@ class Tape:
     heads: dict[str, list[int]] = field(default_factory=dict)
     # The names of all attention modules of the model, recorded or not, from the input to the output.
     modules: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        found = (f"{name} {len(reads)} × {tuple(reads[-1].shape)}" for name, reads in self.reads.items())
+        return f"<Tape of {len(self.reads)} modules{': ' * bool(self.reads)}{', '.join(islice(found, 3))}>"
 
     def __getitem__(self, name: str) -> Tensor:
         """All reads of one module, concatenated along the query axis: (B, [H,] Tq, Tk), at least float32, on the CPU.

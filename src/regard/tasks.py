@@ -37,6 +37,9 @@ class Task:
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe says otherwise
     rows: Callable[[Columns, int], list[Row]] = one_row
 
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: {', '.join(self.fields)}>"
+
 
 def next_token(rows: Rows, widths: Mapping[str, int], random: np.random.Generator, name: str = "text") -> Batch:
     """Teacher forcing: the model reads all tokens of a text but the last and predicts all but the first."""

@@ -45,6 +45,7 @@ def refused(said: "Said") -> str:  # noqa: F821
         (["explain", "gradients", "-o", "curves.svg"], ".html"),
         (["ladder", "text"], "regard ladder dates"),
         (["ladder", "dates", "plan.minutes=1"], "plan.steps"),
+        (["ladder", "dates", "plan.epochs=1"], "plan.epochs: every rung must train on the same tokens"),
         (["translate"], "DIR"),
         (["translate", "nowhere"], "no such directory"),
         (["eval", "nowhere"], "no such directory"),

@@ -31,7 +31,7 @@ def test_a_directory_for_transformers(regard: Callable[..., Said], run: str) -> 
     assert said.out.startswith("wrote out: pegasus; config.json, generation_config.json, model.safetensors")
     again = regard("export", run, "out")
     assert again.code == 2
-    assert again.err == "error: out: is there already; give another name, or say --overwrite.\n"
+    assert again.err == "error: out: is there already; give another name, or --overwrite (in Python: overwrite=True).\n"
     found = json.loads(regard("export", run, "out", "--overwrite", "--average", "2", "--json").out)
     assert (found["path"], found["to"], found["kind"], found["averaged"]) == ("out", "transformers", "pegasus", 2)
     assert "tokenizer.json" in found["files"]
@@ -49,7 +49,7 @@ def test_a_directory_for_the_engine(regard: Callable[..., Said], run: str) -> No
 
 def test_mistakes(regard: Callable[..., Said], run: str, language: Path, translator: Callable[..., Path]) -> None:
     mistakes = {
-        ("export", run, "out", "--to", "onnx"): "--to onnx: no such tool.",
+        ("export", run, "out", "--to", "onnx"): "--to onnx (in Python: to): no such tool.",
         ("export", run, "out", "--average", 3): "has 2 of its newest steps (plan.keep=2), not 3",
         ("export", language, "out"): "model=lstmn: no public checkpoint type has such a model",
         ("export", language, "out", "--to", "ctranslate2"): "--to ctranslate2 is for translators",

@@ -42,9 +42,11 @@ def test_an_existing_run_is_resumed_or_replaced_only_when_told(
     assert "--resume" in said.err
     assert "--overwrite" in said.err
     assert Path("run/latest").read_text(encoding="utf-8") == before
-    again = regard("train", "translate", "--resume", "--out", "run")  # its settings need not be repeated
+    # Its settings need not be repeated, and a kind that is repeated does not reset its part.
+    again = regard("train", "translate", "data=pairs", "model=seq2seq", "--resume", "--out", "run")
     assert again.code == 0
     assert "run: finished at step 6 (plan.steps), only judged again" in again.out
+    assert "translate: ended at step 6 by plan.steps\n" in again.out
     other = regard("train", "translate", "--resume", "--out", "run", "model.width=32")
     assert other.code == 2
     assert "model.width" in other.err
@@ -92,7 +94,7 @@ def test_json_and_flags(regard: Regard, tiny: list[str]) -> None:
     said = regard("train", "translate", *tiny, "--json", "--seed", 5, "--device", "cpu", "--out", "run")
     (line,) = said.out.splitlines()
     found = json.loads(line)
-    assert found["run"] == "run"
+    assert (found["run"], found["ended_by"]) == ("run", "plan.steps")
     assert set(found["scores"]) == {"loss", "bleu", "exact"}
     assert "step 6/6" in said.err
     recipe = json.loads(Path("run/recipe.json").read_text(encoding="utf-8"))
@@ -122,11 +124,29 @@ def test_a_run_starts_from_another(regard: Regard, tiny: list[str]) -> None:
 
 
 def test_dry_run_estimates_and_leaves_nothing(regard: Regard, tiny: list[str], tmp_path: Path) -> None:
-    said = regard("train", "translate", *tiny, "--dry-run")
+    said = regard("train", "translate", *tiny, "plan.warmup=500", "--dry-run")
     assert said.code == 0
     assert all(word in said.out for word in ("parameters", "memory", "time"))
-    assert json.loads(regard("train", "translate", *tiny, "--dry-run", "--json").out)["parameters"] > 1000
+    found = json.loads(regard("train", "translate", *tiny, "plan.minutes=1e-9", "--dry-run", "--json").out)
+    assert found["parameters"] > 1000
+    parts = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes")
+    assert found["peak_bytes"] == sum(found[part] for part in parts)
+    assert (found["steps"], found["ends_by"]) == (1, "minutes")
+    assert found["seconds"] == found["steps"] * found["seconds_per_step"]
+    assert "plan.warmup=500: the run has 6 steps" in said.err
+    wrong = regard("train", "translate", *tiny, "metrics=perplexity,aer", "--dry-run")
+    assert "metrics=perplexity,aer" in wrong.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_model_of_counts_reports_steps_with_text_only(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the owl sat still\nthe mouse sat too\n" * 40, encoding="utf-8")
+    said = regard("train", "bigram", "data.train=text.txt", "--out", "run")
+    assert (said.code, said.err) == (0, "")
+    assert "run: a model of counts on cpu" in said.out
+    assert said.out.count("tokens/s") == said.out.count("1 batch of") == 1
+    assert "parameters  counted during training" in regard("train", "bigram", "data.train=text.txt", "--dry-run").out
+    assert "plan.epochs=2: a model that counts" in regard("train", "bigram", "data.train=text.txt", "plan.epochs=2").err
 
 
 @pytest.mark.parametrize("task", ["text", "classify"])
@@ -134,12 +154,13 @@ def test_other_tasks_train_too(regard: Regard, tmp_path: Path, task: str) -> Non
     data = {"text": "ab ba\nba ab\nab ab\n" * 20, "classify": "good\tab ba\nbad\tcc dd\n" * 20}[task]
     (tmp_path / "data.txt").write_text(data, encoding="utf-8")
     settings = ["data.train=data.txt", "data.valid=data.txt", "plan.steps=4", "plan.evaluate=4", "model.width=16"]
-    said = regard("train", task, *settings, "model.embed=8", "--out", "run")
+    said = regard("train", task, *settings, "plan.warmup=1", "model.embed=8", "--out", "run")
     assert (said.code, said.err) == (0, "")
     assert {"text": "regard score run", "classify": "regard classify run"}[task] in said.out
     assert regard("eval", "run").code == 0
     assert regard("eval", "run", "--data", "data.txt").code == 0
     assert regard("eval", "run", "--free-running").code == {"text": 0, "classify": 2}[task]
+    assert "which is evaluated without a search; leave out --beam" in regard("eval", "run", "--beam", "3").err
 
 
 def test_a_classifier_is_a_body_under_a_head(regard: Regard, tmp_path: Path) -> None:
@@ -157,6 +178,11 @@ def test_a_classifier_is_a_body_under_a_head(regard: Regard, tmp_path: Path) -> 
     said = regard("show", "classify", "head.pol=mean")
     assert 'head.pol=mean: no such setting. Did you mean "head.pool"?' in said.err
     assert "head.pool=mean: head has no settings inside" in regard("show", "dates", "head.pool=mean").err
+
+    said = regard("train", "classify", "model=bert", "head=class", *small, *plan, *data, "--out", "new")
+    assert said.code == 0
+    said = regard("train", "classify", "from=new", "head=class", *plan, *data, "--out", "newer")
+    assert "weights taken; replaced by new ones: head.hidden, head.out\n" in said.out
 
     masked = ["data.train=lines.txt", "data.tokens=word", *small, *plan, "--out", "masked"]
     assert regard("train", "masked", *masked).code == 0
@@ -258,7 +284,7 @@ def test_ctrl_c_while_the_program_is_read(monkeypatch: pytest.MonkeyPatch) -> No
 def test_running_text_says_something_in_the_end(regard: Regard, tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("the owl sat still,\nand the mouse sat too.\n\n" * 60, encoding="utf-8")
     model = ["model.width=16", "model.heads=2", "model.layers=2", "model.inner=32", "model.context=18"]
-    plan = ["plan.steps=4", "plan.evaluate=4", "plan.batch_tokens=96", "plan.threads=1"]
+    plan = ["plan.steps=4", "plan.warmup=1", "plan.evaluate=4", "plan.batch_tokens=96", "plan.threads=1"]
     said = regard("train", "shakespeare-cpu", "data=book", "data.train=book.txt", *model, *plan, "--out", "run")
     assert (said.code, said.err) == (0, "")
     assert "Samples" in said.out
@@ -281,7 +307,7 @@ def test_gaps_are_filled_in_the_end(regard: Regard, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("the owl sat very still\nthe mouse sat too\n" * 30, encoding="utf-8")
     model = ["model.width=16", "model.heads=2", "model.layers=1", "model.inner=32", "model.context=32"]
     data = ["data.train=lines.txt", "data.tokens=word"]
-    said = regard("train", "masked", *data, *model, "plan.steps=4", "plan.evaluate=4", "--out", "run")
+    said = regard("train", "masked", *data, *model, "plan.steps=4", "plan.warmup=1", "plan.evaluate=4", "--out", "run")
     assert (said.code, said.err) == (0, "")
     (command,) = [line for line in said.out.splitlines() if "regard fill run" in line]
     assert "[MASK]" in command
@@ -299,7 +325,8 @@ def test_a_public_checkpoint_is_gone_on_with_and_judged(regard: Regard, tmp_path
     before = regard("eval", "public", "--data", "lines.txt", "--json")
     assert before.code == 0
     assert "a public checkpoint comes without data; give --data FILE" in regard("eval", "public").err
-    settings = ["data.train=lines.txt", "data.valid=lines.txt", "plan.steps=10", "plan.evaluate=10", "plan.rate=1e-2"]
+    settings = ["data.train=lines.txt", "data.valid=lines.txt", "plan.steps=10", "plan.warmup=1"]
+    settings += ["plan.evaluate=10", "plan.rate=1e-2"]
     cost = json.loads(regard("train", "text", *settings, "from=public", "--dry-run", "--json").out)
     assert cost["parameters"] == sum(weight.numel() for weight in made.parameters())
     said = regard("train", "text", *settings, "from=public", "--out", "run")

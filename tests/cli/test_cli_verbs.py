@@ -295,7 +295,8 @@ def test_a_source_past_the_limit_is_refused_by_its_line_or_cut(regard: Regard, t
     assert said.code == 2
     assert said.err == (
         "error: line 601: 40 tokens, but the model reads at most 32; "
-        "shorten it, or give --long truncate (keeps its beginning) or --long window (keeps its end)\n"
+        "shorten it, or give --long truncate (keeps its beginning) or --long window (keeps its end); "
+        'in Python: load(…, long="truncate")\n'
     )
     assert regard("translate", translator(), "--long", "truncate", stdin=lines).code == 0
     for command in ("score", "align"):

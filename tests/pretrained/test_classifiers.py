@@ -133,7 +133,7 @@ def test_a_public_classifier_is_read_and_written(kind: str, tmp_path: Path) -> N
         ({"id2label": {"0": "no", "1": "yes", "2": " "}}, r"config\.json: id2label: the class name ' ' is no text"),
         ({"id2label": {"0": "no", "1": "yes"}}, "is 3×16, but by config.json it should be 2×16"),
         ({"id2label": None, "num_labels": "three"}, "config.json: num_labels=three: give the number of classes"),
-        ({"model_type": ["bert"]}, r"config\.json: model_type=\['bert'\]: no such type is known"),
+        ({"model_type": ["bert"]}, r"config\.json: model_type=\['bert'\]: this type is not supported"),
         ({"architectures": ["BertForMultipleChoice"]}, "classifier.bias and 1 more: this model has no such tensor"),
     ],
 )

@@ -453,7 +453,9 @@ def test_an_existing_directory_is_kept_without_overwrite(
 ) -> None:
     model, out = translator(), tmp_path / "out"
     regard.export(model, out)
-    with pytest.raises(UserError, match=r"out: is there already; give another name, or say --overwrite"):
+    with pytest.raises(
+        UserError, match=r"out: is there already; give another name, or --overwrite \(in Python: overwrite=True"
+    ):
         regard.export(model, out)
     (out / "target" / "tokenizer.json").write_text("old")
     regard.export(model, out, overwrite=True)
@@ -463,7 +465,7 @@ def test_an_existing_directory_is_kept_without_overwrite(
     with pytest.raises(UserError, match="is no exported model, and is not overwritten"):
         regard.export(model, model.path, overwrite=True)
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
-    with pytest.raises(UserError, match="--to onnx: no such tool"):
+    with pytest.raises(UserError, match=r"--to onnx .in Python: to.: no such tool"):
         regard.export(model, out, to="onnx")
 
 
@@ -503,7 +505,7 @@ def test_the_mean_of_the_newest_steps(
     name = "decoder.blocks.0.feed.up.weight"
     torch.testing.assert_close(written, (steps[0][name] + steps[1][name]) / 2)
     assert not torch.allclose(written, steps[1][name])
-    with pytest.raises(UserError, match=r"--average 2: .* is a public checkpoint"):
+    with pytest.raises(UserError, match=r"--average 2 .* is a public checkpoint"):
         regard.export(public("gpt2-plain").path, tmp_path / "other", average=2)
 
 

@@ -56,8 +56,12 @@ def weights(path: Path, change: Callable[[Tensors], Tensors]) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("gpt2-plain", {"model_type": "gpt5"}, r"config\.json: model_type=gpt5: no such type is known\. .*gpt2"),
-        ("gpt2-plain", {"model_type": ...}, r"config\.json: model_type=None: no such type is known"),
+        (
+            "gpt2-plain",
+            {"model_type": "gpt5"},
+            r"config\.json: model_type=gpt5: this type is not supported; the types that open: gpt2, .*electra",
+        ),
+        ("gpt2-plain", {"model_type": ...}, r"config\.json: has no model_type; the types that open: gpt2"),
         ("gpt2-plain", {"vocab_size": ...}, r"wte\.weight is 29×12, but by config\.json it should be 50257×12"),
         ("gpt2-plain", {"vocab_size": None}, r"config\.json: vocab_size should be given, found None"),
         (
@@ -303,3 +307,10 @@ def test_four_matrices_of_which_one_is_unused() -> None:
     found = public.normalized(tensors | same | {"lm_head.weight": torch.ones(29, 12)})
     assert "model.shared.weight" not in found
     assert {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"} <= found.keys()
+
+
+def test_a_directory_of_ctranslate2_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"add_source_bos": false, "bos_token": "<s>"}')
+    (tmp_path / "model.bin").write_bytes(b"")
+    with pytest.raises(UserError, match=r"a directory of CTranslate2, .* open the run or the checkpoint"):
+        regard.load(tmp_path)

@@ -88,7 +88,7 @@ def test_other_modules_are_refused() -> None:
         regard.load(nn.Linear(2, 2))
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     llama = transformers.LlamaConfig(vocab_size=9, **sizes)
-    with pytest.raises(UserError, match="LlamaModel: model_type=llama: no such type is known"):
+    with pytest.raises(UserError, match="LlamaModel: model_type=llama: this type is not supported"):
         regard.load(transformers.LlamaModel(llama))
     with pytest.raises(UserError, match="tokenizer: a str is none of transformers"):
         regard.load(build(PLAIN["gpt2"]), tokenizer="gpt2")

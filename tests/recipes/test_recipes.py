@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from regard.config import from_json, override, to_json, tree
+from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
 from regard.metrics import METRICS
 from regard.models import (
@@ -19,8 +20,9 @@ from regard.models import (
     TransformerConfig,
 )
 from regard.objectives import MaskedTokens
-from regard.recipes import KINDS, RECIPES, Recipe, find_recipe, find_task, with_kinds
-from regard.recipes.recipe import DATA, OBJECTIVES
+from regard.recipes import KINDS, RECIPES, Recipe, change, find_recipe, find_task, with_kinds
+from regard.recipes.recipe import DATA, OBJECTIVES, is_kind, shown_name, without_same_kinds
+from regard.training.warm_start import WarmStart, warm_started
 
 TOGETHER = {("model", "width"), ("model", "heads")}  # the one must be a multiple of the other
 
@@ -173,7 +175,8 @@ def test_the_model_decides_between_the_tasks_of_lines():
     with pytest.raises(UserError, match="objective=teacher: does not fit model=bert; use objective=masked"):
         find_task(override(find_recipe("text"), ["model=bert"], KINDS), KINDS)
     with pytest.raises(
-        UserError, match="model=seq2seq: does not fit data=lines; use model=recurrent or model=lstmn or model=gpt or"
+        UserError,
+        match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=lstmn or",
     ):
         find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
 
@@ -200,3 +203,23 @@ def test_the_published_shapes():
     }
     assert 10.6e6 < count["small"] < 10.9e6
     assert 0.79e6 < count["tiny"] < 0.82e6
+
+
+def test_a_part_that_is_of_a_kind_already_is_not_reset() -> None:
+    recipe = change(find_recipe("text"), ["model=lstm", "model.width=24", "data.train=mine.txt"], KINDS)
+    assert is_kind(recipe.model, KINDS["model"]["lstm"])
+    assert is_kind(recipe.model, KINDS["model"]["recurrent"])
+    assert not is_kind(recipe.model, KINDS["model"]["gru"])
+    assert shown_name(recipe.model, KINDS["model"]) == "lstm"
+    assert shown_name(find_recipe("dates").model, KINDS["model"]) == "seq2seq"
+    again = ["data=lines", "model=lstm", "model.width=24"]
+    assert change(recipe, without_same_kinds(recipe, again, KINDS), KINDS) == recipe
+    assert without_same_kinds(recipe, ["model=gru", "data=book", "model=none"], KINDS) == [
+        "model=gru",
+        "data=book",
+        "model=none",
+    ]
+    given = WarmStart(recipe.model, [train_tokenizer("char", ["abc"], 10)])
+    assert warm_started(find_recipe("text"), ["model=lstm"], given, "run")[0].model.width == 24
+    with pytest.raises(UserError, match="model=gru: the model in run is of the kind lstm; leave it out"):
+        warm_started(find_recipe("text"), ["model=gru"], given, "run")

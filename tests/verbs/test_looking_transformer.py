@@ -422,5 +422,5 @@ def test_one_part_alone_may_have_no_steps() -> None:
 
 @pytest.mark.parametrize("model", [speaker, reader])
 def test_a_target_is_for_translators(model: Callable[[], Loaded]) -> None:
-    with pytest.raises(UserError, match=r"--target: tiny is .*; leave it out"):
+    with pytest.raises(UserError, match=r"--target .in Python: target.: tiny is .*; leave it out"):
         look(model(), "abc", target="zz")

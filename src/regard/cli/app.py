@@ -5,12 +5,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from regard.cli.align import align
 from regard.cli.classify import classify
+from regard.cli.completion import plan_settings
 from regard.cli.console import INTERRUPTED, MISTAKE, discard
 from regard.cli.doctor import doctor
 from regard.cli.embed import embed
@@ -27,6 +29,7 @@ from regard.cli.show import show
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError
+from regard.words import OPTIONS, SETTINGS, ours
 
 if TYPE_CHECKING:
     from regard.config import Kinds
@@ -49,10 +52,37 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
 }
 
 
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich")
+def _plain_flags(params: list[Any]) -> list[Any]:
+    """The parameters of a command, of which the help shows flags without a type."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help shows flags without a type."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """A group of commands whose help shows flags without a type."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _plain_flags(super().get_params(ctx))
+
+
+app = typer.Typer(
+    cls=PlainGroup,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 for panel, commands in COMMANDS.items():
     for name, command in commands.items():
-        app.command(name, rich_help_panel=panel, help=help_of(command))(command)
+        app.command(name, cls=PlainCommand, rich_help_panel=panel, help=help_of(command))(command)
 # Its --help is its own: it explains a topic.
 app.command("explain", rich_help_panel="Look", help=help_of(explain), add_help_option=False)(explain)
 
@@ -107,11 +137,28 @@ def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = 
         return MISTAKE
 
 
+def _meant(error: Exception) -> str:
+    """Our option or setting for an option of another library that a command does not have; empty if there is none."""
+    name, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if name is None or ctx is None:
+        return ""
+    own = {option: param for param in ctx.command.params for option in param.opts}
+    found = [option for option in ours(name, OPTIONS) if option in own]
+    if any(param.name == "settings" for param in ctx.command.params) and "--data" not in own:
+        word = name.lstrip("-").replace("-", "_")
+        settings = [f"plan.{word}"] if word in plan_settings() else ours(name, SETTINGS)
+        found += [f"the setting {setting}=VALUE" for setting in settings]
+        found += [option for option in ours(name, OPTIONS) if "=" in option]
+    return " or ".join(found)
+
+
 def _message(error: Exception) -> str | None:
     """One line about an error that the user can fix; None for an error of the library."""
     if isinstance(error, UserError):
         return " ".join(str(error).split("\n"))
     if isinstance(error, ClickError):
+        if meant := _meant(error):
+            return f"No such option: {getattr(error, 'option_name', '')}. Did you mean {meant}? Try --help."
         line = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
         return f"{line}{'' if line.endswith(('.', '?')) else '.'} Try --help."
     if type(error).__name__ == "OutOfMemoryError":  # torch's; it need not be loaded to be recognised

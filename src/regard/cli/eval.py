@@ -102,6 +102,9 @@ def evaluate(
             raise UserError("--running: measures one text, FILE of --data, and nothing else; give --data FILE alone.")
         _print_running(model, data, stride, batch_tokens, json)
         return
+    if (beam, ranking) != (1, Penalty(1.0)) and not model.module.config.reads_source:
+        why = f"{run} is {model.kind}, which is evaluated without a search"
+        raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
     name, examples = _examples(model, data, split, settings or [])
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
     metrics = ("loss", *([] if model.module.config.one_per_text else ["perplexity"]), *own)

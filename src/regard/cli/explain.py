@@ -30,7 +30,7 @@ def explain(
     words: Annotated[list[str] | None, typer.Argument(help="A model, a text for it, options name=value.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write a page, one .html file.")] = None,
     json: options.Json = False,
-    help: Annotated[bool, typer.Option("--help", help="Show what a topic explains, and its options.")] = False,
+    help: Annotated[bool, typer.Option("--help", "-h", help="Show what a topic explains, and its options.")] = False,
 ) -> None:
     """Explain an idea by a small experiment: text and numbers in the terminal and, with -o, a page."""
     from regard.config import override

@@ -40,7 +40,7 @@ def fill(
     from regard.render.formatting import format_number
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("fill", "masked" in model.module.config.predicts)
+    model.expect("fill", model.predicts("masked"))
     for first, lines in count_unknown(model, [(1, texts)] if texts else chunks("-")):
         for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
             guesses = [

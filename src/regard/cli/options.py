@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.completion import setting_names
+
 if TYPE_CHECKING:
     from regard.config import Kinds
     from regard.verbs import Loaded
@@ -22,7 +24,10 @@ Run = Annotated[
 ]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A text file, UTF-8; - or nothing: standard input.")]
 Settings = Annotated[
-    list[str] | None, typer.Argument(metavar="SETTING=VALUE", help="Changes to the recipe: plan.steps=400.")
+    list[str] | None,
+    typer.Argument(
+        metavar="SETTING=VALUE", help="Changes to the recipe: plan.steps=400.", autocompletion=setting_names
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Precision = Annotated[str, typer.Option(help="auto (bf16 on a GPU that supports it, else float32), float32 or bf16.")]
@@ -39,24 +44,32 @@ SearchTokens = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Long = Annotated[
     str,
-    typer.Option(help="A text past the model's limit: error, truncate (its beginning is kept) or window (its end)."),
+    typer.Option(
+        help="Truncation of a text past the model's limit: error (none), truncate (keeps its beginning) or window (its "
+        "end)."
+    ),
 ]
 Download = Annotated[bool, typer.Option("--download", help="Fetch hf:OWNER/NAME where it is not on this machine.")]
 AllowPickle = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickled weights where a checkpoint has no others: tensors only.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Of everything random: plan.seed.")]
-Penalty = Annotated[float, typer.Option(help="Score = logp / length^penalty, from 0 to 10: 0 favours short answers.")]
+Penalty = Annotated[
+    float, typer.Option(help="Length penalty, 0 to 10: score = logp / length^penalty; 0 favours short answers.")
+]
 Formula = Annotated[str, typer.Option(help="power: length^penalty; gnmt: ((5 + length) / 6)^penalty.")]
 Coverage = Annotated[float, typer.Option(help="Added to a score: this × Σ ln min(attention to a source token, 1).")]
 Stop = Annotated[str, typer.Option(help="When a beam stops: present (as transformers does by default) or exact.")]
 Patience = Annotated[float, typer.Option(help="Answers that must have ended before a beam stops, in multiples of it.")]
-Limit = Annotated[int, typer.Option(min=1, help="The most tokens of an answer, its end included.")]
+Limit = Annotated[int, typer.Option(min=1, help="The most tokens of an answer, its end included (max new tokens).")]
 MaybeLimit = Annotated[
     int | None,
-    typer.Option(min=1, help="The most tokens of an answer, its end included; else twice the source's, and some."),
+    typer.Option(
+        min=1,
+        help="The most tokens of an answer, its end included (max new tokens); else twice the source's, and some.",
+    ),
 ]
-Beam = Annotated[int, typer.Option(help="Hypotheses kept at each step; 1 decodes greedily.")]
+Beam = Annotated[int, typer.Option(help="Beam size: hypotheses kept at each step; 1 decodes greedily.")]
 
 _ADDED: "ContextVar[Kinds | None]" = ContextVar("kinds", default=None)
 

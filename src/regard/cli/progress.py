@@ -1,5 +1,6 @@
 """The progress of a run and of downloads: live bars on a terminal, plain lines in a log."""
 
+import sys
 from collections.abc import Generator, Iterable
 from contextlib import closing, nullcontext
 from typing import cast
@@ -37,12 +38,14 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
             match event:
                 case Started():
                     console.print(_started(event), highlight=False, markup=False, soft_wrap=not live)
+                    print_warnings(event.warnings, console)
                     bar.update(task, total=event.steps, completed=event.step)
                 case Going():
                     rate = "" if event.rate is None else f" · rate {event.rate:.2e}"
                     going = f"loss {event.loss:.4f}{rate} · {size(event.tokens_per_second)} tokens/s"
                     bar.update(task, completed=event.step, going=going)
-                    if not live and event.step * LINES // event.steps > printed:
+                    # A step of a model that counts may have no text left to read.
+                    if not live and event.tokens_per_second and event.step * LINES // event.steps > printed:
                         printed = event.step * LINES // event.steps
                         console.out(f"{name}: step {event.step}/{event.steps} · {going}", highlight=False)
                 case Evaluated():
@@ -53,6 +56,9 @@ def follow(run: Iterable[Event], console: Console, name: str) -> Finished:
                     console.print(line, highlight=False, markup=False, soft_wrap=not live)
                 case Finished():
                     finished = event
+                    rising = ", while the learning rate was still rising: lower plan.warmup" * event.rising
+                    line = f"{name}: ended at step {event.step} by plan.{event.reason}{rising}"
+                    console.print(line, highlight=False, markup=False, soft_wrap=not live)
     assert finished is not None
     return finished
 
@@ -63,12 +69,19 @@ def _started(event: Started) -> str:
         onward = f"finished at step {event.step} (plan.{event.over}), only judged again: "
     place = event.device if event.ranks == 1 else f"{event.ranks} ranks, this one on {event.device}"
     dropped = f", {event.dropped:,} too long" if event.dropped else ""
+    what = "a model of counts" if event.counts else f"{size(event.parameters)} parameters"
     return (
-        f"{event.path}: {onward}{size(event.parameters)} parameters on {place} ({event.precision}), "
+        f"{event.path}: {onward}{what} on {place} ({event.precision}), "
         f"{many(event.examples, 'example', 'examples')}{dropped}, {many(event.epoch, 'batch', 'batches')} of "
         f"{many(event.shapes, 'shape', 'shapes')}"
         + ("" if event.vectors is None else f", word vectors for {event.vectors:.1%} of the vocabulary")
     )
+
+
+def print_warnings(warnings: Iterable[str], console: Console) -> None:
+    """Print warnings on standard error, unless the console is quiet."""
+    for line in () if console.quiet else warnings:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def many(count: int, one: str, more: str) -> str:

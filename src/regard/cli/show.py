@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
+from regard.cli.completion import recipe_names
 from regard.cli.console import grid
 from regard.cli.lines import print_line
 from regard.cli.options import all_kinds
@@ -24,7 +25,10 @@ EXAMPLES = 5
 
 
 def show(
-    name: Annotated[str | None, typer.Argument(metavar="RECIPE", help="Which recipe; none: list them all.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="RECIPE", help="Which recipe; none: list them all.", autocompletion=recipe_names),
+    ] = None,
     settings: options.Settings = None,
     schedule: Annotated[bool, typer.Option("--schedule", help="Draw the learning rate over the steps.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Show some of its training data.")] = False,
@@ -93,7 +97,10 @@ def _settings(console: Console, recipe: "Recipe") -> None:
 
 def _schedule(console: Console, recipe: "Recipe") -> None:
     from regard.training.optim import rate_at
+    from regard.training.prepare import prepare
 
+    if recipe.plan.epochs is not None:  # the number of steps follows from the data
+        recipe = prepare(recipe, kinds=all_kinds(), whole=False).recipe
     plan, width = recipe.plan, max(20, min(console.width - 14, 100))
     steps = [round(at * (plan.steps - 1) / (width - 1)) for at in range(width)]
     rates = [rate_at(plan, step, recipe.model.width) for step in steps]

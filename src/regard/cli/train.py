@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
+from regard.cli.completion import recipe_names
 from regard.cli.console import INTERRUPTED, MISTAKE, LastingConsole, before_first_step, ready, reported
 from regard.cli.lines import print_line, program
 from regard.cli.options import all_kinds
@@ -38,7 +39,10 @@ EVAL = {"translate": " --beam 5"}  # options of `regard eval`, by the model's ve
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="Its name; regard show lists them.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="RECIPE", help="Its name; regard show lists them.", autocompletion=recipe_names),
+    ],
     settings: options.Settings = None,
     out: Annotated[Path | None, typer.Option(help="Where the run goes; default: runs/RECIPE.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run that is there.")] = False,
@@ -109,6 +113,7 @@ def _planned(
     from regard.cli.progress import fetch_data
     from regard.pretrained.hub import HUB_PREFIX, resolve_hub_path
     from regard.recipes import change, find_recipe
+    from regard.recipes.recipe import without_same_kinds
     from regard.stored import stored_recipe
     from regard.training.folder import is_run
     from regard.training.warm_start import warm_start_from, warm_started
@@ -130,7 +135,7 @@ def _planned(
         if recipe.name != name and recipe.name in kinds["recipe"]:
             command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
             raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
-        recipe = change(recipe, changes, kinds)
+        recipe = change(recipe, without_same_kinds(recipe, changes, kinds), kinds)
     else:
         recipe = change(find_recipe(name, kinds), changes, kinds)
     if fetch:
@@ -168,7 +173,7 @@ class Job:
 
 def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """Print the parameters, memory and time of the run on this machine, for one rank."""
-    from regard.cli.progress import many
+    from regard.cli.progress import many, print_warnings
     from regard.data.files import cache_folder
     from regard.report.figures import duration, size
     from regard.training.estimate import estimate
@@ -176,24 +181,29 @@ def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", consol
     if not ranks.first:
         return
     with reported(recipe.name, console) as report:
-        found = estimate(recipe, init, all_kinds(), report)
+        found = estimate(recipe, init, all_kinds(), report, ranks.count)
+    print_warnings(found.warnings, console)
     if json:
         print_line(vars(found))
         return
     tokens = f"{size(found.token_bytes)}B, in {cache_folder() / 'tokens'}"
     longest = max(found.shapes, key=lambda shape: shape[0] * max(shape[1:]))
+    parts = {"weights": found.weights_bytes, "gradients": found.gradients_bytes, "optimiser": found.optimizer_bytes}
+    parts["activations"] = found.activations_bytes
+    memory = f"{size(found.peak_bytes)}B on {found.device}: " + ", ".join(f"{k} {size(v)}B" for k, v in parts.items())
+    time = duration(found.seconds) if found.seconds >= 1 else "under 1 s"
     rows = {
-        "parameters": f"{found.parameters:,}",
+        "parameters": "counted during training" if found.counts else f"{found.parameters:,}",
         **({"head": found.head} if found.head else {}),
         "examples": f"{found.examples:,}" + (f" and {found.dropped:,} too long" * bool(found.dropped)),
         "batches": f"{found.epoch:,} an epoch, {many(len(found.shapes), 'shape', 'shapes')}, the largest "
         + " × ".join(map(str, longest)),
         **({"text": f"{size(found.text_bytes)}B on disk", "token file": tokens} if found.text_bytes else {}),
-        "memory": f"{size(found.peak_bytes)}B on {found.device}: weights {size(found.weights_bytes)}B, optimiser "
-        f"{size(found.optimizer_bytes)}B, activations {size(found.activations_bytes)}B",
-        "host memory": f"{size(found.host_bytes)}B at most, program code and mapped files included",
-        "time": f"{duration(found.seconds)} for {recipe.plan.steps:,} steps of {1000 * found.seconds_per_step:.0f} ms, "
-        "evaluations not counted",
+        **({} if found.counts else {"memory": memory}),
+        "host memory": f"{size(found.host_bytes)}B, with the preparation, program code and mapped files; without "
+        "evaluations",
+        "time": f"{time} for {many(found.steps, 'step', 'steps')} (plan.{found.ends_by}) of "
+        f"{1000 * found.seconds_per_step:.0f} ms, without evaluations",
     }
     tried = "a few parts counted" if found.counts else "one update on the longest batch, a few on others"
     console.print(f"[bold]{escape(recipe.name)}[/], not trained: {tried}")
@@ -227,7 +237,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
             run = Run(job.recipe, job.out, job.existing, job.init, ranks, all_kinds(), report)
         if job.init is not None:
             found = run.transfer
-            parts = {"new": found.new, "not used": found.unused} if found else {}
+            parts = found.parts if found else {}
             more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
             taken = f"{found.taken} weights" if found and more else "all weights"
             console.out(f"from={job.init.path}: {taken} taken{more}", highlight=False)

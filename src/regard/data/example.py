@@ -57,3 +57,7 @@ class Corpus:
     train: Sequence[Any] = field(default_factory=list)  # may stay on disk until it is used
     valid: Sequence[Any] = field(default_factory=list)
     test: Sequence[Any] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()  # what is probably a mistake in the files, with its remedy
+
+    def __repr__(self) -> str:
+        return f"<Corpus: {len(self.train):,} train, {len(self.valid):,} valid, {len(self.test):,} test>"

@@ -7,7 +7,7 @@ texts: the same files always give the same parts, in any order of their lines.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from regard.data.download import CURE
 from regard.data.example import Corpus, LabelledText, Pair, Text, Tokens
 from regard.data.files import find_data, hash_text, iterate_lines, open_parallel, read_parallel
-from regard.data.tables import has_names, read_table
+from regard.data.tables import has_names, read_table, table_warnings
 from regard.errors import UserError
 
 HELD_OUT = 0.02  # the part of the training examples that becomes the validation set if no validation set is given
@@ -39,10 +39,8 @@ class Pairs:
     joint: bool = False  # one vocabulary for both sides, learnt from both
 
     def load(self) -> Corpus:
-        return _load(self.train, self.valid, self.test, self._read)
-
-    def _read(self, path: str) -> list[Any]:
-        return [pair for pair in read_pairs(path, self.source, self.target) if pair.source and pair.target]
+        columns = {"source": self.source, "target": self.target}
+        return _load(self.train, self.valid, self.test, lambda path: read_pairs(path, **columns), columns)
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Lines:
     vocab: int = 8000  # the most tokens
 
     def load(self) -> Corpus:
-        return _load(self.train, self.valid, self.test, self._read)
+        return _load(self.train, self.valid, self.test, self._read, {})
 
     def _read(self, path: str) -> list[Any]:
         columns = {"text": self.text}
@@ -83,14 +81,14 @@ class Labelled:
     vocab: int = 8000  # the most tokens
 
     def load(self) -> Corpus:
-        return _load(self.train, self.valid, self.test, self._read)
-
-    def _read(self, path: str) -> list[Any]:
         if self.text and self.text == self.label:
             raise UserError(f"data.label={self.label}: this is the column of the texts; name the column of the labels.")
-        rows = read_table(path, {"label": self.label, "text": self.text})
-        examples = (LabelledText(row["text"].strip(), row["label"].strip()) for _, row in rows)
-        return [example for example in examples if example.text and example.label]
+        columns = {"label": self.label, "text": self.text}
+        return _load(self.train, self.valid, self.test, lambda path: _read_labelled(path, columns), columns)
+
+
+def _read_labelled(path: str, columns: Mapping[str, str]) -> list[Any]:
+    return [LabelledText(row["text"].strip(), row["label"].strip()) for _, row in read_table(path, columns)]
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,8 @@ class Multi30k:
 
     def load(self) -> Corpus:
         paths = [find_data(name, CURE) for name in self.files]
-        return Corpus(*(read_parallel(*pair) for pair in zip(paths[::2], paths[1::2])))
+        train, valid, test = (read_parallel(*pair) for pair in zip(paths[::2], paths[1::2]))
+        return Corpus(train, valid, test)
 
 
 @dataclass(frozen=True)
@@ -230,25 +229,55 @@ def _leaves_each(left: Counter[str], classes: Counter[str]) -> bool:
     return all(left[name] > count for name, count in classes.items())
 
 
-def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]]) -> Corpus:
-    """Return the corpus of three files; without a validation file, some training examples are held out."""
+def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]], columns: Mapping[str, str]) -> Corpus:
+    """Return the corpus of three files; without a validation file, some training examples are held out.
+
+    An example is left out if one of its `columns` is empty; the warnings of the corpus have the number of these.
+    """
     if not train:
         raise UserError("data.train is not set; name the training file with data.train=FILE")
     settings = {"train": train, "valid": valid, "test": test}
-    parts = {name: read(path) if path else [] for name, path in settings.items()}
+    parts: dict[str, list[Any]] = {name: [] for name in settings}
+    warnings: list[str] = []
     for name, path in settings.items():
-        if path and not parts[name]:
+        if not path:
+            continue
+        examples = read(path)
+        parts[name] = [example for example in examples if all(getattr(example, column) for column in columns)]
+        if not parts[name]:
             raise UserError(f"data.{name}={path}: no complete example; give a file with at least one.")
+        if columns and Path(path).expanduser().exists():  # not two parallel files
+            warnings += table_warnings(path, columns)
+        if left := len(examples) - len(parts[name]):
+            lacking = f"{left} of {len(examples)} examples have no {' or no '.join(columns)} and are left out"
+            warnings.append(f"{path}: {lacking}; complete them if they matter.")
+    warnings += _label_warnings(train, parts["train"])
     if not valid:
         classes = _classes(parts["train"])
         parts["train"], parts["valid"] = hold_out(parts["train"])
         if not parts["valid"]:
             rare = min(classes, key=lambda name: classes[name])
             found = f"each text is the only one of its class, such as {rare!r:.40}, and none can be held out"
-            raise UserError(f"data.train={train}: {found}; add examples, or give data.valid=FILE")
+            swapped = "".join(f" ({each.partition(': ')[2]})" for each in _label_warnings(train, parts["train"]))
+            raise UserError(f"data.train={train}: {found}; add examples, or give data.valid=FILE{swapped}")
     if not parts["train"]:
         raise UserError(f"data.train={train}: too few to hold some out; add examples, or give data.valid=FILE")
-    return Corpus(**parts)
+    return Corpus(**parts, warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _label_warnings(path: str, examples: list[Any]) -> Iterator[str]:
+    """Yield what is probably wrong with the labels: the columns are swapped, or nearly each text has its own class."""
+    classes, texts = _classes(examples), {_text(example) for example in examples}
+    if not classes:
+        return
+    cure = "a file without a header has label<TAB>text; with a header, name the columns: data.label=… data.text=…"
+    words = [sum(len(text.split()) for text in each) / len(each) for each in (classes, texts)]
+    if len(classes) > 2 * len(texts) or words[0] > max(3, 2 * words[1]):
+        found = f"the labels are longer or more varied than the texts ({len(classes)} labels, {len(texts)} texts)"
+        yield f"data.train={path}: {found}, so the columns may be swapped; {cure}"
+    elif len(classes) > max(2, len(examples) / 2):
+        found = f"{len(classes)} classes in {len(examples)} examples, so most classes have one text"
+        yield f"data.train={path}: {found}; check which column has the labels: {cure}"
 
 
 def _text(example: Any) -> str:

@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,13 @@ from regard.errors import UserError, nearest
 NAMED = (".csv", ".jsonl")  # the endings of files whose columns always have names
 LARGEST = 2**31 - 1  # characters of a cell, instead of the 131,072 that the csv module allows
 LISTED = 12  # column names that an error lists
+CHECKED = 100  # lines of a file without a header in which more columns than expected are looked for
+HEADER_WORDS = frozenset(  # a first line of such words is a header
+    (
+        *("class", "category", "label", "labels", "sentiment", "review", "sentence", "text", "texts"),
+        *("source", "target", "src", "tgt", "input", "output"),
+    )
+)
 
 
 def read_table(path: str | Path, columns: Mapping[str, str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -47,6 +54,21 @@ def has_names(path: str | Path, columns: Mapping[str, str] | None = None) -> boo
     return _ending(Path(path)) in NAMED or any((columns or {}).values())
 
 
+def table_warnings(path: str | Path, columns: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is probably wrong in a file without a header: a first line of column names, columns not read."""
+    if has_names(path, columns):
+        return
+    rows = [cells for _, cells in islice(_tab_rows(Path(path).expanduser()), CHECKED)]
+    first = [cell.strip().lower() for cell in rows[0][: len(columns)]] if rows else []
+    named = " ".join(f"data.{key}={key if key in first else 'COLUMN'}" for key in columns)
+    if first and HEADER_WORDS.issuperset(first):
+        yield f"{path}: its first line looks like a header and is read as an example; give the names: {named}"
+    most = max(map(len, rows), default=0)
+    if most > len(columns):
+        read = f"only the first {len(columns)} are read, as {'<TAB>'.join(columns)}"
+        yield f"{path}: lines have {most} columns, and {read}; to choose others, add a header and give {named}"
+
+
 def _ending(path: Path) -> str:
     """Return the ending of a file name, without that of a compressed file: ".csv" for "train.csv.gz"."""
     return (path.with_suffix("") if path.suffix in PACKED else path).suffix.lower()
@@ -61,6 +83,9 @@ def _with_header(path: Path, names: Mapping[str, str]) -> Iterator[tuple[int, di
     first, cells = next(rows, (1, []))
     header = [cell.strip() for cell in cells]
     where = f"{path}, line {first} (the header)"
+    if _ending(path) == ".csv" and len(header) == 1 and "\t" in header[0]:
+        named = " ".join(f"data.{key}={name}" for key, name in names.items())
+        raise UserError(f"{where}: tabs separate its columns; rename the file to .tsv and name the columns: {named}")
     for name, count in Counter(header).items():
         if name and count > 1:
             raise UserError(f'{where}: {count} columns have the name "{_shortened(name)}"; give each its own name.')

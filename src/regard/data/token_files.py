@@ -38,7 +38,8 @@ from regard.data.tokenizers import Tokenizer
 FORMAT = 1  # the version of the file format
 SMALL = 2**24  # the most bytes of a text that is encoded in memory, without a file
 PIECE = 2**20  # bytes of text that are encoded at once
-MAX_CACHED = 1_000_000  # units whose ids are cached: about 200 MB
+MAX_CACHED = 1_000_000  # units whose ids are cached
+CACHE_BYTES = 200_000_000  # about the memory of these units
 LONGEST_UNIT = 2**20  # the most characters of a unit
 CODE_POINTS = 0x110000  # of Unicode
 

@@ -103,6 +103,9 @@ class Tokenizer:
     export_files: Callable[[], Mapping[str, bytes]]  # the files that other tools read, by name
     serialize: Callable[[], str]  # the text that `save` writes
 
+    def __repr__(self) -> str:
+        return f"<Tokenizer {self.kind}: {self.size:,} tokens>"
+
     @property
     def size(self) -> int:
         """The number of ids, unused ones included."""

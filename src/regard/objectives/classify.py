@@ -21,6 +21,7 @@ class Classification(Objective):
     penalty: float = 0.01  # weight of ‖A Aᵀ − I‖², for the attention A (hops, T) of the hops (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
     heads: ClassVar[tuple[str, ...]] = ("class",)
+    measures: ClassVar[tuple[str, ...]] = ("right",)
 
     def __post_init__(self) -> None:
         check_smoothing(self.smoothing)

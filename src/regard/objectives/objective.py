@@ -124,6 +124,7 @@ class Objective(Protocol):
 
     carries: ClassVar[bool] = False  # whether a call starts from the state that the last one returned
     learns_by: ClassVar[str] = "gradients"  # how a model must learn that the objective trains (`Facts.learns_by`)
+    measures: ClassVar[tuple[str, ...]] = ()  # sums beside the terms, which some metrics need
     needs: ClassVar[tuple[str, ...]] = ()  # fields that a task must have beside those that all with such a head have
 
     @property

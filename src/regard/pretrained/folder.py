@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.checkpoint import load_tensors, read_json, save_tensors, write_json
 from regard.config import format_value
-from regard.errors import UserError, nearest
+from regard.errors import UserError
 from regard.layers.init import SkipInit
 from regard.layers.transformer import Shape
 from regard.models import MODELS, Headed, Model, ModelConfig, Transformer, TransformerConfig
@@ -60,6 +60,9 @@ def is_public(path: Path) -> bool:
 def read_settings(path: Path) -> dict[str, Any]:
     """The content of config.json, whose model_type must be one of CHECKPOINT_TYPES, and of generation_config.json."""
     settings = _read_object(path / "config.json")
+    if settings.get("model_type") is None and (path / "model.bin").is_file():
+        cure = "open the run or the checkpoint that it was exported from"
+        raise UserError(f"{path}: a directory of CTranslate2, which is written here but not opened; {cure}.")
     check_type(settings.get("model_type"), path / "config.json")
     generation = path / f"{GENERATION}.json"
     return settings | ({GENERATION: _read_object(generation)} if generation.is_file() else {})
@@ -68,8 +71,8 @@ def read_settings(path: Path) -> dict[str, Any]:
 def check_type(kind: object, place: Path) -> None:
     """Refuse a model_type that is none of CHECKPOINT_TYPES; the error names the place where it was found."""
     if not isinstance(kind, str) or kind not in CHECKPOINT_TYPES:
-        near = nearest(str(kind), CHECKPOINT_TYPES)
-        raise UserError(f"{place}: model_type={kind!s:.40}: no such type is known.{near}")
+        found = "has no model_type" if kind is None else f"model_type={kind!s:.40}: this type is not supported"
+        raise UserError(f"{place}: {found}; the types that open: {', '.join(CHECKPOINT_TYPES)}.")
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from regard.objectives import (
     TeacherForcing,
 )
 from regard.tasks import Task
+from regard.words import known_as
 
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024
@@ -54,7 +55,8 @@ class Plan:
     """The settings of training that belong neither to the model, the data nor the objective."""
 
     steps: int = 1000  # number of updates of the weights
-    minutes: float | None = None  # stop after this long, evaluations included; the schedule still runs over steps
+    epochs: float | None = None  # number of passes over the training examples; none: plan.steps is the length
+    minutes: float | None = None  # stop after this long, evaluations included; linear and cosine then end at this time
     batch_tokens: int = 4096  # number of tokens of a batch, padding included, on its longer side
     accumulate: int = 1  # number of batches per step, on each rank
     rate: float = 1e-3  # the highest learning rate; for noam a factor, such as 1
@@ -100,8 +102,9 @@ class Plan:
             raise UserError(f"plan.layer_decay={self.layer_decay}: give a number above 0, at most 1 (none).")
         if isinstance(self.freeze, int):
             self._at_least("freeze", 0)
-        if self.minutes is not None and not self.minutes > 0:
-            raise UserError(f"plan.minutes={self.minutes}: give a number above 0, or none.")
+        for name in ("epochs", "minutes"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise UserError(f"plan.{name}={getattr(self, name)}: give a number above 0, or none.")
 
     def _at_least(self, name: str, least: int) -> None:
         if not getattr(self, name) >= least:
@@ -120,6 +123,10 @@ class Recipe:
     plan: Plan = field(default_factory=Plan)
     metrics: tuple[str, ...] = ("exact",)  # metrics that are computed beside the loss
     head: Annotated[Any | None, Table("head")] = None  # the output layer; none: that of the model, or of the task
+
+    def __repr__(self) -> str:
+        parts = ", ".join(type(part).__name__ for part in (self.data, self.model, self.objective))
+        return f"<Recipe {self.name}: {parts}, {self.plan.steps} steps>"
 
 
 def find_task(recipe: Recipe, kinds: Kinds) -> Task:
@@ -144,7 +151,7 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         table = kinds["objective"]
         able = {name: kind for name, kind in table.items() if any(can_train(kind, task) for task in fitting)}
         objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
-        model = f"model={name_of(recipe.model, kinds['model'])}"
+        model = f"model={shown_name(recipe.model, kinds['model'])}"
         beside = model if len({task.head for task in tasks}) > 1 else data
         raise _misfit("objective", recipe.objective, beside, objectives, kinds)
     for name in recipe.metrics:
@@ -173,6 +180,9 @@ def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
 def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's."""
     stated = dict(setting.partition("=")[::2] for setting in settings)
+    if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
+        both = f"plan.steps={stated['plan.steps']} and plan.epochs={stated['plan.epochs']}"
+        raise UserError(f"{both}: each is the length of the run; give one of them.")
     if recipe.head is None and "head" not in stated and any(name.startswith("head.") for name in stated):
         data = kinds["data"].get(stated.get("data", ""), recipe.data)
         heads = [kinds["task"][name].head for name in data.tasks]
@@ -203,7 +213,36 @@ def name_of(part: object, table: Mapping[str, Any]) -> str:
     return next(name for name, kind in table.items() if kind is type(part))
 
 
+def is_kind(part: Any, kind: Any) -> bool:
+    """Whether a part of a recipe is of a kind of its table: of that class, or with all that an instance sets."""
+    if isinstance(kind, type):
+        return type(part) is kind
+    stated = [one.name for one in fields(kind) if one.init and getattr(kind, one.name) != one.default]
+    return type(part) is type(kind) and all(getattr(part, name) == getattr(kind, name) for name in stated)
+
+
+def without_same_kinds(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> list[str]:
+    """The settings without those that choose the kind that a part has already, such as `model=lstm`.
+
+    A kind that is chosen resets its part to its defaults, which a run that is resumed must not do.
+    """
+    stated = ((setting, *setting.partition("=")[::2]) for setting in settings)
+    return [
+        setting
+        for setting, part, name in stated
+        if part not in ("data", "model", "objective", "head")
+        or name not in kinds[part]
+        or not is_kind(getattr(recipe, part), kinds[part][name])
+    ]
+
+
 def _misfit(role: str, part: object, beside: str, fitting: list[str], kinds: Kinds) -> UserError:
-    cure = " or ".join(f"{role}={other}" for other in fitting)
+    cure = " or ".join(f"{role}={other}" for other in known_as(fitting))
     cure = f"use {cure}" if cure else "leave it out"
-    return UserError(f"{role}={name_of(part, kinds[role])}: does not fit {beside}; {cure}.")
+    return UserError(f"{role}={shown_name(part, kinds[role])}: does not fit {beside}; {cure}.")
+
+
+def shown_name(part: object, table: Mapping[str, Any]) -> str:
+    """The name of a part in messages: `name_of`, or of several names that are known better the one that fits."""
+    name = name_of(part, table)
+    return next((known for known in known_as([name]) if known in table and is_kind(part, table[known])), name)

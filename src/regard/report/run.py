@@ -41,7 +41,8 @@ class Outcome:
     @property
     def numbers(self) -> dict[str, Any]:
         """Everything that was measured."""
-        run = {"step": self.model.step, "parameters": self.parameters, "seconds": self.finished.seconds}
+        finished = {"seconds": self.finished.seconds, "ended_by": f"plan.{self.finished.reason}"}
+        run = {"step": self.model.step, "parameters": self.parameters, **finished}
         return {"part": self.part, "scores": self.scores.values, "notes": self.scores.notes, **run}
 
     @property

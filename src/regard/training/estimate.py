@@ -14,8 +14,10 @@ from regard.config import Kinds, format_value, tree
 from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
+from regard.data.token_files import CACHE_BYTES
 from regard.recipes import KINDS, Recipe
 from regard.tensor_tree import signature
+from regard.training.evaluate import check_evaluation
 from regard.training.loop import GradientTrainer, train
 from regard.training.prepare import Prepared, prepare
 from regard.training.warm_start import WarmStart
@@ -35,15 +37,19 @@ class Estimate:
     dropped: int  # examples too long for the model or the batch
     device: str
     weights_bytes: int
+    gradients_bytes: int
     optimizer_bytes: int
     activations_bytes: int  # kept for the backward pass of the longest batch
     peak_bytes: int  # weights, gradients, optimiser state and activations; on a GPU, the measured peak
+    steps: int  # of the run: plan.steps, those of plan.epochs, or as many as fit into plan.minutes
+    ends_by: str  # the setting of the plan that ends the run first: steps, epochs or minutes
     seconds_per_step: float
     seconds: float  # the time of all steps, without evaluations
-    host_bytes: int  # the peak memory of this process, mapped files included
+    host_bytes: int  # the peak memory of preparing the run and of a few steps, mapped files included
     text_bytes: int = 0  # the size of a running text that stays on disk
     token_bytes: int = 0  # the size of its token file
     counts: bool = False  # whether the model is trained by counting, without gradients
+    warnings: tuple[str, ...] = ()  # what is probably a mistake in the data or the plan, with its remedy
     head: str = ""  # the settings of the head above the model's body; empty: the output layers are the model's own
 
 
@@ -59,13 +65,18 @@ class SelectedBatches:
 
 
 def estimate(
-    recipe: Recipe, init: WarmStart | None = None, kinds: Kinds = KINDS, report: Report | None = None
+    recipe: Recipe,
+    init: WarmStart | None = None,
+    kinds: Kinds = KINDS,
+    report: Report | None = None,
+    ranks: int = 1,
 ) -> Estimate:
     """Prepare the recipe and run a few updates, without writing a run; `init` is the warm start of the run, if any.
 
     If a text on disk has no token file yet, only a sample of it is encoded.
     """
-    prepared = prepare(recipe, given=init, kinds=kinds, report=report, whole=False)
+    prepared = prepare(recipe, given=init, kinds=kinds, report=report, whole=False, ranks=ranks)
+    check_evaluation(prepared.recipe, prepared.task, prepared.corpus, kinds["metric"])
     with prepared.within_memory():
         return _measure(prepared)
 
@@ -113,6 +124,10 @@ def _measure(prepared: Prepared) -> Estimate:
     token_bytes, (_, head) = 0, prepared.config.split()
     if prepared.text_bytes and isinstance(prepared.batches, Windows):
         token_bytes = round(prepared.batches.nbytes / prepared.encoded)
+    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    length, ends_by = plan.steps, "steps" if plan.epochs is None else "epochs"
+    if plan.minutes is not None and 60 * plan.minutes < per_step * length:
+        length, ends_by = max(1, round(60 * plan.minutes / per_step)), "minutes"
     return Estimate(
         parameters=sum(weight.numel() for weight in trainer.model.parameters()),
         shapes=prepared.batches.shapes,
@@ -121,15 +136,19 @@ def _measure(prepared: Prepared) -> Estimate:
         dropped=prepared.batches.dropped,
         device=str(prepared.device),
         weights_bytes=weights,
+        gradients_bytes=gradients,
         optimizer_bytes=state,
         activations_bytes=activations,
         peak_bytes=peak,
+        steps=length,
+        ends_by=ends_by,
         seconds_per_step=per_step,
-        seconds=min(per_step * plan.steps, 60 * plan.minutes if plan.minutes else float("inf")),
-        host_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        seconds=per_step * length,
+        host_bytes=host + (CACHE_BYTES if prepared.encoded < 1 else 0),  # the whole text is still to be encoded
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
         counts=not isinstance(trainer, GradientTrainer),
+        warnings=prepared.warnings,
         head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
     )
 

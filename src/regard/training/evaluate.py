@@ -218,7 +218,11 @@ def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mappin
     plan = recipe.plan
     if not corpus.valid:
         raise UserError("data: there are no validation examples to evaluate a step with; set data.valid.")
-    fitting = [name for name, metric in metrics.items() if task.fields.keys() >= METRIC_FIELDS[metric.needs]]
+    fitting = [
+        name
+        for name, metric in metrics.items()
+        if task.fields.keys() >= METRIC_FIELDS[metric.needs] and set(metric.sums) <= set(task.objective.measures)
+    ]
     why = f"does not fit the task {task.name}"
     reads_links = any(metrics[name].needs == "weights" and name in fitting for name in recipe.metrics)
     if reads_links and all(getattr(example, "links", None) is None for example in corpus.valid):

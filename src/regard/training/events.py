@@ -20,8 +20,10 @@ class Started:
     shapes: int  # the number of different shapes of batches
     epoch: int  # batches per epoch
     ranks: int = 1  # processes that train together
-    over: str | None = None  # why the resumed run has no step left: steps, minutes or patience
+    over: str | None = None  # why the resumed run has no step left: see `Finished.reason`
     vectors: float | None = None  # the fraction of the words of the vocabulary that a file of word vectors has
+    warnings: tuple[str, ...] = ()  # what is probably a mistake in the data or the plan, with its remedy
+    counts: bool = False  # whether the model is trained by counting: its parameters are counted during training
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,11 @@ class Finished:
     """The run is complete."""
 
     step: int
-    reason: str  # steps, minutes or patience
+    reason: str  # the setting of the plan that ended the run: steps, epochs, minutes or patience
     best_step: int | None
     best: float | None
     seconds: float
+    rising: bool = False  # whether the run ended within its warm-up
 
 
 Event = Started | Progress | Evaluated | Saved | Finished

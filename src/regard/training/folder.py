@@ -33,7 +33,8 @@ from regard.training.prepare import Prepared
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
 # Settings that a resumed run may change: they do not change the update of a step. For plan.accumulate that is true only
-# if all ranks together read as many batches as before, which `check_batches` checks.
+# if all ranks together read as many batches as before, which `check_batches` checks. plan.minutes changes the rates of
+# the steps that are left, and of no other.
 FREE = (
     *("name", "title", "plan.minutes", "plan.patience", "plan.keep", "plan.log"),
     *("plan.device", "plan.threads", "plan.capture", "plan.compile", "plan.accumulate"),
@@ -51,7 +52,8 @@ def check_folder(out: Path, existing: Existing) -> None:
         raise UserError(f"{out}: this is a file; choose another --out.")
     if is_run(out) and existing == "refuse":
         raise UserError(
-            f"{out}: holds a run; continue it with --resume, replace it with --overwrite, or choose another --out."
+            f"{out}: holds a run; continue it with --resume, replace it with --overwrite, or choose another --out "
+            '(in Python: existing="resume", existing="overwrite", or another directory).'
         )
     paths = [path.relative_to(out) for path in (*out.glob("*"), *out.glob("steps/*"))]
     seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
@@ -59,22 +61,26 @@ def check_folder(out: Path, existing: Existing) -> None:
     if not is_run(out) and not seen <= {"latest", "steps", "steps/000000"}:
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
-        raise UserError(f"{out}: holds no run to resume; leave --resume out to start one.")
+        raise UserError(f"{out}: holds no run to resume; leave --resume (existing) out to start one.")
     if existing == "resume" and read_pointer(out, "latest") is None:
-        raise UserError(f"{out}: the run has no saved step to resume from; start it again with --overwrite.")
+        raise UserError(
+            f'{out}: the run has no saved step to resume from; start it again with --overwrite (existing="overwrite").'
+        )
 
 
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
     """Refuse to resume a run with other settings than it was started with."""
     was, now = (_flatten(to_json(each, kinds)) for each in (stored_recipe(out, kinds), recipe))
     counts = recipe.objective.learns_by == "counts"
-    free = (*FREE, *(["plan.steps"] if recipe.plan.schedule in INDEPENDENT_OF_STEPS and not counts else []))
+    follows = recipe.plan.epochs is not None  # plan.steps follows from plan.epochs
+    any_length = recipe.plan.schedule in INDEPENDENT_OF_STEPS and not counts
+    free = (*FREE, *(["plan.steps"] if follows or any_length else []), *(["plan.epochs"] if any_length else []))
     for name in was | now:
         if name not in free and was.get(name) != now.get(name):
             started, given = _format(was.get(name)), _format(now.get(name))
             same = f"{name}={started}" if started else "the recipe it was started with"
             cure = f"resume with {same}, or choose another --out"
-            if name == "plan.steps" and not counts:
+            if name in ("plan.steps", "plan.epochs") and not counts:
                 cure = f"the learning rate depends on it; to train longer, start another run: from={out} --out NEW"
             raise UserError(
                 f"{name}={given}: the run in {out} was started with {started or 'no such setting'}; {cure}."

@@ -20,12 +20,23 @@ from regard.objectives.objective import LossModule, Objective, Step
 from regard.recipes import Plan
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
-from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer, set_rate, unfreeze
+from regard.training.optim import (
+    build_optimizer,
+    optimizer_state,
+    place_in_schedule,
+    rate_at,
+    restore_optimizer,
+    set_rate,
+    unfreeze,
+)
 from regard.training.parallel import ALONE, Ranks
 
 
 class Diverged(UserError):  # noqa: N818
     """The loss or gradient of a step is not finite; the weights are those before that step."""
+
+
+Passed = Callable[[], float]  # the part of plan.minutes that has passed
 
 
 class Source(Protocol):
@@ -37,9 +48,11 @@ class Source(Protocol):
 class GradientTrainer:
     """Trains a model by the gradients of its objective: a `regard.objectives.objective.Trainer`."""
 
-    def __init__(self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, loss_module: LossModule, batches: Source, plan: Plan, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0
+    ) -> None:
         self.loss_module, self.optimizer = loss_module, build_optimizer(loss_module, plan)
-        self._batches, self._plan, self._ranks = batches, plan, ranks
+        self._batches, self._plan, self._ranks, self._passed = batches, plan, ranks, passed
         self._carried: dict[int, Any] = {}  # the state of the model after the last batch, by lane
 
     @property
@@ -47,7 +60,9 @@ class GradientTrainer:
         return self.loss_module.model
 
     def steps(self, start: int) -> Iterator[Step]:
-        return train(self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks, self._carried)
+        return train(
+            self.loss_module, self._batches, self._plan, self.optimizer, start, self._ranks, self._carried, self._passed
+        )
 
     def state(self) -> dict[str, Tensor]:
         """The state of the optimiser, the weights that the objective trains beside the model, and the carried states.
@@ -88,6 +103,7 @@ def train(
     start: int = 0,
     ranks: Ranks = ALONE,
     carried: MutableMapping[int, Any] | None = None,
+    passed: Passed = lambda: 0.0,
 ) -> Iterator[Step]:
     """Train from step `start` to `plan.steps`, on the device that the weights are on.
 
@@ -95,6 +111,7 @@ def train(
     weights and optimiser state gives the same result as an uninterrupted one. An update whose gradient is not finite is
     skipped. Several `ranks` start from the same weights, read different batches and end with the same weights.
     `carried` has the state of the model after the last batch of each lane of contiguous text; each step changes it.
+    `passed` returns the part of `plan.minutes` that has passed, the same on all ranks.
     """
     carried = {} if carried is None else carried
     if plan.compile:
@@ -124,7 +141,7 @@ def train(
         if ranks.several:
             ranks.all_reduce([sums, *_gradients(loss_module)])
         previous = step
-        rate, length = rate_at(plan, n, width), _clip(loss_module, plan.clip)
+        rate, length = rate_at(plan, place_in_schedule(plan, n, passed()), width), _clip(loss_module, plan.clip)
         step = Step(
             n=n + 1,
             tokens=int(tokens),

@@ -13,11 +13,20 @@ from regard.recipes import Plan
 INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
 
 
-def rate_at(plan: Plan, step: int, width: int) -> float:
+def place_in_schedule(plan: Plan, step: int, passed: float = 0.0) -> float:
+    """The place of step 0, 1, … in the schedule, in steps: its number, unless `plan.minutes` ends the run earlier.
+
+    `passed` is the part of `plan.minutes` that has passed. The schedules that end with the run advance by the number of
+    steps or by the time, whichever is further, so that the warm-up and the decay end in time.
+    """
+    return step if plan.schedule in INDEPENDENT_OF_STEPS else max(step, min(passed, 1.0) * plan.steps)
+
+
+def rate_at(plan: Plan, step: float, width: int) -> float:
     """The learning rate of step 0, 1, …: a linear warm-up to `plan.rate`, then the decay that `plan.schedule` names.
 
-    `width` is the model's. Only noam uses it: rate · width^-½ · min(n^-½, n · warmup^-1½) for n = step + 1
-    (Vaswani et al. 2017, eq. 3). Noam has the form of inverse-sqrt, with another maximum.
+    `step` is a `place_in_schedule`; `width` is the model's. Only noam uses the width: rate · width^-½ · min(n^-½, n ·
+    warmup^-1½) for n = step + 1 (Vaswani et al. 2017, eq. 3). Noam has the form of inverse-sqrt, with another maximum.
     """
     if plan.schedule == "noam":
         n, warmup = step + 1, max(plan.warmup, 1)

@@ -1,5 +1,6 @@
 """Turns a recipe into what training needs: the corpus, fields, batches, and the model's config with its sizes."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,11 +35,12 @@ from regard.objectives.objective import LossModule, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
-from regard.training.loop import GradientTrainer
+from regard.training.loop import GradientTrainer, Passed
 from regard.training.parallel import ALONE, Ranks
 from regard.training.warm_start import WarmStart
 
 WORD_KINDS = ("word", "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
+FEW = 10  # validation examples; with fewer, a warning
 NO_VECTOR = " "  # the name of a token that is no word: no file has it
 
 
@@ -46,7 +48,7 @@ NO_VECTOR = " "  # the name of a token that is no word: no file has it
 class Prepared:
     """A recipe with its data loaded, ready for training on this machine."""
 
-    recipe: Recipe  # as given, but with the model's settings of a warm start
+    recipe: Recipe  # as given, but with the model's settings of a warm start, and plan.steps from plan.epochs
     task: Task
     config: ModelConfig  # the model's config, with the sizes of the fields
     fields: Mapping[str, Field]
@@ -57,6 +59,11 @@ class Prepared:
     kinds: Kinds
     text_bytes: int = 0  # of a large training text; 0 for any other
     encoded: float = 1.0  # the fraction of the training text that is in the batches; below 1 only for an estimate
+    warnings: tuple[str, ...] = ()  # what is probably a mistake in the data or the plan, with its remedy
+
+    def __repr__(self) -> str:
+        size = f"{self.examples:,} examples, {len(self.batches):,} batches"
+        return f"<Prepared {self.recipe.name}: {size}, on {self.device}>"
 
     def build(self) -> LossModule:
         """The model and its objective, on the device, with initial weights that depend on the seed."""
@@ -65,11 +72,11 @@ class Prepared:
         torch.manual_seed(self.recipe.plan.seed)
         return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
 
-    def trainer(self, ranks: Ranks = ALONE) -> Trainer:
-        """What trains the model: the objective's own trainer if it has one, else gradients."""
+    def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
+        """What trains the model: the objective's own trainer if it has one, else gradients; `passed`: see `train`."""
         loss_module, plan = self.build(), self.recipe.plan
         own = self.recipe.objective.trainer(loss_module.model, self.batches, plan.steps)
-        return own or GradientTrainer(loss_module, self.batches, plan, ranks)
+        return own or GradientTrainer(loss_module, self.batches, plan, ranks, passed)
 
     @contextmanager
     def within_memory(self) -> Iterator[None]:
@@ -155,8 +162,44 @@ def prepare(
             corruption=recipe.objective.corruption(fields),
         )
     size = len(corpus.train.text) if isinstance(corpus.train, TextExamples) else 0
-    rest = replace(corpus, train=())
-    return Prepared(recipe, task, config, fields, rest, len(corpus.train), batches, device, kinds, size, encoded)
+    recipe = _with_steps(recipe, len(batches) / encoded / ranks)
+    return Prepared(
+        recipe=recipe,
+        task=task,
+        config=config,
+        fields=fields,
+        corpus=replace(corpus, train=()),
+        examples=len(corpus.train),
+        batches=batches,
+        device=device,
+        kinds=kinds,
+        text_bytes=size,
+        encoded=encoded,
+        warnings=(*corpus.warnings, *_warnings(recipe, corpus, running=isinstance(text, RunningText))),
+    )
+
+
+def _with_steps(recipe: Recipe, batches: float) -> Recipe:
+    """The recipe with `plan.steps` from `plan.epochs`, if that is given; `batches` is the batches of an epoch."""
+    plan = recipe.plan
+    if plan.epochs is None:
+        return recipe
+    if recipe.objective.learns_by == "counts":
+        raise UserError(f"plan.epochs={plan.epochs:g}: a model that counts reads its text once; leave it out.")
+    steps = max(1, math.ceil(plan.epochs * batches / plan.accumulate))
+    return replace(recipe, plan=replace(plan, steps=steps))
+
+
+def _warnings(recipe: Recipe, corpus: Corpus, running: bool) -> Iterator[str]:
+    """What is probably a mistake in the plan or in the size of the validation set."""
+    plan, valid = recipe.plan, len(corpus.valid)
+    if plan.warmup >= plan.steps and recipe.objective.learns_by == "gradients":
+        reached = f"the learning rate rises to the end and reaches {plan.steps / plan.warmup:.0%} of its maximum"
+        cure = f"lower plan.warmup, or raise plan.{'steps' if plan.epochs is None else 'epochs'}"
+        yield f"plan.warmup={plan.warmup}: the run has {plan.steps} steps, so {reached}; {cure}."
+    if not running and valid < FEW:
+        found = f"the validation set has {valid} example{'s' * (valid > 1)}, too few to select the best step reliably"
+        yield f"data.valid: {found}; give data.valid=FILE or more training examples."
 
 
 def _windows(

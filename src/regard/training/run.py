@@ -41,6 +41,7 @@ from regard.training.folder import (
 )
 from regard.training.interrupt import SignalGuard
 from regard.training.loop import require_finite
+from regard.training.optim import place_in_schedule
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import prepare
 from regard.training.warm_start import Transfer, WarmStart
@@ -72,7 +73,9 @@ class Run:
         before = None
         if existing == "resume":
             if init:
-                raise UserError(f"{out}: a run that is resumed has weights already; leave out from= or --resume.")
+                raise UserError(
+                    f"{out}: a run that is resumed has weights already; leave out from= (init) or --resume (existing)."
+                )
             recipe = recipe or stored_recipe(out, kinds)
             check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))
@@ -86,10 +89,11 @@ class Run:
         plan = replace(recipe.plan, device=ranks.choose_device(recipe.plan.device))
         self.prepared = prepare(replace(recipe, plan=plan), before, init, kinds, report, ranks=ranks.count)
         chosen = self.prepared.recipe  # with the settings of `init`
-        self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head)
+        plan = replace(recipe.plan, steps=chosen.plan.steps)  # from plan.epochs, if that is given
+        self.recipe = recipe = replace(recipe, model=chosen.model, head=chosen.head, plan=plan)
         check_evaluation(recipe, self.prepared.task, self.prepared.corpus, kinds["metric"])
         with self.prepared.within_memory():
-            self.trainer = self.prepared.trainer(ranks)
+            self.trainer = self.prepared.trainer(ranks, self._passed)
             digest = self.prepared.batches.digest
             if before:
                 self.state = read_state(before)
@@ -111,6 +115,9 @@ class Run:
                 f"{out}: the ranks do not read the same data and run; put both into a folder that all machines share."
             )
         ranks.broadcast_tensors(self.model.parameters())
+
+    def __repr__(self) -> str:
+        return f"<Run {self.out}: {self.recipe.name}, step {self.state.step} of {self.recipe.plan.steps}>"
 
     @property
     def model(self) -> Model:
@@ -135,7 +142,7 @@ class Run:
                     self._save()
                 raise
             except RankLost as error:
-                cure = f"the run is complete up to step {self.saved}; continue it with --resume"
+                cure = f'the run is complete up to step {self.saved}; continue it with --resume (existing="resume")'
                 raise RankLost(f"{self.out}: {error}; {cure}.") from error
 
     def _write_folder(self) -> list[Event]:
@@ -178,7 +185,8 @@ class Run:
                 began = time.perf_counter()
         reason, state = self._stop_reason(), self.state
         assert reason is not None
-        yield Finished(state.step, reason, state.best_step, state.best, state.seconds)
+        rising = self._learns_by_gradients and place_in_schedule(plan, state.step, self._passed()) < plan.warmup
+        yield Finished(state.step, reason, state.best_step, state.best, state.seconds, rising)
 
     def _agree(self, guard: SignalGuard) -> tuple[bool, float]:
         """Whether any rank was interrupted, and the clock of the first rank: all ranks stop at the same step."""
@@ -190,15 +198,24 @@ class Run:
         return self.state.step % self.recipe.plan.evaluate == 0 or self._stop_reason() is not None
 
     def _stop_reason(self) -> str | None:
-        """Why the run ends at the present step: steps, minutes or patience; None if it does not."""
+        """Why the run ends at the present step: steps, epochs, minutes or patience; None if it does not."""
         plan = self.recipe.plan
         if self.state.step >= plan.steps:
-            return "steps"
+            return "steps" if plan.epochs is None else "epochs"
         if plan.minutes is not None and self.state.seconds >= 60 * plan.minutes:
             return "minutes"
         if plan.patience and self.state.waited >= plan.patience:
             return "patience"
         return None
+
+    def _passed(self) -> float:
+        """The part of `plan.minutes` that had passed after the last step; 0 without that setting."""
+        minutes = self.recipe.plan.minutes
+        return 0.0 if minutes is None else self.state.seconds / (60 * minutes)
+
+    @property
+    def _learns_by_gradients(self) -> bool:
+        return bool(self.recipe.objective.learns_by == "gradients")
 
     @property
     def _elapsed(self) -> float:
@@ -271,6 +288,8 @@ class Run:
             epoch=len(prepared.batches),
             ranks=self.ranks.count,
             over=self._stop_reason(),
+            warnings=prepared.warnings,
+            counts=not self._learns_by_gradients,
             vectors=self._vectors,
         )
 

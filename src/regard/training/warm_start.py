@@ -21,10 +21,11 @@ from regard.errors import UserError
 from regard.heads import HeadConfig
 from regard.models import HeadedConfig, ModelConfig
 from regard.recipes import KINDS, Recipe, change
-from regard.recipes.recipe import can_train, models_for, name_of
+from regard.recipes.recipe import can_train, is_kind, models_for, name_of, shown_name
 from regard.stored import field_path, format_shape
 from regard.tasks import Task
 from regard.verbs.loaded import load
+from regard.words import known_as
 
 GIVEN = "from"  # the name of the given model's settings in the table of models
 
@@ -39,6 +40,9 @@ class WarmStart(NamedTuple):
     data: Any = None  # the data of the run that the model is from; None for a public checkpoint
     path: str = ""  # where the model is, for messages
     new_head: bool = False  # whether its own head is replaced even if the data needs such a head
+
+    def __repr__(self) -> str:
+        return f"<WarmStart {self.path}: {type(self.config).__name__}>"
 
     def recipe_for(self, recipe: Recipe, kinds: Kinds) -> Recipe:
         """The recipe with the given model, under its own head if the data needs it and the recipe names no other."""
@@ -109,6 +113,15 @@ class Transfer(NamedTuple):
     new: tuple[str, ...]  # the modules whose weights are new
     unused: tuple[str, ...]  # the modules of the given model whose weights were not used
 
+    @property
+    def parts(self) -> dict[str, list[str]]:
+        """The modules that were not taken; a module of both models whose weights are new is replaced."""
+        return {
+            "new": [name for name in self.new if name not in self.unused],
+            "not used": [name for name in self.unused if name not in self.new],
+            "replaced by new ones": [name for name in self.new if name in self.unused],
+        }
+
 
 def _modules(weights: Iterable[str]) -> tuple[str, ...]:
     """The modules that have these weights, in alphabetical order."""
@@ -154,11 +167,13 @@ def warm_started(
     """
     body, head = given.config.split()
     kind = name_of(body, kinds["model"])
-    changes = [setting for setting in settings if setting != f"model={kind}"]
+    own_kinds = [f"model={name}" for name, each in kinds["model"].items() if is_kind(body, each)]
+    changes = [setting for setting in settings if setting not in own_kinds]
     stated = dict(setting.partition("=")[::2] for setting in changes)
     _check_fit(kind, recipe, stated, path, kinds)
     if "model" in stated:
-        raise UserError(f"model={stated['model']}: the model in {path} is of the kind {kind}; leave it out.")
+        is_one = shown_name(body, kinds["model"])
+        raise UserError(f"model={stated['model']}: the model in {path} is of the kind {is_one}; leave it out.")
     data = kinds["data"].get(stated.get("data", ""), recipe.data)
     body = _with_outputs(body, data, kinds)
     own, tables = [f"model={GIVEN}"], {**kinds, "model": {**kinds["model"], GIVEN: body}}
@@ -187,6 +202,7 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
     fitting = _fitting_models(data, objective, kinds)
     if not fitting or kind in fitting:
         return
+    fitting = known_as(fitting)
     part, cure = f"data={data}", f"start from one of the kind {' or '.join(fitting)}, or leave from= out"
     if kind in _fitting_models(data, None, kinds):
         recipes = {name: recipe() for name, recipe in kinds["recipe"].items()}
@@ -197,7 +213,8 @@ def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str |
             and kind in _fitting_models(data, name_of(one.objective, kinds["objective"]), kinds)
         ]
         part, cure = f"objective={objective}", f"use the recipe {' or '.join(use)}"
-    raise UserError(f"from={path}: a model of the kind {kind} does not fit {part}; {cure}.")
+    name = " or ".join(known_as([kind]))
+    raise UserError(f"from={path}: a model of the kind {name} does not fit {part}; {cure}.")
 
 
 def _fitting_models(data: str, objective: str | None, kinds: Kinds) -> list[str]:

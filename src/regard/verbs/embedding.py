@@ -17,7 +17,7 @@ from regard.models import reads_whole
 from regard.models.facts import ReadsSource
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
-from regard.verbs.loaded import Loaded
+from regard.verbs.loaded import LONG_CURE, Loaded
 from regard.verbs.pooling import POOLING_MODES, Pooling, pooling_of
 
 Vectors = NDArray[np.float32]
@@ -99,10 +99,7 @@ def _cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> lis
     if most is None or len(tokens) <= most:
         return tokens
     if model.long == "error":
-        raise UserError(
-            f"line {number}: {len(tokens)} tokens, but at most {most} are read; "
-            "shorten it, or say --long truncate (its beginning is kept) or --long window (its end is)"
-        )
+        raise UserError(f"line {number}: {len(tokens)} tokens, but at most {most} are read; {LONG_CURE}")
     return tokens[:most] if model.long == "truncate" else tokens[len(tokens) - most :]
 
 

@@ -81,9 +81,9 @@ def export(
     With `average=n` the weights are the mean of the newest n steps of its run.
     """
     if to not in TOOLS:
-        raise UserError(f"--to {to}: no such tool.{nearest(to, TOOLS)}")
+        raise UserError(f"--to {to} (in Python: to): no such tool.{nearest(to, TOOLS)}")
     if average < 0:
-        raise UserError(f"--average {average}: give 1 or more.")
+        raise UserError(f"--average {average} (in Python: average): give 1 or more.")
     if not isinstance(model, Loaded):
         model = load(model, device="cpu")
     elif model.precision != "float32":
@@ -101,7 +101,8 @@ def export(
 
 def _average(model: Loaded, count: int) -> Loaded:
     if model.recipe is None:
-        raise UserError(f"--average {count}: {model.path} is a public checkpoint; only a run has steps to average.")
+        found = f"{model.path} is a public checkpoint; only a run has steps to average"
+        raise UserError(f"--average {count} (in Python: average): {found}.")
     step = resolve(model.path)
     module = model.module.config.build()
     module.load_state_dict(averaged(step.parents[2] if step.parent.name == ".old" else step.parents[1], count))
@@ -113,7 +114,7 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
     """A temporary folder to write in; it is renamed to `path` on success and removed on failure."""
     if os.path.lexists(path):
         if not overwrite:
-            raise UserError(f"{path}: is there already; give another name, or say --overwrite.")
+            raise UserError(f"{path}: is there already; give another name, or --overwrite (in Python: overwrite=True).")
         if (
             path.is_symlink()
             or not (path / "config.json").is_file()
@@ -146,7 +147,8 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
 def _to_ctranslate2(model: Loaded, folder: Path) -> str:
     if not model.module.config.reads_source:
         raise UserError(
-            f"{model.path}: --to ctranslate2 is for translators, and this is {model.kind}; say --to transformers."
+            f"{model.path}: --to ctranslate2 is for translators, and this is {model.kind}; give --to transformers (in "
+            'Python: to="transformers").'
         )
     write_ct2(model.module, folder, model.tokenizer, model.target_tokenizer)
     _write_tokenizers(model, folder)

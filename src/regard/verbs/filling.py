@@ -12,7 +12,7 @@ from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
-from regard.verbs.loaded import Loaded
+from regard.verbs.loaded import LONG_CURE, Loaded
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def fill(
     model: Loaded, texts: Sequence[str], top: int = 5, batch_tokens: int = BATCH_TOKENS, first: int = 1
 ) -> list[Filled]:
     """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text."""
-    model.expect("fill", "masked" in model.module.config.predicts)
+    model.expect("fill", model.predicts("masked"))
     check_is_list(texts)
     if top < 1:
         raise UserError(f"top={top}: ask for at least 1 token.")
@@ -77,9 +77,7 @@ def _mask(model: Loaded, texts: Sequence[str], tokens: Sequence[list[int]], firs
     for number, (text, ids) in enumerate(zip(texts, tokens), first):
         if text.strip() and mask not in ids:
             if name in text:
-                raise UserError(
-                    f"line {number}: its {name} is past what the model reads; say --long window, or shorten it."
-                )
+                raise UserError(f"line {number}: its {name} is past what the model reads; {LONG_CURE}")
             raise UserError(f"line {number}: no {name} in {text[:60]!r}; write {name} where a token is to be found.")
     return mask
 

@@ -27,7 +27,7 @@ from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced as features_of
 from regard.recording import Axes, attentions, pause_recording, record
 from regard.render.view_data import Unknown
-from regard.verbs.loaded import IdPair, Loaded
+from regard.verbs.loaded import LONG_CURE, IdPair, Loaded
 
 Floats = NDArray[np.floating[Any]]
 
@@ -93,8 +93,7 @@ def fit_target(model: Loaded, tokens: list[int], place: str) -> list[int]:
         return tokens
     if model.long == "error":
         raise UserError(
-            f"{place}: a target of {len(tokens)} tokens, but the model generates at most {most - 1}; "
-            "shorten it, or give --long truncate"
+            f"{place}: a target of {len(tokens)} tokens, but the model generates at most {most - 1}; {LONG_CURE}"
         )
     return tokens[: most - 1]
 

@@ -46,6 +46,10 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
 }
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
 LONG = ("error", "truncate", "window")
+LONG_CURE = (  # the end of a message about a text that is too long
+    "shorten it, or give --long truncate (keeps its beginning) or --long window (keeps its end); "
+    'in Python: load(…, long="truncate")'
+)
 PRECISIONS = ("auto", "float32", "bf16")
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
 
@@ -134,6 +138,8 @@ class Loaded:
     @property
     def kind(self) -> str:
         """The name of the model in messages, such as "a translator"."""
+        if not self.predicts(self.task.head):
+            return "an encoder without an output layer"
         return MODEL_NAMES.get(self.task.head, f"a model of the task {self.task.name}")
 
     def __repr__(self) -> str:
@@ -175,10 +181,16 @@ class Loaded:
         with self.autocast():
             return inputs.to(self.device).logits(self.module)
 
+    def predicts(self, head: str) -> bool:
+        """Whether the model has the output layer for a head of a task; a public checkpoint may have none."""
+        config = self.module.config
+        return head in config.predicts and config.with_output(head) == config
+
     def expect(self, verb: str, able: bool) -> None:
         """Refuse a verb that does not fit the model; the message names the verb to use instead."""
         if not able:
-            cure = f"use: regard {self.task.verb} {shlex.quote(str(self.path))}"
+            fitting = self.task.verb if self.predicts(self.task.head) else "embed"
+            cure = f"use: regard {fitting} {shlex.quote(str(self.path))}"
             raise UserError(f"{self.path}: this is {self.kind}, which cannot {verb}; {cure}")
 
     @property
@@ -205,10 +217,7 @@ class Loaded:
             return tokens
         if self.long == "error":
             why = f" (a context of {self.longest}, of which {around} for special tokens)" if around else ""
-            raise UserError(
-                f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; "
-                "shorten it, or give --long truncate (keeps its beginning) or --long window (keeps its end)"
-            )
+            raise UserError(f"{place}: {len(tokens)} tokens, but the model reads at most {most}{why}; {LONG_CURE}")
         return tokens[:most] if self.long == "truncate" else tokens[-most:]
 
     def captions(self, source: list[int], target: list[int]) -> tuple[list[str], list[str]]:

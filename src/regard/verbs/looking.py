@@ -96,7 +96,9 @@ def look(
     if not text.strip():
         raise UserError('the text to look at is empty; give one, such as "3 March 2021".')
     if target is not None and model.source_tokenizer is None:
-        raise UserError(f"--target: {model.path} is {model.kind}, which reads the text alone; leave it out.")
+        raise UserError(
+            f"--target (in Python: target): {model.path} is {model.kind}, which reads the text alone; leave it out."
+        )
     paths = _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:

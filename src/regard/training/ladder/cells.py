@@ -46,8 +46,9 @@ class Cell:
 
 def cells(recipe: Recipe, rungs: Mapping[str, Recipe], seeds: int, out: Path, beam: int = 1) -> list[Cell]:
     """Each rung, in the size of the recipe's model, with each seed; all rungs of a seed come before the next seed."""
-    if recipe.plan.minutes is not None:
-        raise UserError("plan.minutes: every rung must train on the same tokens; limit it with plan.steps instead.")
+    for name in ("minutes", "epochs"):
+        if getattr(recipe.plan, name) is not None:
+            raise UserError(f"plan.{name}: every rung must train on the same tokens; limit it with plan.steps instead.")
     sized = prepare(recipe).config
     target = parameters(sized)
     models = {

@@ -1,0 +1,76 @@
+"""What ends a run (steps, epochs, minutes, patience), the schedule that follows it, and warnings about plans."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from regard.data.batches import Batches
+from regard.errors import UserError
+from regard.recipes import KINDS, Plan, change
+from regard.training.events import Finished, Progress, Started
+from regard.training.optim import place_in_schedule, rate_at
+from regard.training.run import Run
+
+
+def test_epochs_are_passes_over_the_examples(recipe, tmp_path):
+    settings = ["plan.accumulate=2", "plan.batch_tokens=320", "plan.evaluate=100", "plan.samples=1"]
+    base = recipe("plan.epochs=1.5", *settings)
+    started, *_, finished = Run(base, tmp_path / "run")
+    assert started.steps == -(-3 * started.epoch // 4)
+    assert (finished.step, finished.reason) == (started.steps, "epochs")
+    again, *_ = Run(base, tmp_path / "run", "resume")  # the recipe as given, without the steps that followed from it
+    assert (again.step, again.over) == (started.steps, "epochs")
+    with pytest.raises(UserError, match=r"plan.epochs=2.0: .* was started with 1.5; the learning rate depends on it"):
+        Run(recipe("plan.epochs=2", *settings), tmp_path / "run", "resume")
+
+
+def test_a_run_has_one_length(recipe):
+    with pytest.raises(UserError, match=r"plan.steps=4 and plan.epochs=2: .* give one"):
+        change(recipe(), ["plan.steps=4", "plan.epochs=2"], KINDS)
+    with pytest.raises(UserError, match=r"plan.epochs=0.0: give a number above 0"):
+        recipe("plan.epochs=0")
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_a_schedule_ends_with_the_minutes(recipe, tmp_path, monkeypatch, schedule):
+    """A clock that moves one second with every batch: 6 of 100 steps fit into a tenth of a minute."""
+    home, now = sys.modules["regard.training.run"], [0.0]
+    real = Batches.batch
+
+    def batch(*given):
+        now[0] += 1.0
+        return real(*given)
+
+    monkeypatch.setattr(home.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(Batches, "batch", batch)
+    settings = ["plan.steps=100", "plan.warmup=10", "plan.minutes=0.1", "plan.log=1", "plan.evaluate=50"]
+    made = recipe(*settings, f"plan.schedule={schedule}")
+    events = list(Run(made, tmp_path / "run"))
+    rates = [event.rate for event in events if isinstance(event, Progress)]
+    assert rates == pytest.approx([rate_at(made.plan, 100 * n / 6, width=1) for n in range(6)])
+    assert max(rates) > 0.9 * made.plan.rate
+    assert rates[-1] < 0.2 * made.plan.rate
+    assert (events[-1].step, events[-1].reason, events[-1].rising) == (6, "minutes", False)
+
+
+def test_a_schedule_in_steps_has_the_places_of_its_steps():
+    plan = Plan(steps=100)
+    assert [place_in_schedule(plan, n) for n in range(100)] == list(range(100))
+    assert place_in_schedule(replace(plan, minutes=1), 50, passed=0.4) == 50  # the steps end the run
+    assert place_in_schedule(replace(plan, minutes=1, schedule="noam"), 50, passed=0.9) == 50
+
+
+def test_plans_that_cannot_work_have_a_warning(recipe, tmp_path):
+    started, *_, finished = Run(recipe("plan.steps=4", "plan.warmup=40", "plan.samples=1"), tmp_path / "long")
+    assert isinstance(started, Started)
+    assert isinstance(finished, Finished)
+    assert finished.rising
+    (warning,) = started.warnings
+    assert warning.startswith(
+        "plan.warmup=40: the run has 4 steps, so the learning rate rises to the end and reaches 10%"
+    )
+    assert next(iter(Run(recipe(), tmp_path / "fine"))).warnings == ()
+    (tmp_path / "one.tsv").write_text("ab\tba\n")
+    started = next(iter(Run(recipe(f"data.valid={tmp_path / 'one.tsv'}"), tmp_path / "one")))
+    assert started.warnings[0].startswith("data.valid: the validation set has 1 example, too few")

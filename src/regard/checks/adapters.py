@@ -121,6 +121,7 @@ def _trainer(loaded: Loaded, data: str | None) -> Callable[[], Trainer]:
             recipe.plan,
             steps=STEPS,
             warmup=0,
+            epochs=None,
             minutes=None,
             batch_tokens=min(recipe.plan.batch_tokens, BATCH_TOKENS),
             device="cpu",

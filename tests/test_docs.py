@@ -25,6 +25,7 @@ from regard.config import override
 from regard.data.dates import Dates
 from regard.explain import TOPICS
 from regard.recipes import KINDS, find_recipe
+from regard.report.words import WORDS
 from regard.training.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -165,6 +166,16 @@ def test_pages_include_the_prose_of_topics(page: Path) -> None:
 def test_every_topic_is_included_in_a_page() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert set(re.findall(r"<!-- topic: (\w+) -->", pages)) == set(TOPICS)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_pages_define_a_word_as_the_glossary_begins_to(word: str) -> None:
+    row = re.search(
+        rf"^\| \*\*{re.escape(word)}\*\* \| (.*) \|$", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE
+    )
+    assert row, f"docs/glossary.md does not define {word}"
+    text = re.sub(r" \(\[(?:page|code)\]\([^)]*\)\)", "", row[1]).replace("`", "")
+    assert text.startswith(WORDS[word])
 
 
 def test_the_trees_are_whole() -> None:

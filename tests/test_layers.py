@@ -23,6 +23,7 @@ ORDER = (
     "alignment",
     "metrics",
     "report.sections",
+    "report.words",
     "render",
     "data",
     "kernels",

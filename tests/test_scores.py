@@ -16,6 +16,7 @@ from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.scores import (
     NOT_FOR_A_SOURCE,
     NOT_FOR_SELF_ATTENTION,
+    OTHER_NAMES,
     SCORES,
     WINDOWS,
     Additive,
@@ -524,6 +525,13 @@ def test_a_score_that_does_not_fit_is_refused_with_the_reason() -> None:
         check_score("relative", NOT_FOR_A_SOURCE)
     with pytest.raises(UserError, match=r"Known: additive, cosine, dot, general, location, scaled_dot\.$"):
         check_score("xyz", NOT_FOR_A_SOURCE)  # what does not fit is not offered
+
+
+@pytest.mark.parametrize(("other", "ours"), [*OTHER_NAMES.items(), ("Content_Based", "cosine"), ("Concat", "additive")])
+def test_a_name_from_a_lecture_is_refused_with_the_name_here(other: str, ours: str) -> None:
+    assert ours in SCORES
+    with pytest.raises(UserError, match=rf"named {ours} here; set model\.score={ours}$"):
+        check_score(other, {})
 
 
 def test_location_says_when_it_has_no_room() -> None:

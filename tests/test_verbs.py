@@ -299,7 +299,7 @@ def test_looking_at_other_tasks(language: Path, classifier: Path) -> None:
     assert (list(seen.columns), len(seen.rows)) == (["<bos>", "a", "b", "␣", "b", "a"], 6)
     assert np.triu(seen.layers[0].weights[0]).sum() == 0  # the past only
     hops = look(load(classifier, device="cpu"), "ab ba cc")
-    assert (list(hops.rows), len(hops.columns)) == (["look 1", "look 2"], 3)
+    assert (list(hops.rows), len(hops.columns)) == (["hop 1", "hop 2"], 3)
 
 
 def test_a_run_has_a_class_name_for_each_output(classifier: Path) -> None:

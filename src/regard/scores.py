@@ -328,6 +328,18 @@ SCORES: dict[str, Callable[[int, int], Score]] = {
     "location": Location,
     "relative": lambda width, capacity: Relative(width, furthest=16),
 }
+OTHER_NAMES = {  # names of scores in lectures and papers → the name here
+    "dot-product": "dot",
+    "scaled dot-product": "scaled_dot",
+    "multiplicative": "general",
+    "bilinear": "general",
+    "concat": "additive",
+    "bahdanau": "additive",
+    "mlp": "additive",
+    "content-based": "cosine",
+    "location-based": "location",
+    "shaw": "relative",
+}
 # Scores that cannot be used in self-attention, or in attention to a source, with the reason.
 NOT_FOR_SELF_ATTENTION = {"location": "works only for attention to a source, which has a fixed length"}
 NOT_FOR_A_SOURCE = {"relative": "works only within one text; a source and a target have no distances between them"}
@@ -340,6 +352,9 @@ WINDOWS: dict[str, Callable[[Score, int, int], Score]] = {
 
 def check_score(name: str, refused: Mapping[str, str]) -> None:
     """Raise ``UserError`` if the score is unknown, or if ``refused`` (name → reason) has it."""
+    other = OTHER_NAMES.get(name.lower().replace("_", "-"))
+    if other is not None:
+        raise UserError(f"model.score={name}: this score is named {other} here; set model.score={other}")
     if name in refused:
         raise UserError(f"model.score={name}: {refused[name]}")
     if name not in SCORES:

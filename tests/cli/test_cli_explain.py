@@ -1,5 +1,6 @@
 """The topics of `regard explain`: tables in the terminal, JSON, one HTML file."""
 
+import html
 import json
 import re
 import shlex
@@ -22,13 +23,16 @@ from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe, find_task
 from regard.report.sections import Gallery, Pre, Table, Text
+from regard.report.words import WORDS
 from regard.stored import recipe_json
 
+ROOT = Path(__file__).parents[2]
 Regard = Callable[..., Any]
 
 LINES = ["a dog , a cat", "the cat sat .", "a cat and the dog"]
 QUICK = {
     "attention": ["steps=1"],
+    "scores": ["keys=3"],
     "scaling": ["keys=4"],
     "masking": ["steps=1"],
     "heads": ["steps=1"],
@@ -46,7 +50,7 @@ def _time_layers_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("topic", QUICK)
-def test_a_topic_in_the_terminal_and_as_a_page(regard: Regard, topic: str) -> None:
+def test_a_topic_in_the_terminal_and_as_a_page_with_its_words_and_chance_levels(regard: Regard, topic: str) -> None:
     result = regard("explain", topic, *QUICK[topic], "-o", "out/page.html")
     assert result.code == 0, result.err
     page = Path("out/page.html").read_text(encoding="utf-8")
@@ -55,7 +59,20 @@ def test_a_topic_in_the_terminal_and_as_a_page(regard: Regard, topic: str) -> No
     if topic == "layers":
         for layer, billions in {"self-attention": 4, "recurrent": 16, "convolutional": 6}.items():
             assert re.search(rf"^{layer} +\S+ +{billions}·10⁹ +{billions}·10⁹", result.out, re.MULTILINE)
-    assert not re.search(r'(?:src|href)="(?!#)', page)  # the page loads nothing
+    assert not re.search(r'(?:src|href)="(?!#|[./]*docs/)', re.sub(r'<a href="[^"]*/docs/', '<a href="docs/', page))
+    shown = page.partition("What is shown")[2].partition("</section>")[0]
+    assert shlex.join(["regard", "explain", topic, *QUICK[topic]]) in html.unescape(shown)
+    assert re.search("model is|No model|networks|encoders|Transformers", shown)
+    (link,) = re.findall(r'<a href="([^"#]*)', shown)
+    assert (Path("out") / link).resolve() == ROOT / "docs" / TOPICS[topic].docs.partition("#")[0]
+    assert not re.search(r">\d +(?:÷|q·k|softmax|weight|sum)", page)  # "3 ÷ 8" is not step 3
+    text, _, defined = html.unescape(page).rpartition("<h2>Words</h2>")
+    for word in TOPICS[topic].words:
+        assert re.search(rf"\b{re.escape(word.removesuffix('s'))}|{re.escape(word)}", text, re.IGNORECASE), word
+        assert f'<td class="">{word}</td><td class="">{WORDS[word]}</td>' in defined
+    assert ("hance" in text) == ("hance" in result.out) == ("chance" in TOPICS[topic].words)
+    if re.search("accura|predicted correctly|grammatical", text, re.IGNORECASE):
+        assert re.search(r"[Cc]hance[^.]* (?:is|:)? ?[^.]*\d", text)
 
 
 @pytest.mark.parametrize("topic", [topic for topic in QUICK if topic != "layers"])
@@ -113,7 +130,7 @@ def test_a_topic_from_python() -> None:
         (name, step, 2) for name in ("causal mask", "no mask") for step in (1, 2)
     ]
     assert result.sections[0] == Text("\n\n".join(TOPICS["masking"].prose))
-    assert [type(section) for section in result.sections] == [Text, Table, Pre, Pre, Gallery]
+    assert [type(section) for section in result.sections] == [Text, Table, Pre, Pre, Gallery, Text]
 
 
 def test_the_textbook_example(regard: Regard) -> None:

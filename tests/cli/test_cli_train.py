@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
+from regard.report.words import WORDS
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -28,6 +30,13 @@ def test_a_run_from_start_to_next_steps(regard: Regard, tiny: list[str]) -> None
     assert all("runs/translate" in command for command in commands)
     page = Path("runs/translate/report.html").read_text(encoding="utf-8")
     assert all(part in page for part in ("Scores", "Training: loss", "Attention", "plan.steps", "no attention"))
+    shown = page.partition("What is shown")[2].partition("</section>")[0]
+    assert "a translator, Seq2Seq with" in shown
+    assert "runs/translate, recipe translate, step" in shown
+    assert "docs/training.md</a>" in shown
+    assert re.search(r"Chance: a model that gives each of the \d+ tokens the same probability has loss \d", page)
+    words = page.partition("<h2>Words</h2>")[2]
+    assert all(WORDS[word] in words for word in ("loss", "chance", "attention", "cross-attention"))
     assert (Path("runs/translate/baseline") / "best").exists()
     assert any(shade in said.out for shade in "░▒▓█")  # where it looks
 
@@ -203,6 +212,8 @@ def test_eval_reads_the_columns_of_the_run(regard: Regard, tmp_path: Path) -> No
     small = ["plan.steps=2", "plan.evaluate=2", "model.width=16", "model.embed=8"]
     columns = ["data.text=review", "data.label=stars"]
     assert regard("train", "classify", "data.train=train.jsonl", *columns, *small, "--out", "run").code == 0
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert re.search(r"Chance: a model that always answers “\w+”, the most frequent class, has accuracy \d+\.\d%", page)
     assert json.loads(regard("eval", "run", "--data", "test.csv", "--json").out)["examples"] == 2
     assert 'other.csv, line 1 (the header): no column "stars"' in regard("eval", "run", "--data", "other.csv").err
 
@@ -295,6 +306,10 @@ def test_running_text_says_something_in_the_end(regard: Regard, tmp_path: Path) 
     assert "regard generate run 'and the mouse' --temperature 0.8" in commands
     look = shlex.split(next(line for line in commands.splitlines() if " look run " in line))
     assert regard(*look[look.index("look") :]).code == 0
+    page = Path("look.html").read_text(encoding="utf-8")
+    assert re.search(r"The model is a language model, Gpt with [\d,]+ parameters: run, recipe \S+, step 4\.", page)
+    assert all(WORDS[word] in page for word in ("weights", "decoder", "context", "logits"))
+    assert WORDS["encoder"] not in page
     assert regard("generate", "run", "and the mouse", "--limit", 5).code == 0
     # Every character of a file but the first is a target: it is read as one text, not as lines.
     found = json.loads(regard("eval", "run", "--data", "book.txt", "--json").out)

@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from regard.explain.layers import KINDS, LayerKind, Sizes, count_operations, lengths_to, measure
+from regard.explain import TOPICS
+from regard.explain.layers import (
+    KINDS,
+    LINEAR,
+    SIZE,
+    LayerKind,
+    Sizes,
+    cheaper_note,
+    count_operations,
+    lengths_to,
+    measure,
+)
 from regard.explain.measuring import PeakMemory, growth_exponent
 
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -22,6 +33,22 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 def test_operations_at_length_and_width_1000(name: str, billions: int) -> None:
     kind, sizes = BY_NAME[name], Sizes(1000, 1000, 32)
     assert count_operations(kind, sizes) == kind.operations(sizes) == billions * 10**9
+
+
+@pytest.mark.parametrize(("name", "factor"), [("recurrent", 4), ("convolutional", 1.5)])
+def test_the_length_up_to_which_attention_is_cheaper(name: str, factor: float) -> None:
+    sizes = Sizes(SIZE, SIZE, 32)
+    counts = {each: (0, count_operations(BY_NAME[each], sizes)) for each in ("self-attention", *LINEAR)}
+    assert f"{name} layer up to n = {factor:g}·d (n = {factor * 8:.0f} at width 8)" in cheaper_note(counts, 8)
+    for length, cheaper in ((int(64 * factor) - 2, True), (int(64 * factor) + 2, False)):
+        attention, other = (count_operations(BY_NAME[each], Sizes(length, 64, 8)) for each in ("self-attention", name))
+        assert (attention < other) == cheaper
+
+
+def test_the_prose_names_the_length_at_which_attention_and_an_lstm_cost_the_same() -> None:
+    prose = " ".join(TOPICS["layers"].prose)
+    assert "both cost the same at n = 4·d" in prose
+    assert "cheaper than a recurrent layer while n is smaller than d" not in prose
 
 
 def test_the_cost_of_a_window_is_linear_in_the_length() -> None:

@@ -1,5 +1,6 @@
 """Positions: order, encodings, extrapolation; and residual connections."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,6 +9,7 @@ from regard.explain import positions, residuals
 from regard.explain.positions import KINDS, OFFSET, PositionsOptions, counter, lookback_batch, order_difference
 from regard.explain.residuals import SHAPE, LayerwiseTransformer, ResidualsOptions, position_r2
 from regard.layers.positions import sinusoids
+from regard.report.sections import Heatmaps
 
 
 def test_without_positions_the_order_of_words_has_no_effect() -> None:
@@ -26,7 +28,12 @@ def test_the_task() -> None:
 
 
 def test_every_kind_of_positions_is_tested_at_every_length() -> None:
-    found = positions.run(PositionsOptions(length=6, lengths=(6, 12), steps=2)).data
+    result = positions.run(PositionsOptions(length=6, lengths=(6, 12), steps=2))
+    encodings, bits = next(one for one in result.sections if isinstance(one, Heatmaps)).heatmaps
+    assert np.shape(encodings.values) == (100, 20)  # dimensions 0 to 99, positions 0 to 19
+    assert (encodings.x_label, encodings.y_label) == (bits.x_label, "dimension") == ("position", "dimension")
+    assert np.shape(bits.values) == (4, 16)
+    found = result.data
     assert [one.positions for one in found["extrapolation"]] == list(found["order"]) == list(KINDS)
     assert all(one.lengths == [6, 12] and len(one.accuracy) == 2 for one in found["extrapolation"])
 

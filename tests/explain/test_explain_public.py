@@ -11,6 +11,7 @@ import torch
 from regard.explain.by_hand import compute_by_hand, record_block_calls
 from regard.explain.coreference import evaluate_coreference, pairs
 from regard.explain.tokenized import load_transformer, tokenize
+from regard.explain.worked import block_tables
 
 transformers = pytest.importorskip("transformers")
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -84,4 +85,6 @@ def test_blocks_by_hand_and_coreference_of_a_public_model(build: Any, tmp_path: 
     with torch.no_grad():
         worked = [compute_by_hand(call) for call in calls if call.block.cross is None]
     assert len(worked) == 2
+    tables = [block_tables(one, "Layer", 1, 2, text.pieces) for one in worked]
+    assert any("bias for the" in name for table in tables[0] for name in table.columns) == (build is t5)
     assert max(one.difference for one in worked) < 1e-9

@@ -12,10 +12,11 @@ import torch
 
 from encoded import fields_for
 from regard.cli import main
-from regard.data.fields import MaskedText, TargetText
+from regard.data.fields import InputText, LabelField, MaskedText, TargetText
 from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
-from regard.models import BertConfig, GptConfig, TransformerConfig
+from regard.heads import ClassHeadConfig
+from regard.models import BertConfig, GptConfig, HeadedConfig, TransformerConfig
 from regard.models.parts import parts, source_reads
 from regard.recording import Recorder, attentions, record
 from regard.render.view_data import Unknown
@@ -147,6 +148,19 @@ def test_a_reader_looks_both_ways_at_its_marks_too() -> None:
     assert any("MASK" in piece.upper() for piece in seen.columns)
     assert seen.frames is None
     assert np.triu(seen.layers[0].weights, 1).max() > 0
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_body_under_a_head_is_named_by_its_attention(causal: bool) -> None:
+    tokenizer, config = train_tokenizer("char", SOURCES, 40), GptConfig if causal else BertConfig
+    body = config(vocab=tokenizer.size, **SMALL)  # type: ignore[arg-type]
+    module = HeadedConfig(body, ClassHeadConfig(2).for_body(body)).build().eval()
+    fields = {"text": InputText(tokenizer), "label": LabelField(("good", "bad"))}
+    seen = look(Loaded(Path("tiny"), module, torch.device("cpu"), fields), "abc")
+    assert list(seen.parts) == ["decoder" if causal else "encoder"]
+    ahead = max(np.triu(layer.weights[0], 1).sum() for layer in seen.layers)
+    assert (ahead == 0) == causal
+    assert seen.frames is None
 
 
 def test_layers_that_share_a_block_are_layers_of_their_own() -> None:

@@ -1,6 +1,7 @@
 """`regard explain`: explains an idea by a small experiment that runs now."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,17 +52,19 @@ def explain(
     settings = override(chosen.options, _settings(topic, chosen.options, words or []), {})
     with _bars() as report:
         result = chosen.run(settings, report)
+    sections = chosen.sections(result, shlex.join(["regard", "explain", topic, *(words or [])]))
     if out is not None:
         from regard.checkpoint import write_file
         from regard.render.html import report_html
+        from regard.report.words import docs_folder, glossary
 
-        write_file(out, report_html(result.title, result.sections))
+        write_file(out, report_html(result.title, [*sections, glossary(chosen.words)], docs_folder(out)))
     if json:
         print_line({**result.data, "page": out})
         return
     from regard.render.terminal import sections_text
 
-    console.print(f"[bold]{escape(result.title)}[/]", "", sections_text(result.sections), sep="\n", highlight=False)
+    console.print(f"[bold]{escape(result.title)}[/]", "", sections_text(sections), sep="\n", highlight=False)
     if out is not None:
         console.print(f"The page: [bold]{escape(str(out))}[/]", highlight=False, soft_wrap=True)
 

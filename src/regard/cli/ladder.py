@@ -57,6 +57,7 @@ def ladder(
         from regard.render.html import report_html
         from regard.render.terminal import sections_text
         from regard.report.ladder import Results, Standing
+        from regard.report.words import docs_folder
         from regard.training.ladder.cells import cells, measure
         from regard.training.ladder.rungs import published
 
@@ -79,7 +80,8 @@ def ladder(
     standing = Standing(recipe, trained, results, published(recipe), quality)
     every = [one for seeds_of_rung in results.values() for one in seeds_of_rung]
     write_json(place / "ladder.json", {**standing.numbers, "cells": every})
-    page = write_file(place / "ladder.html", report_html(f"Ladder: {recipe.name}", standing.sections(place)))
+    path = place / "ladder.html"
+    page = write_file(path, report_html(f"Ladder: {recipe.name}", standing.sections(place), docs_folder(path)))
     if json:
         print_line({**standing.numbers, "page": page})
         return

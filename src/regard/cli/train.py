@@ -257,12 +257,15 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     from regard.render.html import report_html
     from regard.render.terminal import sections_text
     from regard.report.run import run_sections, sample_table, score_table
+    from regard.report.words import docs_folder
 
     if not outcomes:  # only the first rank has outcomes
         return
     first = outcomes[0]
     seen, found = first.views(), first.samples()
-    path = write_file(first.path / "report.html", report_html(first.recipe.name, run_sections(outcomes, seen, found)))
+    page = first.path / "report.html"
+    sections = run_sections(outcomes, seen, found)
+    path = write_file(page, report_html(first.recipe.name, sections, docs_folder(page)))
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
         print_line({**runs[0], "report": path, "others": runs[1:]})

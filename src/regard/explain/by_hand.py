@@ -16,27 +16,46 @@ from torch import Tensor, nn
 
 from regard.attention import Memory, MultiHead
 from regard.layers.kv_cache import AttentionPlan
-from regard.layers.transformer import Block
+from regard.layers.transformer import Block, FeedForward
 from regard.mask import EVERYTHING, Mask
-from regard.scores import Dot, Score
+from regard.scores import Additive, Dot, Relative, Score, XLRelative
 
 TOLERANCE = 1e-6
 DEFAULTS: tuple[Any, ...] = (None, None, EVERYTHING)  # of the arguments of a block after states and plan
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionSteps:
-    """The six steps for one query in one head, with T keys of width D. Masked keys have a scaled score of -∞."""
+class Positions:
+    """The term of a score that depends on the distance between query and key: a vector for each key times a query."""
 
-    query: Tensor  # (D,)                     step 1
-    keys: Tensor  # (T, D)                    step 1
+    query: Tensor  # (D,)
+    vectors: Tensor  # (T, D)
+
+    @property
+    def scores(self) -> Tensor:
+        """(T,)"""
+        return (self.query * self.vectors).sum(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionSteps:
+    """The six steps for one query in one head, with T keys of width D. Masked keys have a scaled score of -∞.
+
+    In an additive score, step 2 multiplies v with tanh(query + key), not the query with the key.
+    """
+
+    query: Tensor  # (D,)                     step 1, as the score compares it
+    keys: Tensor  # (T, D)                    step 1, as the score compares them
     values: Tensor  # (T, D)                  step 1
     scores: Tensor  # (T,) q·k                step 2
-    scaled: Tensor  # (T,) q·k · scale        step 3, plus mask and position bias
+    scaled: Tensor  # (T,)                    step 3: (q·k + positions) · scale + bias
     weights: Tensor  # (T,)                   step 4
     weighted: Tensor  # (T, D)                step 5
     output: Tensor  # (D,)                    step 6
     scale: float
+    bias: Tensor | None = None  # (T,) T5's bias for positions; 0 at masked keys
+    positions: Positions | None = None
+    v: Tensor | None = None  # (D,) of an additive score
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -45,16 +64,36 @@ class AttentionSteps:
         return {name: getattr(self, name) for name in names}
 
 
+def factors(query: Tensor, keys: Tensor, v: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The two factors of step 2, (D,) and (T, D): the query and the keys, or v and tanh(query + key)."""
+    return (query, keys) if v is None else (v, torch.tanh(query + keys))
+
+
 def attention_steps(
-    query: Tensor, keys: Tensor, values: Tensor, scale: float, bias: Tensor | None = None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    bias: Tensor | None = None,
+    positions: Positions | None = None,
+    v: Tensor | None = None,
 ) -> AttentionSteps:
-    """Steps 2 to 6 for a query (D,), keys (T, D) and values (T, D); ``bias`` (T,) is added to the scaled scores."""
-    scores = torch.stack([(query * key).sum() for key in keys])
-    scaled = scores * scale if bias is None else scores * scale + bias
+    """Steps 2 to 6 for a query (D,), keys (T, D) and values (T, D); ``bias`` (T,) is -∞ at masked keys."""
+    first, second = factors(query, keys, v)
+    scores = (first * second).sum(dim=1)
+    scaled = (scores if positions is None else scores + positions.scores) * scale
+    if bias is not None:
+        scaled = scaled + bias
+        bias = bias.masked_fill(bias == -math.inf, 0.0)
     exponentials = torch.exp(scaled - scaled.max())
     weights = exponentials / exponentials.sum()
     weighted = weights[:, None] * values
-    return AttentionSteps(query, keys, values, scores, scaled, weights, weighted, weighted.sum(dim=0), scale)
+    return AttentionSteps(
+        *(query, keys, values, scores, scaled, weights, weighted, weighted.sum(dim=0), scale),
+        bias if bias is not None and bias.any() else None,
+        positions,
+        v,
+    )
 
 
 def textbook_example() -> AttentionSteps:
@@ -104,11 +143,18 @@ class BlockByHand:
     """A block computed by hand: its self-attention, head by head, and all that follows."""
 
     name: str
+    block: Block
     heads: list[list[AttentionSteps]]  # [head][query], for the first text of the batch
+    x: Tensor  # (T, width) the input of the block
+    states: Tensor  # (T, width) what the queries, keys and values are computed from: x, of a pre-norm block normalised
     concatenated: Tensor  # (T, H·D) the outputs of all heads
     projected: Tensor  # (T, width) times W^O
     added: Tensor  # (T, width) plus the input of the block (residual connection)
-    normed: Tensor  # (T, width) after layer normalisation, if the block is post-norm
+    attended: Tensor  # (T, width) the output of attention: ``added``, of a post-norm block normalised
+    feed_input: Tensor  # (T, width) the input of the feed-forward layer
+    inner: Tensor  # (T, inner) inside the feed-forward layer, after its activation
+    fed: Tensor  # (T, width) the output of the feed-forward layer
+    summed: Tensor  # (T, width) plus the input of the feed-forward part (residual connection)
     output: Tensor  # (T, width) of the whole block, by hand
     expected: Tensor  # (T, width) of the whole block, by the model
 
@@ -132,14 +178,23 @@ def compute_by_hand(call: BlockCall) -> BlockByHand:
     concatenated = _concatenate(heads)
     projected = block.attention.out(concatenated)
     added = x[0] + projected if block.residual else projected
-    normed = added if block.pre else block.attention_norm(added)
-    after = normed if block.cross is None else _cross_attention(block, normed, call)
-    fed = block.feed(block.feed_norm(after) if block.pre else after)
-    output = after + fed if block.residual else fed
-    output = output if block.pre else block.feed_norm(output)
-    result = BlockByHand(call.name, heads, concatenated, projected, added, normed, output, call.output[0])
+    attended = added if block.pre else block.attention_norm(added)
+    after = attended if block.cross is None else _cross_attention(block, attended, call)
+    feed_input = block.feed_norm(after) if block.pre else after
+    inner = _inner(block.feed, feed_input)
+    fed = block.feed.down(inner)
+    summed = after + fed if block.residual else fed
+    output = summed if block.pre else block.feed_norm(summed)
+    result = BlockByHand(
+        *(call.name, block, heads, x[0], states[0], concatenated, projected, added, attended),
+        *(feed_input, inner, fed, summed, output, call.output[0]),
+    )
     assert result.difference < TOLERANCE, f"{call.name}: by hand and by the model differ by {result.difference:.1e}"
     return result
+
+
+def _inner(feed: FeedForward, x: Tensor) -> Tensor:
+    return feed.activation(feed.up(x)) if feed.gate is None else feed.activation(feed.gate(x)) * feed.up(x)
 
 
 def _first_row(memory: Memory) -> Memory:
@@ -156,25 +211,44 @@ def _steps_of_heads(
 ) -> list[list[AttentionSteps]]:
     """The six steps of every query in every head: (1, H, Tq, D), (1, H, Tk, D) → [H][Tq]"""
     score, keys, values = attention.read.score, memory.keys[0], memory.values[0]
-    scale, bias = _scale_and_bias(score, query, memory.keys, q_at, k_at)
     table = memory.mask_padding(mask).table(q_at, k_at, 4)
+    bias = None
     if table is not None:
-        mask_bias = torch.zeros(()).masked_fill(~table, -math.inf) if table.dtype == torch.bool else table
-        bias = bias + mask_bias  # (1, H or 1, Tq, Tk)
-    bias = bias.expand(1, len(keys), len(q_at), len(k_at))[0].to(query.dtype)
+        bias = torch.zeros(table.shape).masked_fill(~table, -math.inf) if table.dtype == torch.bool else table
+        bias = bias.expand(1, len(keys), len(q_at), len(k_at))[0].to(query.dtype)  # (1, H or 1, Tq, Tk) → (H, Tq, Tk)
+    scale = score.scale if isinstance(score, Dot) else 1.0
     queries = score.queries(query)[0] if isinstance(score, Dot) else query[0]
+    v = None
+    if isinstance(score, Additive):
+        queries, v = score.query(query)[0], score.v
     return [
-        [attention_steps(queries[h, t], keys[h], values[h], scale, bias[h, t]) for t in range(query.shape[2])]
+        [
+            attention_steps(
+                queries[h, t],
+                keys[h],
+                values[h],
+                scale,
+                None if bias is None else bias[h, t],
+                _positions(score, query[0, h, t], h, (q_at[t] - k_at).flatten()),
+                v,
+            )
+            for t in range(len(q_at))
+        ]
         for h in range(attention.heads)
     ]
 
 
-def _scale_and_bias(score: Score, q: Tensor, k: Tensor, q_at: Tensor, k_at: Tensor) -> tuple[float, Tensor]:
-    """The scale and the bias of a dot-product score. Other scores, such as additive, are all bias, with scale 0."""
-    if not isinstance(score, Dot):
-        return 0.0, score.logits(q, k, q_at, k_at)
-    bias = score.bias(q, k, q_at, k_at)
-    return score.scale, q.new_zeros(1, 1, 1, 1) if bias is None else bias
+def _positions(score: Score, query: Tensor, head: int, distances: Tensor) -> Positions | None:
+    """The term for the distances (T,) of a relative score (Shaw et al. 2018; Dai et al. 2019); None for the others."""
+    if isinstance(score, Relative):
+        return Positions(query, score.distance[distances.clamp(-score.furthest, score.furthest) + score.furthest])
+    if isinstance(score, XLRelative):
+        near = distances.clamp(0, score.furthest)
+        width = score.relative.in_features
+        angles = near[:, None] * 10_000.0 ** (-torch.arange(0, width, 2, dtype=query.dtype) / width)
+        r = torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width]
+        return Positions(query + score.position[head], score.relative(r).unflatten(-1, (-1, len(query)))[:, head])
+    return None
 
 
 def _cross_attention(block: Block, x: Tensor, call: BlockCall) -> Tensor:

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from regard.alignment import merge
 from regard.explain.tokenized import TokenizedText, tokenize
-from regard.models import reads_whole
 from regard.report.sections import Section, Table, Text
 from regard.verbs import Loaded
 
@@ -208,7 +207,8 @@ def evaluate_coreference(model: Loaded) -> Coreference:
     The query is the word "it". A causal model has not read the ending at "it", so there the query is the last word, the
     first one at which such a model can know the answer.
     """
-    ahead = reads_whole(model.module.config)
+    config = model.module.config
+    ahead = config.reads_source or not config.causal_attention
     names: list[tuple[str, int]] = []
     preferences: list[Tensor] = []
     sentences: list[tuple[TokenizedText, int]] = []

@@ -75,6 +75,19 @@ class TinyTransformer(nn.Module):
         return self(read)[:, -1], Prefix(read)
 
 
+def sizes_of(shape: Shape) -> str:
+    """The sizes of a Transformer, for a reader."""
+    layers, heads = (
+        f"{count} {name}{'s' * (count > 1)}" for count, name in ((shape.layers, "layer"), (shape.heads, "head"))
+    )
+    return f"{layers}, {heads}, width {shape.width}"
+
+
+def training_of(steps: int, seed: int) -> str:
+    """How networks are trained, for a reader."""
+    return f"trained now for {steps} steps with seed {seed}" if steps else f"not trained (steps=0), seed {seed}"
+
+
 @dataclass(frozen=True)
 class PredictTargets(Objective):
     """The cross-entropy of a network's logits (B, T, V), without the targets that are ignored."""

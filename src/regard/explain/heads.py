@@ -26,7 +26,8 @@ from torch import Tensor
 
 from regard.errors import UserError
 from regard.explain.coreference import Coreference, evaluate_coreference, layer_number
-from regard.explain.masked_lm import ANIMALS, TextWeights, mask_each_word, sentence, train_encoder
+from regard.explain.experiment import sizes_of, training_of
+from regard.explain.masked_lm import ANIMALS, SHAPE, VOCABULARY, TextWeights, mask_each_word, sentence, train_encoder
 from regard.explain.options import HeadsOptions
 from regard.explain.tokenized import load_transformer, tokenize
 from regard.explain.topic import Report, Result, no_report, prose
@@ -68,6 +69,7 @@ class Observed:
     """The weights of a model on some texts, and one text for the pictures."""
 
     texts: Sequence[TextWeights]
+    about: str  # which model this is
     note: str
     pieces: Sequence[str]  # the tokens of the text in the pictures
     weights: dict[str, Tensor]  # its weights, (H, T, T) by layer
@@ -106,7 +108,7 @@ def run(options: HeadsOptions, report: Report = no_report) -> Result:
         "heads": found,
         "coreference": coreference.numbers if coreference else None,
     }
-    return Result("What heads attend to", data, sections)
+    return Result("What heads attend to", observed.about, data, sections)
 
 
 def _observe_small_model(options: HeadsOptions, report: Report) -> Observed:
@@ -114,10 +116,19 @@ def _observe_small_model(options: HeadsOptions, report: Report) -> Observed:
     network, rng = train_encoder(options.steps, options.seed, report), random.Random(2**40 + options.seed)
     results = [mask_each_word(network, sentence(rng, rng.choice(ANIMALS))) for _ in range(SENTENCES)]
     accuracy = sum(one for _, one in results) / SENTENCES
-    note = f"Every word of {SENTENCES} sentences was masked in turn; {accuracy:.0%} were predicted correctly."
+    note = (
+        f"Every word of {SENTENCES} sentences was masked in turn; {accuracy:.0%} were predicted correctly. "
+        "Chance, a choice "
+        f"among all {len(VOCABULARY)} words, is {1 / len(VOCABULARY):.1%}."
+    )
+    about = (
+        f"The model is a small encoder ({sizes_of(SHAPE)}), {training_of(options.steps, options.seed)} to "
+        "predict masked "
+        "words of toy sentences about animals and their sounds."
+    )
     words = EXAMPLE.split()
     (weights, _), _ = mask_each_word(network, words)
-    return Observed([text for text, _ in results], note, words, weights, [words.index("sang")])
+    return Observed([text for text, _ in results], about, note, words, weights, [words.index("sang")])
 
 
 def _observe_model(options: HeadsOptions) -> Observed:
@@ -138,7 +149,7 @@ def _observe_model(options: HeadsOptions) -> Observed:
             f'example: regard explain heads {options.model} "a line of text"'
         )
     weights = [(one.weights, one.separators) for one in texts]
-    return Observed(weights, note, shown.pieces, shown.weights, queries, coreference)
+    return Observed(weights, f"{model.about} {note}", note, shown.pieces, shown.weights, queries, coreference)
 
 
 def head_statistics(texts: Iterable[TextWeights]) -> list[HeadStatistics]:

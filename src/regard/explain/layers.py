@@ -3,9 +3,12 @@
 Self-attention compares every position with every other: n² comparisons of width d, all in parallel, and any two
 positions are one step apart. A recurrent layer does a fixed amount of work per position, about d² operations, but one
 position after the other, and its first input is n steps away from its last. A convolution and a window see only near
-positions, so many layers are needed to connect distant positions. So attention is cheaper than a recurrent layer while
-n is smaller than d, and its paths are always shorter. The n² is in the number of operations; a fused kernel avoids it
-in the memory.
+positions, so many layers are needed to connect distant positions. The paths of attention are always shorter.
+
+Which layer is cheaper depends on n and d. Table 1 has n²·d and n·d² without constant factors, and by these attention is
+cheaper while n is smaller than d. With the constants of the layers that are measured here, 4·n²·d for attention and
+16·n·d² for an LSTM (four gates, two matrices), both cost the same at n = 4·d, and attention is cheaper below that
+length. The n² is in the number of operations; a fused kernel avoids it in the memory.
 
 These are measurements for Table 1 of Vaswani et al. (2017). First come the operations at length 1000 and width 1000, by
 the formula and as torch counts them on tensors without data. Then come time, memory and operations on this machine at
@@ -24,12 +27,23 @@ from regard.attention import attend, weights
 from regard.explain.experiment import single_thread
 from regard.explain.measuring import growth_exponent, measure_memory, measure_seconds
 from regard.explain.options import LayersOptions
-from regard.explain.topic import Progress, Report, Result, no_report, prose
+from regard.explain.topic import Progress, Report, Result, no_report, prose, reading
 from regard.layers.recurrent import Recurrent, cell
 from regard.mask import EVERYTHING, Mask
 from regard.report.sections import Curve, Line, Section, Table
 from regard.scores import ScaledDot
 
+READING = """
+Attention takes quadratic time, but only linear memory if a fused kernel is used, which never stores all weights. At
+some length the stored weights of unfused attention no longer fit the caches of the processor, and its time grows faster
+than quadratically.
+
+A window makes attention linear: `Mask(window=r)` is computed in blocks, at a cost of r·n·d. But the path is longer:
+many layers are needed to connect the first position with the last.
+
+Attention on top of a recurrent layer shortens the path to one step, and the cost is quadratic again.
+"""
+LINEAR = ("recurrent", "convolutional")  # layers whose operations are proportional to n·d²
 SIZE = 1000  # the length and the width of the textbook comparison
 NOTE = (
     "“path” is the number of steps between the two positions that are farthest apart, which is how far a gradient must "
@@ -186,7 +200,7 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
             [kind.name, kind.complexity, *(f"{n / 1e9:.3g}·10⁹" for n in counts[kind.name]), kind.sequential, kind.path]
             for kind in KINDS
         ],
-        _window_note(*counts["restricted"], options.window),
+        f"{cheaper_note(counts, options.width)} {_window_note(*counts['restricted'], options.window)}",
     )
     longest = f"{options.length:,}"
     practice = Table(
@@ -205,10 +219,16 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
         _curve("Time", "milliseconds of a forward pass", lengths, {one.name: one.seconds for one in costs}, 1e3),
         _curve("Memory", "megabytes", lengths, {one.name: one.memory for one in costs}, 1e-6),
         _curve("Operations", "10⁹ operations, counted", lengths, {one.name: one.operations for one in costs}, 1e-9),
+        reading(READING),
     ]
     at_1000 = {name: {"formula": formula, "counted": counted} for name, (formula, counted) in counts.items()}
     about = {"lengths": lengths, "width": options.width, "window": options.window, "seed": options.seed}
-    return Result("The cost of a layer", {**about, "at_1000": at_1000, "layers": costs}, sections)
+    shown = (
+        "No model is trained. One forward pass of each kind of layer, with random weights and inputs (seed "
+        f"{options.seed}) "
+        f"of width {options.width}, is measured on this machine at lengths {lengths[0]:,} to {lengths[-1]:,}."
+    )
+    return Result("The cost of a layer", shown, {**about, "at_1000": at_1000, "layers": costs}, sections)
 
 
 def lengths_to(longest: int, count: int = 5) -> list[int]:
@@ -234,6 +254,20 @@ def count_operations(kind: LayerKind, sizes: Sizes) -> int:
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
         kind.build(sizes)(torch.empty(1, sizes.length, sizes.width))
     return counter.get_total_flops()
+
+
+def cheaper_note(counts: Mapping[str, tuple[int, int]], width: int) -> str:
+    """The lengths up to which attention has fewer operations than the layers that are linear in the length.
+
+    ``counts`` has the operations at length SIZE and width SIZE: a·n²·d of attention and c·n·d² of another layer are
+    equal at n = c ÷ a · d.
+    """
+    factors = {name: counts[name][1] / counts["self-attention"][1] for name in LINEAR}
+    lengths = " and ".join(
+        f"fewer operations than the {name} layer up to n = {factor:g}·d (n = {factor * width:,.0f} at width {width})"
+        for name, factor in factors.items()
+    )
+    return f"As counted, self-attention has {lengths}."
 
 
 def _window_note(formula: int, counted: int, window: int) -> str:

@@ -11,16 +11,20 @@ it generates are wrong. The network that was trained with a causal mask could ne
 language.
 """
 
+import math
+import random
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import TinyTransformer
+from regard.explain.experiment import TinyTransformer, sizes_of, training_of
 from regard.explain.grammar import (
     PAD,
+    SHAPE,
     VOCABULARY,
+    SentenceSampler,
     entropy_per_token,
     generate_sentences,
     is_grammatical,
@@ -28,13 +32,18 @@ from regard.explain.grammar import (
     train_language_model,
 )
 from regard.explain.options import MaskingOptions
-from regard.explain.topic import Report, Result, no_report, prose
+from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.objectives.loss import cross_entropy
 from regard.recording import record
 from regard.render import AttentionView, Layer
 from regard.report.sections import Gallery, Pre, Section, Table
 
+READING = """
+The loss without a mask is no success: the network copies the next word, which does not exist at generation. If the loss
+of a model of yours is surprisingly low, check for such a leak first. `regard score` prints the probability of each
+token of a text.
+"""
 MASKS = {"causal mask": CAUSAL, "no mask": EVERYTHING}
 
 
@@ -60,8 +69,11 @@ def run(options: MaskingOptions, report: Report = no_report) -> Result:
     tokens, _ = sample_batch(torch.Generator().manual_seed(options.seed), rows=1)
     sentence = [word for token in tokens[0].tolist() if (word := VOCABULARY[token]) != PAD]
     entropy = entropy_per_token()
+    guess = random_sentences(options.seed)
     note = (
-        f"The entropy of the grammar is {entropy:.3f} nats per word: no causal model can have a lower loss. "
+        f"Chance: if all {len(VOCABULARY)} words are equally likely, the loss is {math.log(len(VOCABULARY)):.3f}, and "
+        f"{guess:.1%} of the sentences are grammatical. The entropy of the grammar is {entropy:.3f} nats per "
+        "word: no causal model can have a lower loss. "
         "“loss, causal” is the loss with a causal mask, as at generation. “attention ahead” is the part of the "
         "attention that goes to later words. “grammatical” is the part of the generated sentences that the grammar "
         "allows."
@@ -81,9 +93,23 @@ def run(options: MaskingOptions, report: Report = no_report) -> Result:
         Table("Predicting the next word", columns, rows, note),
         *(Pre("\n".join(one.examples), f"Sentences generated with {one.name}") for one in networks),
         Gallery("Attention in training", views),
+        reading(READING),
     ]
     about = {"steps": options.steps, "seed": options.seed, "entropy": entropy, "sentence": sentence}
-    return Result("Why a language model needs a causal mask", {**about, "networks": networks}, sections)
+    shown = (
+        f"Two Transformers ({sizes_of(SHAPE)}), each {training_of(options.steps, options.seed)}. The task is "
+        "to predict the "
+        f"next word of sentences of a toy grammar with {len(VOCABULARY)} words. Both are tested on the same 512 new "
+        f"sentences, and each generates {options.count} sentences."
+    )
+    return Result("Why a language model needs a causal mask", shown, {**about, "networks": networks}, sections)
+
+
+def random_sentences(seed: int, count: int = 2000) -> float:
+    """The part of random sequences of words, as long as sentences are, that the grammar allows: the level of chance."""
+    rng = random.Random(seed)
+    lengths = [len(SentenceSampler(rng).sentence()) for _ in range(count)]
+    return sum(is_grammatical([*rng.choices(VOCABULARY[4:], k=length - 1), "."]) for length in lengths) / count
 
 
 @torch.no_grad()

@@ -44,6 +44,15 @@ class AttentionOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
+class ScoresOptions(Options):
+    """The options of the topic `scores`."""
+
+    keys: int = 5  # keys of the query
+    width: int = 16  # of the query and the keys
+    limits: ClassVar[Limits] = {"keys": (2, 8), "width": (1, 4096)}
+
+
+@dataclass(frozen=True)
 class ScalingOptions(Options):
     """The options of the topic `scaling`."""
 

@@ -11,16 +11,17 @@ to the same places. If positions are added again before every layer, the heads c
 With fewer steps than the default, no network has learned the task yet, and the numbers do not show this.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from regard.data.batches import IGNORED
-from regard.explain.experiment import TinyTransformer, train
+from regard.explain.experiment import TinyTransformer, sizes_of, train, training_of
 from regard.explain.options import ResidualsOptions
 from regard.explain.positions import OFFSET, RATE, ROWS, SYMBOLS, lookback_batch
-from regard.explain.topic import Report, Result, no_report, prose
+from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.positions import sinusoids
 from regard.layers.transformer import Shape
@@ -28,6 +29,12 @@ from regard.recording import record
 from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
 
 SHAPE = Shape(width=48, heads=2, layers=3, inner=96, norm_place="post", dropout=0.0, positions="sinusoidal")
+READING = """
+Without residual connections the network does not learn the task: it names some symbol of the text, which is a little
+better than chance. With timing signals the same network solves it, so the missing information was the positions.
+`model.residual=false` removes the residual connections of any Transformer in the library. (Timing signals exist only in
+this experiment.)
+"""
 NOTE = (
     "“position R²” is the R² of a linear probe that predicts the position of a word from its state: 1 means that the "
     "state contains the position, 0 that it does not. It is measured at the input of each layer and at the output. "
@@ -95,6 +102,10 @@ def run(options: ResidualsOptions, report: Report = no_report) -> Result:
     ]
     columns = ["", *(one.name.replace(", with ", ", with\n") for one in networks)]
     lines = [Line(one.name, range(len(one.position_r2)), one.position_r2) for one in networks]
+    chance = (
+        f"Chance is an accuracy of {1 / SYMBOLS:.1%} (1 in {SYMBOLS}) and a loss of {math.log(SYMBOLS):.3f}; uniform "
+        f"attention has the weight {1 / length:.2f}."
+    )
     side = max(3, min(16, 192 // length))
     sections: list[Section] = [
         prose(__doc__),
@@ -109,10 +120,17 @@ def run(options: ResidualsOptions, report: Report = no_report) -> Result:
             for one in networks
         ),
         Curve("How well a state predicts its position", "input of layer (last: output)", "R² of a linear probe", lines),
-        Table("The symbol two positions earlier", columns, list(zip(names, *numbers)), NOTE),
+        Table("The symbol two positions earlier", columns, list(zip(names, *numbers)), f"{chance} {NOTE}"),
+        reading(READING),
     ]
     data = {"length": length, "steps": steps, "seed": seed, "networks": networks}
-    return Result("What residual connections carry", data, sections)
+    about = (
+        f"Three encoders ({sizes_of(SHAPE)}), each {training_of(steps, seed)}. The task is to predict, at "
+        "every position, the "
+        f"symbol {OFFSET} positions earlier in a text of {length} symbols, each one of {SYMBOLS}. Chance is "
+        f"{1 / SYMBOLS:.1%}."
+    )
+    return Result("What residual connections carry", about, data, sections)
 
 
 @torch.no_grad()

@@ -18,10 +18,15 @@ from torch import Tensor
 
 from regard.attention import weights
 from regard.explain.options import ScalingOptions
-from regard.explain.topic import Report, Result, no_report, prose
+from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
 from regard.scores import Dot, ScaledDot, Score
 
+READING = """
+For small widths the gradient is larger without the division, because a softmax is most sensitive when a few keys
+compete. For larger widths it falls quickly. (The mean over queries would fall more slowly: it is dominated by the few
+queries whose two best keys have similar logits.)
+"""
 STATISTICS = ("spread", "entropy", "largest", "gradient")
 SIDES = {"q·k / √width": "scaled", "q·k": "unscaled"}
 
@@ -70,9 +75,15 @@ def run(options: ScalingOptions, report: Report = no_report) -> Result:
             "The weights of one query", [_heatmap(found, "q·k / √width", "scaled"), _heatmap(found, "q·k", "unscaled")]
         ),
         Table(f"Softmax over {options.keys} keys", columns, [_row(one) for one in found], verdict),
+        reading(READING),
     ]
     data = {"keys": options.keys, "seed": options.seed, "widths": found}
-    return Result("Why dot products are divided by √width", data, sections)
+    about = (
+        f"No model is trained. For each width, {options.queries} queries with {options.keys} keys each are "
+        "random numbers "
+        f"(seed {options.seed})."
+    )
+    return Result("Why dot products are divided by √width", about, data, sections)
 
 
 def _measure(score: Score, q: Tensor, k: Tensor) -> SoftmaxStatistics:

@@ -34,6 +34,7 @@ class Result:
     """The result of a topic: numbers for JSON, and sections for the terminal and the page."""
 
     title: str
+    about: str  # which model and task the numbers are from
     data: Mapping[str, Any]
     sections: Sequence[Section]
 
@@ -41,6 +42,11 @@ class Result:
 def prose(docstring: str | None) -> Text:
     """The prose of a topic: the paragraphs of its module's docstring after the first line."""
     return Text("\n\n".join(paragraphs(inspect.cleandoc(docstring or ""))[1:]))
+
+
+def reading(text: str) -> Text:
+    """How to read the results of a topic, with what they mean: its module's READING, which its docs page includes."""
+    return Text(text, "How to read the results")
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,8 @@ class Topic:
     options: Options  # with their defaults
     takes: str  # how long it takes with these options
     examples: tuple[str, ...]  # what may follow `regard explain TOPIC`
+    docs: str  # its page of the documentation
+    words: tuple[str, ...]  # that its page defines; keys of WORDS
 
     @property
     def docstring(self) -> str:
@@ -65,6 +73,10 @@ class Topic:
     @property
     def prose(self) -> list[str]:
         return paragraphs(self.docstring)[1:]
+
+    def sections(self, result: Result, command: str) -> list[Section]:
+        """A result with the model, the task and the command that it is from."""
+        return [Text(f"{result.about}\n\nMade by: {command}", "What is shown", self.docs), *result.sections]
 
     def run(self, options: Options, report: Report = no_report) -> Result:
         """Imports the module and calls its `run`."""

@@ -55,7 +55,8 @@ class Shape:
     attention_bias: bool = True  # whether the projections of attention have biases
     feed_bias: bool = True  # whether the feed-forward layers have biases
     residual: bool = True  # whether sublayers have residual connections
-    score: str = "scaled_dot"  # how a query is compared with a key: dot, scaled_dot, general, additive or cosine
+    # how query and key are compared: dot, scaled_dot, general (multiplicative), additive (concat) or cosine
+    score: str = "scaled_dot"
     positions: str = "learned"  # kind of positions: none, sinusoidal, sinusoidal-halves, learned, t5, relative or xl
     furthest: int = 128  # t5 and relative positions: distances beyond this one are treated alike
     buckets: int = 32  # t5 positions: number of buckets of distances

@@ -131,6 +131,11 @@ class Facts(Protocol):
         return ()
 
     @property
+    def causal_attention(self) -> bool:
+        """Whether a token of the text or target attends only to tokens before it; also true of a body under a head."""
+        return self.causal
+
+    @property
     def query(self) -> Literal["before", "state", "layer"]:
         """What a decoder's query is: its state before the step, its state at the step, or a vector of the layer."""
         return "layer"

@@ -77,6 +77,10 @@ class HeadedConfig(Facts):
         return rows
 
     @property
+    def causal_attention(self) -> bool:
+        return bool(self.body.causal_attention)
+
+    @property
     def keys_before(self) -> int:
         return int(self.body.keys_before)
 

@@ -19,7 +19,7 @@ def parts(module: Any) -> dict[str, str]:
     own = {id(block.attention.read) for block in module.modules() if isinstance(block, Block)}
     found = {}
     for path, attention in attentions(module).items():
-        if not config.causal or (config.reads_source and path.startswith("encoder.")):
+        if not config.causal_attention or (config.reads_source and path.startswith("encoder.")):
             found[path] = "encoder"
         else:
             found[path] = "cross" if config.reads_source and id(attention) not in own else "decoder"

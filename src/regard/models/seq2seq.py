@@ -70,7 +70,8 @@ class Seq2SeqConfig(Facts):
     layers: int = 1  # number of recurrent layers of the encoder, and of the decoder
     cell: str = "gru"  # kind of recurrent cell: rnn, lstm or gru
     decoder: str = "bahdanau"  # where the context enters: once, every, bahdanau, luong or luong-feeding
-    score: str = "additive"  # how query and key are compared: dot, scaled_dot, general, additive, cosine or location
+    # how query and key are compared: dot, scaled_dot, general (multiplicative), additive (concat), cosine or location
+    score: str = "additive"
     window: str = "none"  # Luong's local attention: none, local-m or local-p
     radius: int = 10  # source positions of the window on each side of its centre
     capacity: int = 256  # the longest source, in tokens

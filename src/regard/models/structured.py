@@ -62,7 +62,7 @@ class StructuredConfig(Facts):
 
     @property
     def attention_rows(self) -> tuple[str, ...]:
-        return tuple(f"look {number}" for number in range(1, self.hops + 1))
+        return tuple(f"hop {number}" for number in range(1, self.hops + 1))
 
     def resized(self, width: int) -> Self:
         even = (width + 1) // 2 * 2  # the two directions of the encoder share the width

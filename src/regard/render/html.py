@@ -34,14 +34,26 @@ LARGE = 720  # pixels; wider pictures take the whole width of the page
 _VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # columns of numbers separated by spaces
 
 
-def report_html(title: str, sections: Sequence[Section]) -> str:
-    """The sections in order, as one HTML file that loads nothing from the network."""
+def report_html(title: str, sections: Sequence[Section], docs: str = "") -> str:
+    """The sections in order, as one HTML file that loads nothing from the network.
+
+    ``docs`` is the path of the documentation, relative to the page; without it, pages of the documentation are named
+    and not linked.
+    """
     header = tag("header", {}, tag("h1", {}, bdi(title)))
     cards = []
     for section in sections:
         heading = [tag("h2", {}, section.title)] if section.title else []
-        cards.append(tag("section", {"class": "card"}, *heading, *_body(section)))
+        more = [_more(section.docs, docs)] if isinstance(section, Text) and section.docs else []
+        cards.append(tag("section", {"class": "card"}, *heading, *_body(section), *more))
     return document(title, tag("main", {"class": "text"}, "\n", lines([header, *cards])))
+
+
+def _more(name: str, docs: str) -> Markup:
+    """Where the documentation has more about a section."""
+    where = f"docs/{name}"
+    link = tag("a", {"href": f"{docs}/{name}"}, where) if docs else where
+    return tag("p", {"class": "quiet"}, "More in ", link)
 
 
 def _body(section: Section) -> list[Markup]:

@@ -26,6 +26,7 @@ from regard.render.view_data import (
     Unknown,
     caption,
 )
+from regard.report.words import PART_WORDS, WORDS
 
 Parts = Mapping[str, Sequence[Layer]]
 
@@ -50,7 +51,7 @@ def document(title: str, body: Markup, *scripts: Markup) -> str:
     return Markup(f"<!doctype html>\n{tag('html', {'lang': 'en'}, lines(parts))}\n")
 
 
-def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> str:
+def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None, about: str = "") -> str:
     """The page of all parts, layers and heads, with decoding steps if there are any.
 
     ``first`` is drawn as a static picture for browsers without JavaScript.
@@ -72,6 +73,7 @@ def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> st
     look = [tag("h2", {}, *heading), _fragment("stage"), tag("noscript", {}, matrix_svg(first))]
     body = [
         tag("header", {}, tag("h1", {}, bdi(first.title))),
+        *([tag("p", {"class": "quiet"}, about)] if about else []),
         _fragment("controls"),
         *([tag("p", {"class": "quiet"}, page_data.note)] if page_data.note else []),
         *([_fragment("stepper")] if frames else []),
@@ -81,12 +83,20 @@ def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None) -> st
             tag("div", {"class": "card look"}, lines(look)),
             *([_fragment("steps")] if frames else []),
         ),
-        tag("footer", {}, tag("p", {}, Markup(" · ".join(keys)))),
+        tag("footer", {}, tag("p", {}, Markup(" · ".join(keys))), _words(parts, bool(frames))),
         Markup('<div id="tip" role="tooltip" hidden></div>'),
     ]
     data = tag("script", {"type": "application/json", "id": "data"}, Markup(page_data.json()))
     script = tag("script", {}, Markup(f"\n{asset('page.js')}"))
     return document(first.title, tag("main", {"class": "wide" if frames else "lone"}, lines(body)), data, script)
+
+
+def _words(parts: Parts, steps: bool) -> Markup:
+    """The meanings of the words of the page, closed until a reader opens them."""
+    words = ["attention", "weights", "query", "key", "head", "piece", *["state", "context", "logits"] * steps]
+    words += [word for word, part in PART_WORDS.items() if part in parts]
+    meanings = [part for word in words for part in (tag("dt", {}, word), tag("dd", {}, WORDS[word]))]
+    return tag("details", {}, tag("summary", {}, "Words"), tag("dl", {}, *meanings))
 
 
 def _fragment(name: str) -> Markup:

@@ -29,7 +29,9 @@ def sections_text(sections: Sequence[report.Section]) -> Group:
         title = [Text(section.title, "bold")] if section.title else []
         match section:
             case report.Text():
-                parts += [*title, *(part for text in report.paragraphs(section.text) for part in (Text(text), ""))]
+                more = f"\n\nMore in docs/{section.docs}" if section.docs else ""
+                texts = report.paragraphs(section.text + more)
+                parts += [*title, *(part for text in texts for part in (Text(text), ""))]
             case report.Pre():
                 parts += [*title, Padding(Text(section.text), (0, 0, 1, 2))]
             case report.Table():

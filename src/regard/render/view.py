@@ -34,6 +34,7 @@ class AttentionView:
     columns: Sequence[str]  # tokens of the keys
     layers: Sequence[Layer]
     frames: Sequence[Frame] | None = None  # the decoding steps, one for each row
+    about: str = ""  # which model, task and run it is from
 
     def __post_init__(self) -> None:
         layers = [
@@ -86,7 +87,7 @@ class AttentionView:
             chosen = [chosen[0].only(head)]
         rows, columns = _axes(chosen[0])
         has_steps = chosen[0].part != "encoder" and len(rows) == len(self.rows)  # an encoder has no decoding steps
-        return AttentionView(self.title, rows, columns, chosen, self.frames if has_steps else None)
+        return AttentionView(self.title, rows, columns, chosen, self.frames if has_steps else None, self.about)
 
     def matrix(self, layer: str | int | None = None, head: int | None = None, part: str | None = None) -> Matrix:
         """One matrix to draw: one head, the mean over the heads of a layer, or the mean over all layers of a part.
@@ -138,7 +139,7 @@ class AttentionView:
 
     def html(self) -> str:
         """An interactive page: one HTML file with all layers and heads, and the decoding steps if there are any."""
-        return page_html(self.matrix(), self.parts, self.frames)
+        return page_html(self.matrix(), self.parts, self.frames, self.about)
 
     def __repr__(self) -> str:
         parts = [

@@ -13,6 +13,7 @@ from regard.recipes import Recipe
 from regard.report.figures import deviation, duration, find_metric, size
 from regard.report.run import curves
 from regard.report.sections import Curve, Line, Pre, Section, Table, Text
+from regard.report.words import glossary
 from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal
 from regard.training.ladder.rungs import Published
 
@@ -88,12 +89,13 @@ class Standing:
         words = "Every rung has the same number of parameters within 5 % and was trained on the same target tokens."
         settings = "\n".join(f"{setting.name}={format_value(setting.value)}" for setting in tree(self.recipe))
         return [
-            Text(f"{self.heading}.\n\n{words}"),
+            Text(f"{self.heading}.\n\n{words}", "What is shown", "ladder.md"),
             self._table("The ladder"),
             self._timed(),
             *curves(first, ("loss", *self.recipe.metrics), self.metrics),
             Table("Where the rungs differ", ["setting", *self.rungs], self._differences()),
             Pre(settings, "Settings"),
+            glossary(("rung", "parameters", "loss", "step", "width", "token", "attention")),
         ]
 
     def _title(self, measure: str) -> str:

@@ -1,5 +1,7 @@
 """The report of a run: its scores, some examples, its attention, its curves and its settings."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,11 +9,13 @@ from typing import Any
 
 from regard import verbs
 from regard.config import format_value, tree
+from regard.data.fields import LabelField
 from regard.recipes import Recipe
 from regard.render import AttentionView
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.samples import Sample, excerpts, samples
 from regard.report.sections import Curve, Gallery, Line, Section, Table, Text
+from regard.report.words import PART_WORDS, glossary
 from regard.training.evaluate import Scores, evaluate
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
@@ -19,6 +23,14 @@ from regard.training.run import Run
 from regard.verbs import Loaded
 
 SHOWN = 3  # examples
+METRIC_WORDS = {  # the words that a report defines for a measure
+    "loss": ("loss", "cross-entropy", "nats"),
+    "perplexity": ("perplexity",),
+    "accuracy": ("chance",),
+    "bleu": ("BLEU",),
+    "alignment": ("alignment", "chance"),
+}
+TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,31 @@ class Outcome:
         """The attention of the model over the first few examples."""
         return [verbs.look(self.model, text) for text in self.texts]
 
+    def chance(self) -> str:
+        """The scores of a guess that does not use the input; empty where no such guess is known."""
+        labels = next((name for name, each in self.model.fields.items() if isinstance(each, LabelField)), None)
+        if labels is not None and self.examples:
+            answers = Counter(getattr(one, labels) for one in self.examples)
+            ((answer, count),) = answers.most_common(1)
+            share = count / len(self.examples)
+            return f"Chance: a model that always answers “{answer}”, the most frequent class, has accuracy {share:.1%}."
+        if self.model.task.head in TOKEN_HEADS:
+            vocab = self.model.target_tokenizer.size
+            return (
+                f"Chance: a model that gives each of the {vocab:,} tokens the same probability has loss "
+                f"{math.log(vocab):.3f}, perplexity {vocab:,} and accuracy {1 / vocab:.2%}."
+            )
+        return ""
+
+    def words(self, seen: Sequence[AttentionView]) -> list[str]:
+        """The words that the report defines: those of its measures and of its pictures."""
+        parts = {layer.part for view in seen for layer in view.layers}
+        found = [word for name in self.scores.values for word in METRIC_WORDS.get(name, ())]
+        found += ["chance"] * bool(self.chance()) + ["step", "parameters", "width"]
+        found += ["attention", "query", "key", "weights", "head", "piece"] if parts else []
+        found += [name for name, part in PART_WORDS.items() if part in parts]
+        return list(dict.fromkeys(found))
+
     def samples(self) -> list[Sample]:
         """What the model generates for the first few examples; none where the attention pictures show it already."""
         return samples(self.model, self.texts, self.recipe.plan.seed)
@@ -79,7 +116,8 @@ def score_table(outcomes: Sequence[Outcome]) -> Table:
     rows.append(["parameters", *(f"{one.parameters:,}" for one in outcomes)])
     rows.append(["best step", *(str(one.model.step) for one in outcomes)])
     rows.append(["training", *(duration(one.finished.seconds) for one in outcomes)])
-    note = "; ".join(f"{name}: {note}" for name, note in first.scores.notes.items())
+    notes = [f"{name}: {note}" for name, note in first.scores.notes.items()]
+    note = " ".join([*(["; ".join(notes) + "."] if notes else []), first.chance()]).strip()
     title = f"Scores: {len(first.examples):,} examples of {first.part}"
     return Table(title, ["", *(outcome.name for outcome in outcomes)], rows, note)
 
@@ -95,13 +133,20 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
     select = find_metric(recipe.plan.select, first.model.metrics).title
     paths = {outcome.name: outcome.path for outcome in outcomes}
+    about = [
+        f"{recipe.title[:1].upper()}{recipe.title[1:]}. {first.model.about}",
+        f"Its task is {first.model.task.name}. The best step, by {select}, is step {first.model.step}; the scores and "
+        f"pictures are those of this step on examples of {first.part}, which it was not trained on.",
+        *(f"“{other.name}” is a run that it is compared with: {other.path}." for other in outcomes[1:]),
+    ]
     return [
-        Text(f"{recipe.title[:1].upper()}{recipe.title[1:]}. The best step, by {select}, is step {first.model.step}."),
+        Text(" ".join(about), "What is shown", "training.md"),
         score_table(outcomes),
         *([sample_table(found)] if found else []),
         Gallery("Attention", seen),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
         Table("Settings", ["setting", "value", "what it is"], settings),
+        glossary(first.words(seen)),
     ]
 
 

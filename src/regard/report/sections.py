@@ -19,6 +19,7 @@ class Text:
 
     text: str
     title: str = ""
+    docs: str = ""  # a page of the documentation with more about it, such as "scaling.md"
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,8 @@ def axes(model: Loaded, pair: IdPair, texts: tuple[str, str] = ("", "")) -> dict
     source, target = pair
     if not config.causal:
         text = named_pieces(model.tokenizer, model.tokenizer.wrap_input(target), texts[1])
-        return {"encoder": Axes(config.attention_rows or text, text, "encoder", config.keys_before)}
+        part = "decoder" if config.causal_attention else "encoder"
+        return {part: Axes(config.attention_rows or text, text, part, config.keys_before)}
     tokenizer = model.target_tokenizer
     pieces = named_pieces(tokenizer, tokenizer.special_tokens.wrap_target(target), texts[1])
     past, predicted = pieces[:-1], pieces[1:]

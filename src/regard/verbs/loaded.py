@@ -142,6 +142,13 @@ class Loaded:
             return "an encoder without an output layer"
         return MODEL_NAMES.get(self.task.head, f"a model of the task {self.task.name}")
 
+    @property
+    def about(self) -> str:
+        """Which model this is, its task and its run, as a sentence for the pages."""
+        size = sum(parameter.numel() for parameter in self.module.parameters())
+        trained = "" if self.recipe is None else f", recipe {self.recipe.name}, step {self.step}"
+        return f"The model is {self.kind}, {type(self.module).__name__} with {size:,} parameters: {self.path}{trained}."
+
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.module.parameters())
         what = f"{self.kind}, {type(self.module).__name__} of {size:,} parameters"

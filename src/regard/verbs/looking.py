@@ -112,7 +112,7 @@ def look(
     else:
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         seen = _predicting(model, (tokens, forced), (text, target), paths)
-    return seen.only(part, layer) if seen.layers else seen
+    return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

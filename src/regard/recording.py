@@ -287,12 +287,13 @@ def attentions(model: nn.Module) -> dict[str, Attention]:
 
 def matching(model: nn.Module, pattern: str | Sequence[str], function: str) -> dict[str, Attention]:
     """The attention modules whose path matches a pattern, or one of several. ``function`` is named in errors."""
+    from regard.models.facts import declares_facts  # regard.models imports this module
+
     if not isinstance(model, nn.Module):
         raise UserError(f"{function}: a {type(model).__name__} is no module; give model.module of a loaded model.")
     found = attentions(model)
     patterns = [pattern] if isinstance(pattern, str) else pattern
-    ours = hasattr(getattr(model, "config", None), "learns_by")  # it declares facts; some such models have no attention
-    if patterns and not found and not ours:
+    if patterns and not found and not declares_facts(model):  # some models of Regard have no attention
         cure = "load a model of transformers with regard.load(model, tokenizer=…), or build yours with regard.MultiHead"
         raise UserError(f"{function}: {type(model).__name__} has no attention module of Regard; {cure}.")
     for one in patterns:

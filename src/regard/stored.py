@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import FORMAT, check_format, load_tensors, read_json, resolve
+from regard.checkpoint import FORMAT, check_format, load_tensors, read_json, read_step
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field, LabelField
 from regard.errors import UserError
@@ -58,13 +58,18 @@ def field_path(folder: Path, name: str) -> Path:
 def load_weights(module: nn.Module, path: Path) -> None:
     """Load the weights of a file into a module; the names and shapes must be exactly the module's."""
     tensors = load_tensors(path)
-    expected: Mapping[str, torch.Size] = {name: tensor.shape for name, tensor in module.state_dict().items()}
-    found = {name: tensor.shape for name, tensor in tensors.items()}
+    expected = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    if wrong := shape_error({name: tensor.shape for name, tensor in tensors.items()}, expected):
+        raise UserError(f"{path}: {wrong}; use the model settings of the run that has the weights.")
+    module.load_state_dict(tensors)
+
+
+def shape_error(found: Mapping[str, torch.Size], expected: Mapping[str, torch.Size]) -> str | None:
+    """The first tensor that is missing, extra or of another shape, as text for an error; None if there is none."""
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
-            shapes = f"is {format_shape(found.get(name))}, but the model's is {format_shape(expected.get(name))}"
-            raise UserError(f"{path}: {name} {shapes}; use the model settings of the run that has the weights.")
-    module.load_state_dict(tensors)
+            return f"{name} is {format_shape(found.get(name))}, but the model's is {format_shape(expected.get(name))}"
+    return None
 
 
 def format_shape(shape: torch.Size | None) -> str:
@@ -81,16 +86,26 @@ def average(run: Path, count: int) -> dict[str, Tensor]:
     if count < 1:
         raise UserError(f"--average {count}: give 1 or more.")
     keep = stored_recipe(run).plan.keep
-    names = [path.name for path in (run / "steps").glob("*") if path.name.isdecimal() and int(path.name)]
-    newest = sorted(names, key=int)[-min(count, keep) :]
+    newest = _newest(run, min(count, keep))
     if len(newest) < count:
         cure = f"average fewer, or train with plan.keep={count}"
         raise UserError(f"{run}: has {len(newest)} of its newest steps (plan.keep={keep}), not {count}; {cure}.")
     total: dict[str, Tensor] = {}
-    for name in newest:
-        for weight, tensor in load_tensors(resolve(run / "steps" / name) / "weights.safetensors").items():
+    for step in newest:
+        try:
+            tensors = read_step(step, lambda folder: load_tensors(folder / "weights.safetensors"))
+        except UserError:
+            if _newest(run, min(count, keep)) == newest:
+                raise
+            return average(run, count)  # the run is being trained, and has deleted this step
+        for weight, tensor in tensors.items():
             if tensor.is_floating_point() and weight in total:
                 total[weight] += tensor.float()
             else:
                 total[weight] = tensor.float() if tensor.is_floating_point() else tensor
     return {weight: tensor / count if tensor.is_floating_point() else tensor for weight, tensor in total.items()}
+
+
+def _newest(run: Path, count: int) -> list[Path]:
+    steps = [path for path in (run / "steps").glob("*") if path.name.isdecimal() and int(path.name)]
+    return sorted(steps, key=lambda path: int(path.name))[-count:]

@@ -118,7 +118,7 @@ def test_no_server_at_all(cache: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(server: Served, cache: Path) -> None:
     cache.write_text("a file where a folder should be")
-    with pytest.raises(UserError, match=r"cannot be written .*REGARD_CACHE=FOLDER"):
+    with pytest.raises(UserError, match=r"cannot be written: .*REGARD_CACHE=FOLDER"):
         fetch("set/a.txt", RemoteFile(f"{server.url}/a"))
 
 

@@ -153,14 +153,14 @@ def test_a_packed_file_is_unpacked_once(
     cut = text.line_start(2000)
     assert text.part(0, cut).read() + text.part(cut).read() == LINES
     with monkeypatch.context() as patch:
-        patch.setattr(text_files, "write_atomically", None)  # would fail if it were called
+        patch.setattr(text_files, "atomic_write", None)  # would fail if it were called
         assert TextFile(packed).path == text.path
     _old(packed, pack(b"Another.\n"))  # type: ignore[operator]
     assert TextFile(packed).read() == "Another.\n"
     _old(packed, packed.read_bytes()[:-8])
     with pytest.raises(UserError, match=r"damaged, or not"):
         TextFile(packed)
-    assert not list(Path(os.environ["REGARD_CACHE"]).glob("texts/.*.part"))
+    assert not list(Path(os.environ["REGARD_CACHE"]).glob("texts/.*.half"))
 
 
 @pytest.fixture

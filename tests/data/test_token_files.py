@@ -117,7 +117,7 @@ def test_a_token_file_is_written_once_and_mapped(kind: str, text: TextFile, monk
     assert path.stat().st_size == ids.nbytes
     about = json.loads(path.with_suffix(".json").read_text())
     assert (about["tokens"], about["bytes"], about["dtype"]) == (len(ids), len(text), "uint16")
-    assert not list(path.parent.glob(".*.part"))
+    assert not list(path.parent.glob(".*.half"))
     monkeypatch.setattr(token_files, "_write", None)  # would fail if it were called
     assert token_file(text, tokenizer).tolist() == ids.tolist()
 
@@ -177,7 +177,7 @@ def test_a_full_disk_is_refused_before_anything_is_written(
     monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage(100, 90, 10))
     with pytest.raises(UserError, match=r"needs about [\d,]+ bytes, but 10 are free there; .*REGARD_CACHE=FOLDER"):
         token_file(text, TOKENIZERS["char"])
-    assert not [path for path in (cache / "tokens").iterdir() if path.suffix in (".bin", ".part")]
+    assert not [path for path in (cache / "tokens").iterdir() if path.suffix in (".bin", ".half")]
 
 
 @pytest.mark.usefixtures("on_disk")
@@ -214,7 +214,7 @@ def test_two_processes_and_one_that_was_killed(text: TextFile, tmp_path: Path, c
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     killed = started(0.5)
-    _wait(lambda: list(cache.glob("tokens/.*.part")))
+    _wait(lambda: list(cache.glob("tokens/.*.half")))
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     both = [started(0.005), started(0.005)]
@@ -222,7 +222,7 @@ def test_two_processes_and_one_that_was_killed(text: TextFile, tmp_path: Path, c
     ids = tokenizer.encode(text.read())
     assert answers == {f"{len(ids)} {sum(ids)}\n"}
     assert [process.returncode for process in both] == [0, 0]
-    assert not list(cache.glob("tokens/.*.part"))
+    assert not list(cache.glob("tokens/.*.half"))
 
 
 def _saved(tokenizer: Tokenizer, path: Path) -> Path:

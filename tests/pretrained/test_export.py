@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import regard
 from regard import Penalty
 from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer, write_json
 from regard.config import to_json
+from regard.data.fields import TargetText
 from regard.data.public_tokenizers import read_tokenizers
 from regard.data.sources import Lines, Pairs
 from regard.data.streams import Book
@@ -482,13 +484,37 @@ def test_only_the_files_of_an_export_are_overwritten(
     assert (out / name).read_text() == "kept"
 
 
-def test_a_failure_leaves_the_old_directory(translator: Callable[..., regard.Loaded], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["../../escaped", "{tmp}/escaped", "config.json", "model.safetensors", "run.py"])
+def test_a_tokenizer_writes_only_the_files_of_tokenizers(tmp_path: Path, name: str) -> None:
+    tokenizer, name = train_tokenizer("char", LINES, 40), name.format(tmp=tmp_path)
+    model = run_of(tmp_path / "run", GptConfig(**SIZES, vocab=tokenizer.size), None, tokenizer)
+    files = {**tokenizer.files(), name: b"{}"}
+    fields = {"text": TargetText(replace(tokenizer, export_files=lambda: files))}
+    with pytest.raises(UserError, match=rf"run: its tokenizer has a file '{name}', which is no file of a tokenizer"):
+        regard.export(replace(model, fields=fields), tmp_path / "out")
+    assert os.listdir(tmp_path) == ["run"]
+
+
+def test_a_failure_leaves_the_old_directory(
+    translator: Callable[..., regard.Loaded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, out = translator(), tmp_path / "out"
     regard.export(model, out)
     before = (out / "model.safetensors").read_bytes()
     unfit = TransformerConfig(**{**SIZES, "source_vocab": 9, "target_vocab": 9, "score": "cosine"}).build()
     with pytest.raises(UserError, match="score=cosine"):
         regard.export(regard.Loaded(model.path, unfit, model.device, model.fields), out, overwrite=True)
+    rename, renamed = os.rename, list[Path]()
+
+    def full(old: Path, new: Path) -> None:  # the new directory gets its name by the second call
+        renamed.append(new)
+        if len(renamed) == 2:
+            raise OSError(28, "No space left on device")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", full)
+    with pytest.raises(UserError, match="out: cannot be written: No space left on device"):
+        regard.export(model, out, overwrite=True)
     assert (out / "model.safetensors").read_bytes() == before
     assert sorted(os.listdir(tmp_path)) == ["out", "run"]
 

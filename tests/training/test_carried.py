@@ -46,6 +46,12 @@ def test_a_run_resumes_with_its_carried_states(running, tmp_path, model):
     list(Run(recipe, tmp_path / "stopped", "resume"))
     for ours, theirs in zip(_files(tmp_path / "straight"), _files(tmp_path / "stopped")):
         _equal(ours, theirs)
+    # A file without some of them is refused.
+    run = Run(recipe, tmp_path / "stopped", "resume")
+    for changed, found in ((None, "absent"), (torch.zeros(1, 1, 3), "1×1×3")):
+        other = {name: value for name, value in _files(tmp_path / "stopped")[1].items() if name != "lanes/1/0"}
+        with pytest.raises(UserError, match=rf"lanes/1/0 is {found}, but the model carries"):
+            run.trainer.restore(other if changed is None else {**other, "lanes/1/0": changed}, 20)
     # A state that is not restored makes a difference.
     run = Run(recipe, tmp_path / "other")
     for event in run:

@@ -14,7 +14,7 @@ from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
-from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer
+from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer, state_shapes
 
 COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
 PLAN = Plan(steps=3, batch_tokens=64, rate=0.05, warmup=0, schedule="constant", optimizer="sgd", clip=0.0)
@@ -244,3 +244,22 @@ def test_a_plan_that_cannot_be_is_refused_by_name(setting, value):
 def test_betas_that_cannot_be_are_refused_as_they_were_written():
     with pytest.raises(UserError, match=r"plan.betas=0.9,1.0: give two numbers"):
         Plan(betas=(0.9, 1.0))
+
+
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd"])
+def test_the_state_of_an_optimiser_has_every_weight_that_it_could_have_changed(name):
+    def made():
+        module = nn.ModuleDict({"used": nn.Linear(3, 2), "unused": nn.Linear(2, 2)})
+        return module, build_optimizer(module, plan)
+
+    plan = Plan(optimizer=name)
+    module, optimizer = made()
+    assert optimizer_state(optimizer, module) == state_shapes(optimizer, module, plan, 0, ()) == {}
+    module["used"](torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state = optimizer_state(optimizer, module)
+    assert {"unused.weight/unused", "unused.bias/unused"} < state.keys()
+    assert {name: value.shape for name, value in state.items()} == state_shapes(optimizer, module, plan, 1, state)
+    other, again = made()
+    restore_optimizer(again, other, state)
+    assert optimizer_state(again, other).keys() == state.keys()

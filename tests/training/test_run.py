@@ -1,6 +1,11 @@
 """A run: its directory, its events, and what it refuses."""
 
+import errno
+import fcntl
+import hashlib
 import json
+import os
+import re
 import signal
 import sys
 import threading
@@ -10,8 +15,9 @@ from shutil import copytree
 
 import pytest
 import torch
+from safetensors.torch import save
 
-from regard.checkpoint import load_tensors, read_pointer, resolve
+from regard.checkpoint import load_tensors, read_json, read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
 from regard.data.sources import Labelled, Lines, Pairs
@@ -23,7 +29,7 @@ from regard.stored import FORMAT
 from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
-from regard.training.folder import is_run, read_state
+from regard.training.folder import is_run, read_state, restore
 from regard.training.prepare import Prepared
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from
@@ -136,6 +142,178 @@ def test_other_peoples_files_are_never_overwritten(recipe, tmp_path):
             Run(recipe(), out, existing)
     with pytest.raises(UserError, match="this is a file"):
         Run(recipe(), out / "chapter1.tex")
+
+
+@pytest.mark.parametrize("content", ['{"name": "soup", "steps": ["boil"]}', "[]", "{", '{"format": 2, "kind": "soup"}'])
+def test_a_directory_with_another_recipe_is_not_overwritten(recipe, tmp_path, content):
+    out = tmp_path / "kitchen"
+    (out / "steps").mkdir(parents=True)
+    (out / "recipe.json").write_text(content)
+    (out / "steps/boil.txt").write_text("ten minutes")
+    with pytest.raises(UserError, match=r"kitchen: its recipe.json is not that of a run .* it is not overwritten"):
+        Run(recipe(), out, "overwrite")
+    assert (out / "recipe.json").read_text() == content
+    assert sorted(path.name for path in out.rglob("*")) == ["boil.txt", "recipe.json", "steps"]
+
+
+def test_overwriting_removes_what_the_run_has_written_and_nothing_else(recipe, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=4"), out))
+    kept = ("notes.txt", "steps/notes.txt", "steps/000009.txt", "baseline/notes.txt")
+    for name in (*kept, "report.html"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("mine")
+    folder = sys.modules["regard.training.folder"]
+    for calls in (1, 2):  # killed before the steps, or the files, are removed: it can be overwritten again
+        with monkeypatch.context() as patch:
+            discarded, real = [], folder.discard
+
+            def dying(paths, discarded=discarded, calls=calls, real=real):
+                discarded.append(paths)
+                if len(discarded) == calls:
+                    raise SystemExit
+                real(paths)
+
+            patch.setattr(folder, "discard", dying)
+            with pytest.raises(SystemExit):
+                list(Run(recipe("plan.steps=2"), out, "overwrite"))
+    list(Run(recipe("plan.steps=2"), out, "overwrite"))
+    assert sorted(path.name for path in (out / "steps").iterdir()) == ["000000", "000002", "000009.txt", "notes.txt"]
+    assert {(out / name).read_text() for name in kept} == {"mine"}
+    names = {".lock", "baseline", "best", "latest", "metrics.jsonl", "notes.txt", "recipe.json", "steps"}
+    assert {path.name for path in out.iterdir()} == names
+
+
+def test_a_linked_folder_of_steps_is_refused(recipe, tmp_path):
+    out = tmp_path / "run"
+    list(Run(recipe("plan.steps=2"), out))
+    (out / "steps").rename(tmp_path / "elsewhere")
+    (out / "steps").symlink_to(tmp_path / "elsewhere")
+    for existing in ("resume", "overwrite"):
+        with pytest.raises(UserError, match="steps: is a symbolic link"):
+            Run(recipe("plan.steps=2"), out, existing)
+    assert load(out).step == 2  # reading changes nothing
+
+
+# -- files that were changed -------------------------------------------------------------------------------------------
+
+
+def _tamper(run, name, content):
+    """Change a file of the latest step, and its fingerprint in the manifest."""
+    step = resolve(run, ("latest",))
+    manifest = read_json(step / "manifest.json")
+    (step / name).write_bytes(content)
+    manifest["files"][name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (step / "manifest.json").write_text(json.dumps(manifest))
+
+
+IMPOSSIBLE = [
+    *(("step", -5), ("step", 3), ("step", 4.0), ("step", "4"), ("evaluated", 5), ("evaluated", True), ("best", "low")),
+    *(("best", None), ("best_loss", []), ("best_step", 3), ("best_step", -4), ("waited", -1), ("seconds", "1")),
+    *(("seconds", -1.0), ("evaluating", None), ("data", 7), ("batches", 0), ("batches", "1")),
+]
+WEIGHT = "optimizer/model.encoder.embedding.weight"
+UNFIT = [  # the start of a name, the tensor in its place, the message
+    ("", None, r"objective/.* is absent, but the model's is"),
+    ("optimizer", None, r"optimizer/.* is absent, but the model's is"),
+    (f"{WEIGHT}/exp_avg", None, f"{WEIGHT}/exp_avg is absent"),
+    (f"{WEIGHT}/exp_avg", torch.zeros(3), f"{WEIGHT}/exp_avg is 3, but the model's is"),
+    (f"{WEIGHT}/step", torch.tensor(-5.0), f"{WEIGHT}/step is -5, but the run has 4 steps"),
+    (f"{WEIGHT}/step", torch.tensor(float("nan")), f"{WEIGHT}/step is nan, but the run has 4 steps"),
+    (
+        "optimizer/model.other/step",
+        torch.tensor(1.0),
+        "optimizer/model.other/step is one number",
+    ),
+    ("elsewhere", torch.zeros(1), "elsewhere is 1, but the model's is absent"),
+]
+
+
+def test_a_state_or_a_trainer_file_that_does_not_fit_is_refused_by_its_field(recipe, tmp_path):
+    out, made = tmp_path / "run", recipe("plan.steps=4", "objective=professor", "objective.width=8")
+    list(Run(made, out))
+    state, trainer = read_json(out / "steps/000004/training/state.json"), Run(made, out, "resume").trainer
+    for name, value in IMPOSSIBLE:
+        _tamper(out, "training/state.json", json.dumps({**state, name: value}).encode())
+        with pytest.raises(UserError, match=rf"state\.json: {name}={re.escape(repr(value))}: cannot be the state"):
+            read_state(resolve(out, ("latest",)))
+    with pytest.raises(UserError, match=r"state\.json: batches='1': cannot be the state of a run at step 4; restore"):
+        Run(made, out, "resume")
+    _tamper(out, "training/state.json", json.dumps(state).encode())
+    found = load_tensors(out / "steps/000004/training/trainer.safetensors")
+    tensors = {name: tensor.clone() for name, tensor in found.items()}  # the file is mapped, and is written below
+    for start, value, message in UNFIT:
+        changed = {name: one for name, one in tensors.items() if value is not None or not name.startswith(start)}
+        _tamper(out, "training/trainer.safetensors", save(changed if value is None else {**changed, start: value}))
+        with pytest.raises(UserError, match=rf"000004/training/trainer\.safetensors: {message}"):
+            restore(resolve(out, ("latest",)), trainer)
+    with pytest.raises(UserError, match=r"trainer\.safetensors: elsewhere is 1"):
+        Run(made, out, "resume")
+
+
+# -- two processes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_being_trained_is_refused_to_others_and_read_by_all(recipe, tmp_path):
+    out = tmp_path / "run"
+    first = iter(Run(recipe(), out))
+    while not isinstance(next(first), Evaluated):
+        pass
+    for existing in ("resume", "overwrite"):
+        with pytest.raises(UserError, match=rf"run: is trained by another process \(pid {os.getpid()} on .*\); wait"):
+            Run(recipe(), out, existing)
+    assert load(out).step == 4
+    first.close()
+    assert isinstance(list(Run(recipe(), out, "resume"))[-1], Finished)
+
+
+def test_of_two_runs_that_were_prepared_together_only_one_is_trained(recipe, tmp_path):
+    out = tmp_path / "run"
+    first, second = (Run(recipe("plan.steps=2"), out) for _ in range(2))
+    started = iter(first)
+    next(started)
+    with pytest.raises(UserError, match="is trained by another process"):
+        list(second)
+    started.close()
+    with pytest.raises(UserError, match="holds a run"):
+        list(second)
+    first, second = (Run(recipe("plan.steps=2"), out, "resume") for _ in range(2))
+    list(first)
+    before = (out / "metrics.jsonl").read_text()
+    with pytest.raises(UserError, match="another process has trained this run meanwhile"):
+        list(second)
+    assert (out / "metrics.jsonl").read_text() == before
+
+
+def test_a_run_is_trained_without_a_lock_where_files_cannot_be_locked(recipe, tmp_path, monkeypatch):
+    def refuse(*_given):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    list(Run(recipe("plan.steps=2"), tmp_path / "run"))
+    assert load(tmp_path / "run").step == 2
+
+
+def test_a_step_that_is_pruned_while_it_is_read_is_not_missed(recipe, tmp_path, monkeypatch):
+    """A reader has found the best step; the run replaces it by a better one, and deletes it, between two files."""
+    out = tmp_path / "run"
+    events = iter(Run(recipe("plan.keep=1", "plan.evaluate=2", "plan.rate=1e-3"), out))
+    while read_pointer(out, "best") is None:
+        next(events)
+    loaded, found = sys.modules["regard.verbs.loaded"], []
+    real = loaded.stored_config
+
+    def training(folder, kinds):
+        found.append(folder.name)
+        if len(found) == 1:
+            for _ in events:
+                pass
+            assert not folder.exists()
+        return real(folder, kinds)
+
+    monkeypatch.setattr(loaded, "stored_config", training)
+    assert load(out).step == 8
+    assert found == ["000002", "000008"]
 
 
 @pytest.mark.parametrize(
@@ -309,14 +487,24 @@ def test_an_interrupt_saves_and_the_run_goes_on_bit_equal(recipe, tmp_path, monk
     assert read_pointer(out, "best") == read_pointer(tmp_path / "straight", "best")
 
 
-def test_sigterm_saves_as_ctrl_c_does(recipe, tmp_path, monkeypatch):
-    before = signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_as_ctrl_c_does(recipe, tmp_path, monkeypatch, number):
+    before = signal.getsignal(number)
     with monkeypatch.context() as patch:
-        _Pressed(patch, n=2, number=signal.SIGTERM)
+        _Pressed(patch, n=2, number=number)
         with pytest.raises(KeyboardInterrupt):
             list(Run(recipe(), tmp_path / "run"))
     assert read_pointer(tmp_path / "run", "latest") == "000003"
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
+
+
+def test_under_nohup_a_closed_terminal_does_not_end_a_run(recipe, tmp_path, monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        _Pressed(monkeypatch, n=1, number=signal.SIGHUP)
+        assert list(Run(recipe("plan.steps=2"), tmp_path / "run"))[-1].step == 2
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_out_of_memory_names_the_settings_and_saves(recipe, tmp_path, monkeypatch):

@@ -165,6 +165,16 @@ def test_modules_that_we_lack(tmp_path: Path) -> None:
         embed(load(root, device="cpu"), ["a"])
 
 
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("place", ["../other", "/etc", "1_Pooling/../.."])
+def test_modules_outside_the_directory_are_refused(tmp_path: Path, kind: int, place: str) -> None:
+    listed = [{"type": f"models.{kind}", "path": ""} for kind in ("Transformer", "Pooling")]
+    listed[kind]["path"] = place
+    (tmp_path / "modules.json").write_text(json.dumps(listed), encoding="utf-8")
+    with pytest.raises(UserError, match=rf"modules\.json: path='{place}': is outside the directory"):
+        pooling_of(tmp_path)
+
+
 def test_a_newer_file_names_its_pooling(tmp_path: Path) -> None:
     assert pooling_of(sentences(tmp_path / "cls", {"pooling_mode": "cls"})).pool == "first"
     assert pooling_of(sentences(tmp_path / "max", {"pooling_mode": "max"})).pool == "max"

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.data.files import cache_folder, cached, find_data, write_atomically
+from regard.checkpoint import atomic_write, write_file
+from regard.data.files import CACHE_CURE, cache_folder, cached, find_data
 from regard.errors import UserError
 
 CURE = ", or add --download"  # advice at the end of the error for a missing file that can be downloaded
@@ -97,7 +98,7 @@ def fetch(name: str, remote: RemoteFile, progress: ProgressCallback = lambda pro
     """Download one file into the cache folder: it is written under a temporary name, checked, then renamed."""
     path = cached(str(Path(name).parent), Path(name).name)
     digest, count = hashlib.sha256(), 0
-    with write_atomically(path) as file:
+    with atomic_write(path, CACHE_CURE) as file:
         try:
             with urllib.request.urlopen(remote.url, timeout=TIMEOUT) as response:
                 length = response.headers.get("Content-Length")
@@ -118,7 +119,7 @@ def fetch(name: str, remote: RemoteFile, progress: ProgressCallback = lambda pro
             advice = "try again; if this repeats, the file on the server has changed"
             raise UserError(f"{remote.url}: its SHA-256 is {sha256}, expected {remote.sha256}; {advice}.")
         if remote.sha256 is None:
-            path.with_name(f"{path.name}.sha256").write_text(f"{sha256}  {path.name}\n", encoding="utf-8")
+            write_file(path.with_name(f"{path.name}.sha256"), f"{sha256}  {path.name}\n")
     progress(DownloadProgress(name, remote.url, count, count, sha256))
     return path
 

@@ -15,13 +15,14 @@ import shutil
 import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.checkpoint import NO_FOLLOW, as_user_error, lock_file
 from regard.data.example import Pair
 from regard.errors import UserError
 
@@ -208,30 +209,15 @@ def _folder(variable: str) -> Path | None:
 
 # -- the cache --------------------------------------------------------------------------------------------------------
 
+CACHE_CURE = "choose another folder with REGARD_CACHE=FOLDER"
+
 
 def cached(kind: str, name: str) -> Path:
     """The path of a file in a folder of the cache; the folder is created if it does not exist."""
     folder = cache_folder() / kind
-    with _writing(folder):
+    with as_user_error(folder, CACHE_CURE):
         folder.mkdir(parents=True, exist_ok=True)
     return folder / name
-
-
-@contextmanager
-def write_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """A temporary file to write to, which is renamed to `path` at the end of the block, or removed on an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
-    with _writing(path):
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    try:
-        with _writing(path), open(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def require_space(path: Path, needed: int) -> None:
@@ -244,17 +230,11 @@ def require_space(path: Path, needed: int) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock `path` against other processes of this machine; without effect where files cannot be locked."""
+    """Lock `path` against other processes; wait for the process that has the lock."""
+    with as_user_error(path, CACHE_CURE):
+        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    with _writing(path):
-        handle = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    try:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        lock_file(handle)
         yield
     finally:
         os.close(handle)
@@ -267,13 +247,3 @@ def open_regular(path: Path) -> IO[bytes]:
         os.close(handle)
         raise OSError("not a plain file")
     return open(handle, "rb")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Turn an OSError inside the block into a UserError that names the path."""
-    try:
-        yield
-    except OSError as error:
-        cure = "choose another folder with REGARD_CACHE=FOLDER"
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); {cure}.") from error

@@ -13,8 +13,9 @@ from copy import copy
 from pathlib import Path
 from typing import Any, overload
 
+from regard.checkpoint import atomic_write
 from regard.data.example import Text
-from regard.data.files import PACKED, cached, locked, not_utf8, open_regular, opened, require_space, write_atomically
+from regard.data.files import CACHE_CURE, PACKED, cached, locked, not_utf8, open_regular, opened, require_space
 from regard.errors import UserError
 
 # Called for progress on a large file: (activity, bytes done, bytes in total).
@@ -223,7 +224,7 @@ def _unpack(path: Path, report: Report | None) -> Path:
         if (found := _read_entry(entry, before)) and (plain := _unpacked_path(found)):  # by another process
             return plain
         require_space(temporary, before.st_size)  # a lower bound: the size of the text is not known yet
-        with opened(path) as file, write_atomically(temporary) as out:
+        with opened(path) as file, atomic_write(temporary, CACHE_CURE) as out:
             while data := file.read(PIECE):
                 out.write(data)
                 digest.update(data)
@@ -265,5 +266,5 @@ def _read_entry(entry: Path, status: os.stat_result) -> dict[str, Any] | None:
 
 
 def _write_entry(entry: Path, status: os.stat_result, found: dict[str, Any]) -> None:
-    with write_atomically(entry) as file:
+    with atomic_write(entry, CACHE_CURE) as file:
         file.write(json.dumps({"signature": _signature(status), **found}).encode())

@@ -30,7 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.files import cache_folder, cached, locked, open_regular, require_space, write_atomically
+from regard.checkpoint import atomic_write, remove_leftovers
+from regard.data.files import CACHE_CURE, cache_folder, cached, locked, open_regular, require_space
 from regard.data.flat import Values, id_type
 from regard.data.text_files import Report, TextFile
 from regard.data.tokenizers import Tokenizer
@@ -63,10 +64,8 @@ def token_file(text: TextFile, tokenizer: Tokenizer, report: Report | None = Non
         cached("tokens", path.name)
         with locked(path):
             if (found := _open_tokens(path, text, tokenizer)) is None:  # another process may have written it meanwhile
-                for name in (path.name, path.with_suffix(".json").name):  # left by processes that were killed
-                    for part in path.parent.glob(f".{name}.*.part"):
-                        with suppress(OSError):
-                            part.unlink()
+                remove_leftovers(path)
+                remove_leftovers(path.with_suffix(".json"))
                 _write(path, text, tokenizer, report)
                 found = _open_tokens(path, text, tokenizer)
     assert found is not None
@@ -161,11 +160,11 @@ def _write(path: Path, text: TextFile, tokenizer: Tokenizer, report: Report | No
             if report:
                 report("encoding", done, len(text))
 
-    with write_atomically(path) as file:
+    with atomic_write(path, CACHE_CURE) as file:
         for ids in encode_pieces(tokenizer, pieces_with_report()):
             file.write(ids.data)
             tokens += len(ids)
-        with write_atomically(path.with_suffix(".json")) as description:
+        with atomic_write(path.with_suffix(".json"), CACHE_CURE) as description:
             description.write(json.dumps(_describe(text, tokenizer, tokens), indent=2).encode())
 
 

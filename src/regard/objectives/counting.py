@@ -84,5 +84,5 @@ class CountingTrainer:
         """Nothing: the counts are the model."""
         return {}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
         pass

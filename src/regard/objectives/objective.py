@@ -55,8 +55,11 @@ class Trainer(Protocol):
         """What a resumed run needs beside the model, such as the state of an optimiser. All ranks call this."""
         ...
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from what `state` returned; the model has been restored already."""
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
+        """Continue from what `state` returned after so many steps; the model has been restored already.
+
+        The tensors come from a file. If they do not fit, raise a UserError that names the tensor.
+        """
         ...
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.checkpoint import load_tensors, read_json, save_tensors, write_json
 from regard.config import format_value
@@ -85,6 +85,26 @@ def _read_object(path: Path) -> dict[str, Any]:
 def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = False) -> Model:
     """The model of a public checkpoint. Missing tensors, extra tensors and other shapes raise a UserError."""
     return build_model(path, settings, read_weights(path, allow_pickle))
+
+
+def convert_module(module: nn.Module, tokenizer: Any, place: Path) -> tuple[Model, dict[str, Any]]:
+    """Our model of a `transformers` model in memory, and its settings. ``place`` is an empty directory.
+
+    The settings and the tokenizer are written there in their files and read again; the weights are not.
+    """
+    name, config = Path(type(module).__name__), getattr(module, "config", None)
+    if not hasattr(config, "model_type"):
+        raise UserError(f"{name}: is no model of transformers; give one, or the directory of a model.")
+    check_type(config.model_type, name)
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
+        raise UserError(f"tokenizer: a {type(tokenizer).__name__} is none of transformers; give an AutoTokenizer.")
+    for file, part in (("config", config), (GENERATION, getattr(module, GENERATION, None))):
+        if part is not None:
+            part.to_json_file(place / f"{file}.json")
+    if tokenizer is not None:
+        tokenizer.save_pretrained(place)
+    settings = read_settings(place) | {"architectures": [str(name)]}
+    return build_model(name, settings, as_float32(module.state_dict())), settings
 
 
 def build_model(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:

@@ -3,8 +3,11 @@
 A step has the model, and under `training/` what is needed to resume the run.
 """
 
+import math
 import os
-import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +15,16 @@ from typing import Any, Literal
 from torch import Tensor
 
 from regard.checkpoint import (
+    NO_FOLLOW,
     Content,
+    as_user_error,
+    check_steps,
+    discard,
     load_tensors,
+    lock_file,
     read_json,
     read_pointer,
+    remove_leftovers,
     save_step,
     save_tensors,
     truncate_after,
@@ -32,6 +41,8 @@ from regard.training.prepare import Prepared
 
 Existing = Literal["refuse", "resume", "overwrite"]  # what to do if the directory has a run already
 
+FILES = ("metrics.jsonl", "latest", "best", "report.html", "recipe.json")  # of a run, besides its steps
+
 # Settings that a resumed run may change: they do not change the update of a step. For plan.accumulate that is true only
 # if all ranks together read as many batches as before, which `check_batches` checks. plan.minutes changes the rates of
 # the steps that are left, and of no other.
@@ -46,15 +57,22 @@ def is_run(out: Path) -> bool:
     return (out / "recipe.json").is_file()
 
 
-def check_folder(out: Path, existing: Existing) -> None:
-    """Refuse to overwrite anything without the user's permission."""
+def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
+    """Refuse to overwrite anything without the user's permission, or anything that is no run."""
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: this is a file; choose another --out.")
+    check_steps(out)
     if is_run(out) and existing == "refuse":
         raise UserError(
             f"{out}: holds a run; continue it with --resume, replace it with --overwrite, or choose another --out "
             '(in Python: existing="resume", existing="overwrite", or another directory).'
         )
+    if is_run(out) and existing == "overwrite":
+        try:
+            stored_recipe(out, kinds)
+        except UserError as error:
+            cure = "it is not overwritten; delete it yourself, or choose another --out"
+            raise UserError(f"{out}: its recipe.json is not that of a run ({error}); {cure}.") from error
     paths = [path.relative_to(out) for path in (*out.glob("*"), *out.glob("steps/*"))]
     seen = {path.as_posix() for path in paths if not path.name.startswith(".")}
     # A run that was killed before its recipe was written has left step 0.
@@ -97,12 +115,31 @@ def check_batches(out: Path, accumulate: int, ranks: int, before: int) -> None:
     raise UserError(f"{now}: the run in {out} was started with {before} batches a step; {cure}.")
 
 
+@contextmanager
+def lock_run(out: Path) -> Iterator[None]:
+    """Lock a run while it is trained. A second process is refused; processes that only read need no lock."""
+    with as_user_error(out):
+        handle = os.open(out / ".lock", os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o666)
+    try:
+        with as_user_error(out):
+            if not lock_file(handle, wait=False):
+                holder = os.read(handle, 200).decode(errors="replace").strip()
+                cure = "wait for it, or choose another --out"
+                raise UserError(f"{out}: is trained by another process ({holder}); {cure}.")
+            os.ftruncate(handle, 0)
+            os.write(handle, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield
+    finally:
+        os.close(handle)
+
+
 def clear(out: Path) -> None:
-    """Remove a run. The directory is renamed first, so that a process that is killed leaves no half of a run."""
-    aside = out.with_name(f".{out.name}.old")
-    shutil.rmtree(aside, ignore_errors=True)
-    os.rename(out, aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    """Remove the files and steps of a run, and nothing else. The recipe is last: after a kill it is still a run."""
+    with as_user_error(out):
+        discard([path for path in (out / "steps").glob("*") if path.name.isdecimal() or path.name == ".old"])
+        with suppress(OSError):  # there is none, or it has other files
+            (out / "steps").rmdir()
+        discard([out / name for name in FILES if os.path.lexists(out / name)])
 
 
 def make_folder(out: Path) -> None:
@@ -115,6 +152,8 @@ def make_folder(out: Path) -> None:
 
 def open_run(out: Path, recipe: Recipe, step: int, kinds: Kinds) -> None:
     """Write the recipe of a run whose step `step` is saved, and remove later lines from its log."""
+    for name in FILES:
+        remove_leftovers(out / name)
     write_json(out / "recipe.json", recipe_json(recipe, kinds))
     truncate_after(out / "metrics.jsonl", step)
 
@@ -163,14 +202,45 @@ def save(run: Path, state: RunState, prepared: Prepared, model: Model, training:
 def restore(folder: Path, trainer: Trainer) -> None:
     """Restore the model and the trainer that `save` wrote."""
     load_weights(trainer.model, folder / "weights.safetensors")
-    trainer.restore(load_tensors(folder / "training/trainer.safetensors"))
+    path = folder / "training/trainer.safetensors"
+    tensors = load_tensors(path)
+    try:
+        trainer.restore(tensors, int(folder.name))
+    except UserError as error:
+        raise UserError(f"{path}: {error}; restore the file or use another checkpoint.") from error
 
 
 def read_state(folder: Path) -> RunState:
     """The state of a run when this step was saved."""
     path = folder / "training/state.json"
-    state = read_json(path)
+    found = read_json(path)
     names = {field.name for field in fields(RunState)}
-    if not isinstance(state, dict) or state.keys() != names:
+    if not isinstance(found, dict) or found.keys() != names:
         raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
-    return RunState(**state)
+    step, best = int(folder.name), found["best_step"]
+    valid = {
+        "step": _whole(found["step"]) and found["step"] == step,
+        "evaluated": _whole(found["evaluated"]) and found["evaluated"] <= step,
+        "best": _number(found["best"]) if best is not None else found["best"] is None,
+        "best_loss": found["best_loss"] is None or (best is not None and _number(found["best_loss"])),
+        "best_step": best is None
+        or (_whole(best) and any((one / f"{best:06d}").is_dir() for one in folder.parents[:2])),
+        "waited": _whole(found["waited"]),
+        "seconds": _number(found["seconds"]) and found["seconds"] >= 0,
+        "evaluating": _number(found["evaluating"]) and found["evaluating"] >= 0,
+        "data": isinstance(found["data"], str),
+        "batches": _whole(found["batches"]) and found["batches"] >= 1,
+    }
+    for name, fits in valid.items():
+        if not fits:
+            cure = "restore the file or use another checkpoint"
+            raise UserError(f"{path}: {name}={found[name]!r:.40}: cannot be the state of a run at step {step}; {cure}.")
+    return RunState(**found)
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

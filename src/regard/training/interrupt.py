@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C and SIGTERM: an update is never interrupted."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP: an update is never interrupted."""
 
 import signal
 import threading
@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # schedulers and torchrun send SIGTERM
+# Schedulers and torchrun send SIGTERM, a terminal that is closed sends SIGHUP.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SignalGuard:
@@ -26,7 +27,11 @@ class SignalGuard:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        before = {
+            number: signal.signal(number, self._handle)
+            for number in SIGNALS
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores it
+        }
         try:
             yield
         finally:

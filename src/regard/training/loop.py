@@ -18,6 +18,7 @@ from regard.errors import UserError
 from regard.layers.transformer import Block
 from regard.objectives.objective import LossModule, Objective, Step
 from regard.recipes import Plan
+from regard.stored import format_shape, shape_error
 from regard.tensor_tree import tensors, with_tensors
 from regard.training.capture import Graphs
 from regard.training.optim import (
@@ -27,6 +28,7 @@ from regard.training.optim import (
     rate_at,
     restore_optimizer,
     set_rate,
+    state_shapes,
     unfreeze,
 )
 from regard.training.parallel import ALONE, Ranks
@@ -79,20 +81,40 @@ class GradientTrainer:
             **{f"lanes/{lane}/{at}": value for lane, found in enumerate(in_turn) for at, value in enumerate(found)},
         }
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        parts: dict[str, dict[str, Tensor]] = {"optimizer": {}, "objective": {}, "lanes": {}}
-        for place, value in state.items():
-            part, _, name = place.partition("/")
-            parts[part][name] = value
-        if self.loss_module.own is not None:
-            self.loss_module.own.load_state_dict(parts["objective"])
-        restore_optimizer(self.optimizer, self.loss_module, parts["optimizer"])
-        if parts["lanes"]:
-            model: Any = self.model
-            empty, device = model.start_segments(1), next(model.parameters()).device
-            for lane in self._ranks.lanes(self._plan.accumulate):
-                values = (parts["lanes"][f"{lane}/{at}"].to(device) for at, _ in enumerate(tensors(empty)))
-                self._carried[lane] = with_tensors(empty, values)
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
+        optimizer, objective, lanes = (
+            {name.removeprefix(part): value for name, value in state.items() if name.startswith(part)}
+            for part in ("optimizer/", "objective/", "lanes/")
+        )
+        own = self.loss_module.own
+        shapes = state_shapes(self.optimizer, self.loss_module, self._plan, step, optimizer)
+        own_shapes = {} if own is None else {name: value.shape for name, value in own.state_dict().items()}
+        expected = {f"optimizer/{name}": shape for name, shape in shapes.items()}
+        expected |= {f"objective/{name}": shape for name, shape in own_shapes.items()}
+        found = {name: value.shape for name, value in state.items() if not name.startswith("lanes/")}
+        if wrong := shape_error(found, expected):
+            raise UserError(wrong)
+        for name, value in optimizer.items():
+            if name.endswith("/step") and not 1 <= float(value) <= step:
+                raise UserError(f"optimizer/{name} is {float(value):g}, but the run has {step} steps")
+        if own is not None:
+            own.load_state_dict(objective)
+        restore_optimizer(self.optimizer, self.loss_module, optimizer)
+        if step and self._batches.batch(0).segment is not None:
+            self._restore_lanes(lanes)
+
+    def _restore_lanes(self, found: Mapping[str, Tensor]) -> None:
+        model: Any = self.model
+        empty, device = model.start_segments(1), next(model.parameters()).device
+        for lane in self._ranks.lanes(self._plan.accumulate):
+            values = []
+            for at, like in enumerate(tensors(empty)):
+                value = found.get(f"{lane}/{at}")
+                if value is None or value.dim() != like.dim() or value.shape[-1] != like.shape[-1]:
+                    have = format_shape(None if value is None else value.shape)
+                    raise UserError(f"lanes/{lane}/{at} is {have}, but the model carries {format_shape(like.shape)}")
+                values.append(value.to(device))
+            self._carried[lane] = with_tensors(empty, iter(values))
 
 
 def train(

@@ -1,8 +1,10 @@
 """The learning rate of each step, the optimisers, and their state by the name of each weight."""
 
 import math
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -10,6 +12,12 @@ from regard.config import format_value
 from regard.errors import UserError, nearest
 from regard.recipes import Plan
 
+STATE = {  # the tensors that an optimiser has for each weight that it has changed
+    "adamw": ("step", "exp_avg", "exp_avg_sq"),
+    "adam": ("step", "exp_avg", "exp_avg_sq"),
+    "sgd": ("momentum_buffer",),
+}
+UNUSED = "unused"  # an empty tensor in the place of the state of a weight that never had a gradient
 INDEPENDENT_OF_STEPS = ("constant", "inverse-sqrt", "noam")  # schedules whose rates do not depend on plan.steps
 
 
@@ -135,21 +143,33 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 
 def optimizer_state(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor]:
     """The state of the optimiser as one mapping: `weight name/state name` → tensor."""
-    return {
-        f"{name}/{key}": value
-        for name, weight in module.named_parameters()
-        for key, value in optimizer.state.get(weight, {}).items()
-        if isinstance(value, Tensor)
-    }
+    weights = dict(module.named_parameters())
+    state = {name: optimizer.state.get(weight, {}) for name, weight in weights.items()}
+    found = {f"{name}/{key}": it for name in state for key, it in state[name].items() if isinstance(it, Tensor)}
+    unused = [name for name, weight in weights.items() if found and weight.requires_grad and not state[name]]
+    return found | {f"{name}/{UNUSED}": torch.empty(0) for name in unused}
 
 
-def restore_optimizer(optimizer: Optimizer, module: nn.Module, state: dict[str, Tensor]) -> None:
+def state_shapes(
+    optimizer: Optimizer, module: nn.Module, plan: Plan, step: int, found: Container[str]
+) -> dict[str, torch.Size]:
+    """The shape of each tensor of `optimizer_state` after `step` steps; `found` may name weights that are unused."""
+    groups = (group for group in optimizer.param_groups if group["start"] < step)
+    changed = {weight for group in groups for weight in group["params"]}
+    shapes: dict[str, torch.Size] = {}
+    for name, weight in module.named_parameters():
+        if weight in changed and f"{name}/{UNUSED}" in found:
+            shapes[f"{name}/{UNUSED}"] = torch.Size([0])
+        elif weight in changed:
+            for key in STATE[plan.optimizer]:
+                shapes[f"{name}/{key}"] = torch.Size() if key == "step" else weight.shape
+    return shapes
+
+
+def restore_optimizer(optimizer: Optimizer, module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Restore the state that `optimizer_state` returned, on the device of the weights."""
     weights = dict(module.named_parameters())
     for place, value in state.items():
         name, _, key = place.rpartition("/")
-        if name not in weights:
-            raise UserError(
-                f"training/trainer.safetensors: the model has no weight {name}; it is the file of another model."
-            )
-        optimizer.state[weights[name]][key] = value.to(weights[name].device)
+        if key != UNUSED:
+            optimizer.state[weights[name]][key] = value.to(weights[name].device)

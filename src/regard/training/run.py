@@ -7,6 +7,7 @@
 import os
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from regard.training.folder import (
     check_same,
     clear,
     is_run,
+    lock_run,
     make_folder,
     open_run,
     read_state,
@@ -69,7 +71,10 @@ class Run:
         report: Report | None = None,
     ) -> None:
         self.kinds = kinds = with_kinds(kinds)
-        check_folder(out, existing)
+        check_folder(out, existing, kinds)
+        if ranks.first and is_run(out):
+            with lock_run(out):  # a run that another process trains is refused before its data is read
+                pass
         before = None
         if existing == "resume":
             if init:
@@ -128,8 +133,11 @@ class Run:
         """Train to the end. An interrupt saves the last step; so does the end of iteration or a lack of memory, but not
         with several ranks, since these are not at the same step then."""
         guard = SignalGuard(always_delay=self.ranks.several)
-        with self.prepared.within_memory(), guard.installed():
+        with self.prepared.within_memory(), guard.installed(), ExitStack() as lock:
             try:
+                if self.ranks.first:
+                    make_folder(self._folder)
+                    lock.enter_context(lock_run(self._folder))
                 saved = self._write_folder()
                 yield self._started()
                 yield from saved
@@ -150,9 +158,12 @@ class Run:
         new = self.saved < 0
         if not self.ranks.first:
             return [self._save()] if new else []
-        if new and self._existing == "overwrite" and is_run(self._folder):
-            clear(self._folder)
-        make_folder(self._folder)
+        if new:
+            check_folder(self._folder, self._existing, self.kinds)  # again: it was not locked before
+            if is_run(self._folder):
+                clear(self._folder)
+        elif read_pointer(self._folder, "latest") != f"{self.saved:06d}":
+            raise UserError(f"{self.out}: another process has trained this run meanwhile; start again with --resume.")
         events: list[Event] = [self._save()] if new else []
         open_run(self._folder, self.recipe, self.state.step, self.kinds)
         best = self.state.best_step

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 
 from torch import Tensor
 
-from regard.checkpoint import resolve
+from regard.checkpoint import read_step
 from regard.config import Kinds, format_value
 from regard.data.example import Tokens
 from regard.data.fields import Field, TextField, fit_fields, read_tokenizer
@@ -144,7 +144,7 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
     texts = {name: each for name, each in model.fields.items() if isinstance(each, TextField)}
     tokenizers = [each.tokenizer for each in texts.values()]
     if model.recipe is not None:  # the field of a running text has no bos and no eos, but its file still has them
-        tokenizers = [read_tokenizer(field_path(resolve(Path(path)), name)) for name in texts]
+        tokenizers = read_step(Path(path), lambda step: [read_tokenizer(field_path(step, name)) for name in texts])
     if not tokenizers:
         raise UserError(f"from={path}: has no tokenizer; add its tokenizer.json.")
     return WarmStart(

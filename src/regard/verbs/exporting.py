@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import processors
 
-from regard.checkpoint import resolve, write_json
+from regard.checkpoint import as_user_error, remove, resolve, temporary_path, write_file, write_json
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
@@ -34,7 +33,10 @@ from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sent
 TOOLS = ("transformers", "ctranslate2")
 WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
 LISTED = 4  # file names that an error lists
-TOKENIZER_FILES = {*SETTINGS_FILES, *(name for kind in TOKENIZER_TYPES.values() for name in kind.files)}
+TOKENIZER_FILES = {  # the only names that files of a tokenizer are written under
+    *(*SETTINGS_FILES, "target_vocab.json"),
+    *(name for kind in TOKENIZER_TYPES.values() for name in kind.files),
+}
 WRITTEN = {  # all names that an exported model can have; only these are ever deleted
     *(
         "config.json",
@@ -44,7 +46,7 @@ WRITTEN = {  # all names that an exported model can have; only these are ever de
         *TOKENIZER_FILES,
         *(f"target/{name}" for name in TOKENIZER_FILES),
     ),
-    *("target_vocab.json", *(f"{side}_vocabulary.json" for side in ("source", "target", "shared"))),
+    *(f"{side}_vocabulary.json" for side in ("source", "target", "shared")),
     *(MODULES, PROMPTS, *LIMITS, PLACES["Pooling"], POOLING),
 }
 WRITTEN_FOLDERS = ("target", PLACES["Pooling"])
@@ -129,19 +131,20 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
             found = ", ".join(others[:LISTED]) + (", …" if len(others) > LISTED else "")
             raise UserError(f"{path}: has files that no export writes ({found}); move them, or give another name.")
     path = Path(os.path.abspath(path))
-    half, old = (path.with_name(f".{path.name}.{what}") for what in ("half", "old"))
-    shutil.rmtree(half, ignore_errors=True)
-    half.mkdir(parents=True)
+    half, old = temporary_path(path), temporary_path(path)
+    with as_user_error(path):
+        half.mkdir(parents=True)
     try:
         yield half
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            os.rename(path, old)
-        os.rename(half, path)
+        with as_user_error(path):
+            if os.path.lexists(path):
+                os.rename(path, old)
+            os.rename(half, path)
     finally:
-        shutil.rmtree(half, ignore_errors=True)
-        if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
+        if os.path.lexists(old) and not os.path.lexists(path):
+            os.rename(old, path)
+        remove(old)
+        remove(half)
 
 
 def _to_ctranslate2(model: Loaded, folder: Path) -> str:
@@ -235,8 +238,10 @@ def _write_tokenizers(model: Loaded, folder: Path) -> None:
     source, target = (_tokenizer_files(one, model) for one in (model.tokenizer, model.target_tokenizer))
     for place, files in ((folder, source), (folder / "target", target if target != source else {})):
         for name, data in files.items():
-            place.mkdir(exist_ok=True)
-            (place / name).write_bytes(data)
+            if name not in TOKENIZER_FILES:
+                found = f"its tokenizer has a file {name!r}, which is no file of a tokenizer"
+                raise UserError(f"{model.path}: {found}; restore the tokenizer, or use another run.")
+            write_file(place / name, data)
 
 
 def _tokenizer_files(tokenizer: Tokenizer, model: Loaded) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from regard.checkpoint import resolve
+from regard.checkpoint import read_step
 from regard.config import Kinds
 from regard.data.fields import Field, LabelField, TextField
 from regard.data.flat import Row, Values
@@ -29,7 +29,7 @@ from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.checkpoint_type import label_names
-from regard.pretrained.folder import GENERATION, as_float32, build_model, check_type
+from regard.pretrained.folder import convert_module
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
@@ -305,7 +305,10 @@ def load(
 
 def _load_run(path: Path, kinds: Kinds) -> Loaded:
     """The model of a run, or of one of its steps."""
-    folder = resolve(path)
+    return read_step(path, lambda folder: _load_step(path, folder, kinds))
+
+
+def _load_step(path: Path, folder: Path, kinds: Kinds) -> Loaded:
     if not folder.name.isdecimal():
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
@@ -324,23 +327,10 @@ def _load_public(path: Path, allow_pickle: bool) -> Loaded:
 
 
 def _load_module(module: nn.Module, tokenizer: Any) -> Loaded:
-    """A model of `transformers` in memory: its settings and tokenizer pass through their files, its weights do not."""
-    name = Path(type(module).__name__)
-    config: Any = getattr(module, "config", None)
-    if not hasattr(config, "model_type"):
-        raise UserError(f"{name}: is no model of transformers; give one, or the directory of a model.")
-    check_type(config.model_type, name)
-    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
-        raise UserError(f"tokenizer: a {type(tokenizer).__name__} is none of transformers; give an AutoTokenizer.")
+    """A model of `transformers` in memory."""
     with TemporaryDirectory() as place:
-        for file, part in (("config", config), (GENERATION, getattr(module, GENERATION, None))):
-            if part is not None:
-                part.to_json_file(Path(place) / f"{file}.json")
-        if tokenizer is not None:
-            tokenizer.save_pretrained(place)
-        settings = read_settings(Path(place)) | {"architectures": [str(name)]}
-        ours = build_model(name, settings, as_float32(module.state_dict()))
-        return _with_tokenizers(name, ours, settings, Path(place))
+        ours, settings = convert_module(module, tokenizer, Path(place))
+        return _with_tokenizers(Path(type(module).__name__), ours, settings, Path(place))
 
 
 def _with_tokenizers(path: Path, module: Model, settings: Mapping[str, Any], folder: Path) -> Loaded:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint import read_json
+from regard.checkpoint import is_inside, read_json
 from regard.errors import UserError, nearest
 
 POOLS = ("mean", "first", "max", "tokens")
@@ -91,7 +91,9 @@ def _read_modules(home: Path) -> dict[str, str]:
     if not isinstance(listed, list) or not all(isinstance(one, dict) and "type" in one for one in listed):
         raise UserError(f"{home / MODULES}: should be a list of modules; restore the file.")
     found = {str(one["type"]).rpartition(".")[2]: str(one.get("path", "")) for one in listed}
-    for kind in found:
+    for kind, place in found.items():
+        if not is_inside(place):
+            raise UserError(f"{home / MODULES}: path={place!r}: is outside the directory; restore the file.")
         if kind not in PLACES:
             raise UserError(f"{home / MODULES}: {kind}: not supported; only Transformer, Pooling and Normalize are.")
     if list(found) not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):

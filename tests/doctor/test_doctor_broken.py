@@ -95,7 +95,7 @@ class Learner:
         states = enumerate(self.optimizer.state_dict()["state"].values())
         return {f"{at}/{name}": value for at, state in states for name, value in state.items()}
 
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
         found: dict[int, dict[str, Tensor]] = {}
         for place, value in state.items():
             at, _, name = place.partition("/")
@@ -204,7 +204,7 @@ class LosesATensor(Sound):
 
 
 class ForgetsTheOptimizer(Learner):
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
         pass
 
 

@@ -69,7 +69,7 @@ def resumed(subject: Subject) -> Outcome:
         for name, tensors in (("model", half.model.state_dict()), ("trainer", half.state())):
             save_tensors(Path(folder) / name, tensors)
         again.model.load_state_dict(load_tensors(Path(folder) / "model"))
-        again.restore(load_tensors(Path(folder) / "trainer"))
+        again.restore(load_tensors(Path(folder) / "trainer"), STEPS // 2)
     _train(again, STEPS // 2, STEPS - STEPS // 2)
     if not _apart(whole.model.state_dict(), first):
         return does_not_apply(f"{STEPS} steps of training change no weight")

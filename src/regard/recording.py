@@ -338,7 +338,7 @@ def record(
             module.recorder = before[name]
             del _ACTIVE[int(recorders[name].number)]
     longest = max((rows for recorder in recorders.values() for rows in recorder.starts.values()), default=0)
-    if some_rows and 0 < longest <= some_rows[0]:  # not one of these rows was recorded
+    if some_rows and 0 < longest <= some_rows[-1]:  # the last of these rows was not recorded, of any module
         raise UserError(f"record: rows={list(some_rows)}: the tape has rows 0 to {longest - 1}.")
 
 

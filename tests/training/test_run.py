@@ -507,6 +507,17 @@ def test_under_nohup_a_closed_terminal_does_not_end_a_run(recipe, tmp_path, monk
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.parametrize("full", [lambda: torch.empty(2**60, dtype=torch.uint8), lambda: bytes(2**62)])
+def test_out_of_memory_on_a_cpu(recipe, tmp_path, monkeypatch, full):
+    from regard.data.batches import Batches
+
+    batch = Batches.batch
+    monkeypatch.setattr(Batches, "batch", lambda batches, step: full() if step == 1 else batch(batches, step))
+    with pytest.raises(UserError, match=r"out of memory on cpu: lower plan.batch_tokens \(160\)"):
+        list(Run(recipe(), tmp_path / "run"))
+    assert resolve(tmp_path / "run", ("latest",)).name == "000001"
+
+
 def test_out_of_memory_names_the_settings_and_saves(recipe, tmp_path, monkeypatch):
     from regard.data.batches import Batches
 

@@ -14,6 +14,7 @@ from regard.cli.align import align
 from regard.cli.classify import classify
 from regard.cli.completion import plan_settings
 from regard.cli.console import INTERRUPTED, MISTAKE, discard, notice
+from regard.cli.doctor import doctor
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
 from regard.cli.explain import explain
@@ -47,7 +48,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "align": align,
         "export": export,
     },
-    "Look": {"look": look},
+    "Look": {"look": look, "doctor": doctor},
 }
 
 

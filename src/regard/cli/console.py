@@ -17,7 +17,7 @@ from regard.errors import escape_controls
 if TYPE_CHECKING:
     from regard.report.sections import Cell
 
-MISTAKE, INTERRUPTED = 2, 130  # exit codes
+FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130  # exit codes
 APART = 10.0  # seconds between two lines where there is no terminal
 
 

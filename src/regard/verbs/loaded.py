@@ -185,12 +185,9 @@ class Loaded:
         positions: Tensor | None = None,
     ) -> Tensor:
         """The logits (B, T, V) at tokens (B, T): of the next token, or of the token itself (masked); see `states`."""
-        states = self.states(tokens, real, source, source_real, segments, positions)
-        module: Any = self.module
+        inputs = Inputs(tokens, real, source, source_real, segments, positions).checked(self.module.config)
         with self.autocast():
-            if not module.config.one_per_text:
-                return module.readout(states)
-            return module.readout(states, None if real is None else real.to(self.device) != 0)
+            return inputs.to(self.device).logits(self.module)
 
     def predicts(self, head: str) -> bool:
         """Whether the model has the output layer for a head of a task; a public checkpoint may have none."""

@@ -11,8 +11,8 @@ from regard.config import to_json
 from regard.data.fields import Field, InputText, LabelField, TargetText
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
-from regard.models import LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
-from regard.objectives import Classification, TeacherForcing
+from regard.models import BigramConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
+from regard.objectives import Classification, Counting, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
 from regard.stored import recipe_json
 
@@ -80,3 +80,12 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = StructuredConfig(vocab=text.size, labels=label.size, width=12, embed=8, hops=2, attention=6)
     recipe = Recipe("tiny", "a tiny classifier", Labelled(), config, Classification(), Plan(), ("accuracy",))
     return save_run(tmp_path_factory.mktemp("runs") / "classifier", recipe, config, {"text": text, "label": label})
+
+
+@pytest.fixture(scope="session")
+def bigram(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a bigram model that has counted nothing."""
+    tokenizer = train_tokenizer("char", SOURCES, 40)
+    config = BigramConfig(vocab=tokenizer.size)
+    recipe = Recipe("tiny", "a tiny bigram model", Lines(), config, Counting(), Plan(), ("perplexity",))
+    return save_run(tmp_path_factory.mktemp("runs") / "bigram", recipe, config, {"text": TargetText(tokenizer)})

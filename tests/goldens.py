@@ -31,6 +31,7 @@ import torch
 from regard import Penalty, Run, align, classify, embed, fill, generate, load, look, record, score, translate
 from regard.config import override
 from regard.recipes import KINDS, RECIPES, find_recipe
+from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
 
 # -- the package: with the imports above, all that knows its names ----------------------------------------------------
@@ -220,7 +221,7 @@ class Texts:
 
 def _of_translator(model: Any, texts: Texts) -> dict[str, Any]:
     pairs = list(zip(texts.given, texts.targets))
-    with record(model.module) as tape:
+    with record(model.module, tuple(attentions(model.module))) as tape:
         score(model, pairs[:1])
     return {
         "greedy": [_translation(one) for one in translate(model, texts.given, limit=12)],
@@ -234,7 +235,7 @@ def _of_translator(model: Any, texts: Texts) -> dict[str, Any]:
 
 
 def _of_writer(model: Any, texts: Texts) -> dict[str, Any]:
-    with record(model.module) as tape:
+    with record(model.module, tuple(attentions(model.module))) as tape:
         score(model, texts.given[:1])
     drawn = generate(model, texts.given, temperature=0.8, top_k=20, top_p=0.95, seed=3, limit=10)
     return {
@@ -249,7 +250,7 @@ def _of_writer(model: Any, texts: Texts) -> dict[str, Any]:
 
 
 def _of_filler(model: Any, texts: Texts) -> dict[str, Any]:
-    with record(model.module) as tape:
+    with record(model.module, tuple(attentions(model.module))) as tape:
         fill(model, texts.given[:1])
     found = fill(model, texts.given, top=3)
     return {
@@ -262,7 +263,7 @@ def _of_filler(model: Any, texts: Texts) -> dict[str, Any]:
 
 
 def _of_classifier(model: Any, texts: Texts) -> dict[str, Any]:
-    with record(model.module) as tape:
+    with record(model.module, tuple(attentions(model.module))) as tape:
         classify(model, texts.given[:1])
     found = classify(model, texts.given)
     return {

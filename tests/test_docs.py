@@ -29,7 +29,10 @@ from regard.report.words import WORDS
 from regard.training.run import Run
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 MEASURED = {"RESULTS.md", "LOG.md"}  # their commands took minutes to hours, and were run where they say
 BABEL = find_spec("babel") is not None
 
@@ -148,6 +151,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(place), f"{page.name} links to {target}"
     for name in re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]*)`", text):
         assert (ROOT / name).exists(), f"{page.name} names {name}"
+
+
+def test_every_promise_of_security_has_its_test() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    promises = text.partition("## What is not safe")[0].split("\n- ")[1:]
+    for promise in promises:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise)
+        assert named, promise
+        for file, name in named:
+            assert re.search(rf"^def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), name
 
 
 def anchors(page: Path) -> set[str]:

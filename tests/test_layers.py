@@ -45,6 +45,7 @@ ORDER = (
     "verbs.loaded",
     "verbs",
     "training",
+    "checks",
     "report",
     "explain",
     "cli",

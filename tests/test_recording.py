@@ -304,6 +304,7 @@ def test_look_is_recorded_too() -> None:
     ("limit", "message"),
     [
         ({"rows": [-1]}, r"rows=\[-1\]: rows count from 0"),
+        ({"rows": [4, 5]}, r"rows=\[4, 5\]: the tape has rows 0 to 4"),
         ({"rows": [9, 7]}, r"rows=\[7, 9\]: the tape has rows 0 to 4"),
         ({"rows": 1}, r"rows=1: give a list of numbers, such as rows=\[0\]"),
         ({"heads": 1}, r"heads=1: give a list of numbers, such as heads=\[0\]"),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from regard import scores
     from regard.alignment import aer, pharaoh
     from regard.attention import Attention, Look, Memory, MultiHead, attend, weights
+    from regard.checks import Calls, doctor
     from regard.data.example import Corpus, LabelledText, Pair, Text
     from regard.data.tokenizers import Tokenizer, train_tokenizer
     from regard.decode import Hypotheses, Penalty, Sampler, beam, greedy, stream
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 MODULES = {
     "regard.alignment": ("aer", "pharaoh"),
     "regard.attention": ("Attention", "Look", "Memory", "MultiHead", "attend", "weights"),
+    "regard.checks": ("Calls", "doctor"),
     "regard.data.example": ("Corpus", "LabelledText", "Pair", "Text"),
     "regard.data.tokenizers": ("Tokenizer", "train_tokenizer"),
     "regard.decode": ("Hypotheses", "Penalty", "Sampler", "beam", "greedy", "stream"),
@@ -78,11 +80,11 @@ HOMES = {name: home for home, names in MODULES.items() for name in names}
 # fmt: off
 __all__ = [
     "CAUSAL", "EVERYTHING", "MODELS", "RECIPES", "SCORES", "SIZES", "Additive", "Attention", "AttentionView",
-    "Corpus", "Cosine", "Dot", "General", "Hypotheses", "LabelledText", "Loaded", "Location", "Look", "Mask",
-    "Memory", "MultiHead", "Pair", "Penalty", "Plan", "Recipe", "Relative", "Run", "Sampler", "ScaledDot", "Score",
-    "Tape", "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "attend", "beam", "classify", "edit",
-    "embed", "export", "fill", "generate", "generate_stream", "greedy", "load", "look", "pharaoh", "record", "score",
-    "scores", "stream", "train", "train_tokenizer", "translate", "view", "watch", "weights",
+    "Calls", "Corpus", "Cosine", "Dot", "General", "Hypotheses", "LabelledText", "Loaded", "Location", "Look",
+    "Mask", "Memory", "MultiHead", "Pair", "Penalty", "Plan", "Recipe", "Relative", "Run", "Sampler", "ScaledDot",
+    "Score", "Tape", "Text", "Tokenizer", "UserError", "XLRelative", "aer", "align", "attend", "beam", "classify",
+    "doctor", "edit", "embed", "export", "fill", "generate", "generate_stream", "greedy", "load", "look", "pharaoh",
+    "record", "score", "scores", "stream", "train", "train_tokenizer", "translate", "view", "watch", "weights",
 ]
 # fmt: on
 

@@ -313,7 +313,7 @@ def read_json(path: Path) -> Any:
     data = _read(path)
     try:
         return json.loads(data)
-    except ValueError as error:  # also if it is not UTF-8
+    except (ValueError, RecursionError) as error:  # also if it is not UTF-8, or lists in lists without end
         raise UserError(f"{path}: damaged or not JSON ({error}). {_CURE}") from error
 
 
@@ -349,6 +349,19 @@ def load_tensors(path: Path) -> "dict[str, Tensor]":
     return tensors
 
 
+def check_finite(tensors: "Mapping[str, Tensor]", path: object) -> None:
+    """Raise ``UserError`` with the name of the first tensor that has NaN or an infinite number."""
+    import torch
+
+    for name, tensor in tensors.items():
+        # A sum is the fastest check. It may overflow where every number is finite, so each number is checked then.
+        if tensor.is_floating_point() and not tensor.sum(dtype=torch.float32).isfinite():
+            bad = int((~tensor.isfinite()).sum())
+            if bad:
+                found = f"{bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
+                raise UserError(f"{path}: {name}: {found}; use another checkpoint, such as an earlier step.")
+
+
 def append_line(path: Path, obj: Mapping[str, Any]) -> None:
     """Append one JSON object to a file of lines; numbers that are not finite become null, as JSON has none."""
     finite = {key: None if isinstance(it, float) and not math.isfinite(it) else it for key, it in obj.items()}
@@ -373,6 +386,8 @@ def _json(obj: Any) -> str:
 
 def _read(path: Path) -> bytes:
     try:
+        if path.is_fifo():  # reading it would wait forever
+            raise UserError(f"{path}: a pipe, not a file. {_CURE}")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file.") from error

@@ -1,9 +1,11 @@
 """Device, precision and random seeds."""
 
 import gc
+import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -13,10 +15,16 @@ from regard.errors import UserError
 SEEDS = 2**63  # seeds are below this: both torch and numpy accept them
 
 
-def check_seed(seed: int, name: str = "seed") -> None:
-    """Raise ``UserError`` for a seed that torch or numpy does not accept."""
-    if seed not in range(SEEDS):
-        raise UserError(f"{name}={seed}: give a whole number from 0 to 2**63-1.")
+def check_seed(seed: SupportsIndex, name: str = "seed") -> int:
+    """The seed as a Python number. Raises ``UserError`` for one that torch or numpy does not accept."""
+    if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < SEEDS:
+        raise UserError(f"{name}={seed!r:.40}: give a whole number from 0 to 2**63-1.")
+    return index(seed)
+
+
+def draw_seed() -> int:
+    """A seed that the operating system draws at random."""
+    return secrets.randbelow(SEEDS)
 
 
 def choose_device(name: str) -> torch.device:

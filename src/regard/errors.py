@@ -1,7 +1,11 @@
-"""The exception for mistakes of the user, and suggestions for misspelled names."""
+"""The exception for mistakes of the user, suggestions for misspelled names, lack of memory, texts safe to print."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+# Characters that control a terminal or end a line, and halves of surrogate pairs, which cannot be printed.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class UserError(ValueError):
@@ -13,3 +17,17 @@ def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     options = sorted(known)
     close = get_close_matches(name, options, n=1, cutoff=0.5)
     return f' Did you mean "{prefix}{close[0]}"?' if close else f" Known: {', '.join(prefix + one for one in options)}."
+
+
+def escape_controls(text: str, keep: str = "") -> str:
+    r"""A text of unknown origin for a terminal: characters that control it are written as escapes, such as \x1b and \n.
+
+    The characters in `keep` stay.
+    """
+    return CONTROL.sub(lambda one: one[0] if one[0] in keep else one[0].encode("unicode_escape").decode(), text)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on a GPU or on the host. For a CPU, torch has no exception of its own."""
+    on_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return isinstance(error, MemoryError) or on_cpu or type(error).__name__ == "OutOfMemoryError"  # torch's, for a GPU

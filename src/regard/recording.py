@@ -287,13 +287,11 @@ def attentions(model: nn.Module) -> dict[str, Attention]:
 
 def matching(model: nn.Module, pattern: str | Sequence[str], function: str) -> dict[str, Attention]:
     """The attention modules whose path matches a pattern, or one of several. ``function`` is named in errors."""
-    from regard.models.facts import declares_facts  # regard.models imports this module
-
     if not isinstance(model, nn.Module):
         raise UserError(f"{function}: a {type(model).__name__} is no module; give model.module of a loaded model.")
     found = attentions(model)
     patterns = [pattern] if isinstance(pattern, str) else pattern
-    if patterns and not found and not declares_facts(model):  # some models of Regard have no attention
+    if patterns and not found:
         cure = "load a model of transformers with regard.load(model, tokenizer=…), or build yours with regard.MultiHead"
         raise UserError(f"{function}: {type(model).__name__} has no attention module of Regard; {cure}.")
     for one in patterns:
@@ -338,7 +336,7 @@ def record(
             module.recorder = before[name]
             del _ACTIVE[int(recorders[name].number)]
     longest = max((rows for recorder in recorders.values() for rows in recorder.starts.values()), default=0)
-    if some_rows and 0 < longest <= some_rows[0]:  # not one of these rows was recorded
+    if some_rows and 0 < longest <= some_rows[-1]:  # the last of these rows was not recorded, of any module
         raise UserError(f"record: rows={list(some_rows)}: the tape has rows 0 to {longest - 1}.")
 
 

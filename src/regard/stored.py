@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import FORMAT, check_format, load_tensors, read_json, read_step
+from regard.checkpoint import FORMAT, check_finite, check_format, load_tensors, read_json, read_step
 from regard.config import Kinds, from_json, to_json
-from regard.data.fields import Field, LabelField
+from regard.data.fields import Field, LabelField, TextField
+from regard.data.tokenizers import check_vocab
 from regard.errors import UserError
+from regard.layers.init import SkipInit, empty_weights
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
 
@@ -35,11 +37,15 @@ def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
 def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
     """The config of the model of a saved step."""
     models = {**kinds["model"], "headed": kinds["node"]["headed"]}  # no setting names it, so it is no kind of model
-    return from_json(read_json(folder / "model.json"), {**kinds, "model": models}, "model")
+    content = read_json(folder / "model.json")
+    try:
+        return from_json(content, {**kinds, "model": models}, "model")
+    except UserError as error:
+        raise UserError(f"{folder / 'model.json'}: {error}") from error
 
 
 def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
-    """The fields of a saved step, of the types that the task names; the model of `config` predicts their classes."""
+    """The fields of a saved step, of the types that the task names; their sizes must fit the model of `config`."""
     fields = {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
     sizes = [(part, *names) for part in config.split() if part is not None for names in part.sizes.items()]
     for part, setting, name in sizes:
@@ -47,6 +53,8 @@ def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
         if isinstance(field, LabelField) and field.size != outputs:
             found = f"{field.size} class names, but the model has {outputs} outputs"
             raise UserError(f"{field_path(folder, name)}: {found}; restore the file or use another checkpoint.")
+        if isinstance(field, TextField):
+            check_vocab(field.tokenizer, outputs, field_path(folder, name))
     return fields
 
 
@@ -55,13 +63,30 @@ def field_path(folder: Path, name: str) -> Path:
     return folder / "fields" / f"{name}.json"
 
 
+def load_model(folder: Path, kinds: Kinds = KINDS) -> Any:
+    """The model of a saved step. Settings and weights are compared before memory is allocated for the model."""
+    config, path = stored_config(folder, kinds), folder / "weights.safetensors"
+    tensors = load_tensors(path)
+    try:
+        expected = empty_weights(config, len(tensors))
+    except UserError as error:
+        raise UserError(f"{folder / 'model.json'}: {error}; restore the file or use another checkpoint.") from error
+    check_weights(expected, tensors, path)
+    with SkipInit():
+        module = config.build()
+    module.load_state_dict(tensors)
+    return module
+
+
 def load_weights(module: nn.Module, path: Path) -> None:
     """Load the weights of a file into a module; the names and shapes must be exactly the module's."""
     tensors = load_tensors(path)
-    expected = {name: tensor.shape for name, tensor in module.state_dict().items()}
-    if wrong := shape_error({name: tensor.shape for name, tensor in tensors.items()}, expected):
-        raise UserError(f"{path}: {wrong}; use the model settings of the run that has the weights.")
+    check_weights(module.state_dict(), tensors, path)
     module.load_state_dict(tensors)
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def shape_error(found: Mapping[str, torch.Size], expected: Mapping[str, torch.Size]) -> str | None:
@@ -70,6 +95,20 @@ def shape_error(found: Mapping[str, torch.Size], expected: Mapping[str, torch.Si
         if expected.get(name) != found.get(name):
             return f"{name} is {format_shape(found.get(name))}, but the model's is {format_shape(expected.get(name))}"
     return None
+
+
+def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path) -> None:
+    """Raise a UserError unless a file has exactly the expected names and shapes, and finite numbers."""
+    if wrong := shape_error(_shapes(found), _shapes(expected)):
+        raise UserError(f"{path}: {wrong}; use the model settings of the run that has the weights.")
+    for name, wanted in expected.items():
+        tensor = found[name]
+        if wanted.is_floating_point() != tensor.is_floating_point():
+            kinds = f"has numbers of type {tensor.dtype}, but the model's are {wanted.dtype}".replace("torch.", "")
+            raise UserError(f"{path}: {name} {kinds}; restore the file or use another checkpoint.")
+        if not wanted.is_floating_point() and tensor.numel() and int(tensor.min()) < 0:
+            raise UserError(f"{path}: {name} has negative counts; restore the file or use another checkpoint.")
+    check_finite(found, path)
 
 
 def format_shape(shape: torch.Size | None) -> str:

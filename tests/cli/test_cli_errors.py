@@ -49,17 +49,28 @@ def refused(said: "Said") -> str:  # noqa: F821
         (["translate"], "DIR"),
         (["translate", "nowhere"], "no such directory"),
         (["eval", "nowhere"], "no such directory"),
-        (["translate", "nowhere", "--beam", "0"], "beam=0: give 1"),
-        (["translate", "nowhere", "--beam", "100000"], "beam=100000: give 1 (greedy) to 1,000"),
+        (["translate", ".", "--beam", "0"], "beam=0: give 1"),
+        (["translate", ".", "--beam", "100000"], "beam=100000: give 1 (greedy) to 1,000"),
         (
-            ["translate", "nowhere", "--beam", "2", "--nbest", "5"],
-            "a beam gives at most as many targets; raise the beam to 5",
+            ["translate", ".", "--beam", "2", "--nbest", "5"],
+            "a beam gives at most as many answers; raise the beam to 5",
         ),
-        (["look", "nowhere", "a", "--precision", "fp4"], "precision=fp4"),
+        (["look", ".", "a", "--precision", "fp4"], "precision=fp4"),
     ],
 )
 def test_a_name_that_is_not_known(regard: Regard, arguments: list[str], expected: str) -> None:
     assert expected in refused(regard(*arguments))
+
+
+@pytest.mark.parametrize("verb", ["translate", "eval", "look", "embed", "export"])
+def test_a_missing_directory_is_refused_before_torch_is_imported(
+    regard: Regard, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    for name in ("torch", "regard.verbs", "regard.decode"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import fails
+    assert "nowhere: no such directory" in refused(
+        regard(verb, "nowhere", *(["a"] if verb in ("look", "export") else []))
+    )
 
 
 BROKEN = {

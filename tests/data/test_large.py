@@ -1,5 +1,6 @@
 """Corpora on the disk: the same pairs and ids as in memory, read when they are asked for."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,18 @@ def test_lines_with_and_without_a_last_end(tmp_path: Path, end: str) -> None:
     (tmp_path / "a").write_text(f"x\n\ny{end}")
     lines = LinesOnDisk(tmp_path / "a")
     assert [lines[i] for i in range(len(lines))] == ["x", "", "y"]
-    assert lines.lengths.tolist() == [1, 0, 1]
+    assert lines.blank.tolist() == [False, True, False]
+
+
+def test_blank_lines_are_the_same_in_plain_and_packed_files(tmp_path: Path) -> None:
+    sides = {"a": ["\ufeff", "x", " ", "y", "\r", "z", "\u3000", "w w", "é\u00a0", " v"], "b": list("0123456789")}
+    for side, lines in sides.items():
+        text = "\n".join(lines).encode()
+        (tmp_path / side).write_bytes(text)
+        (tmp_path / f"{side}.gz").write_bytes(gzip.compress(text))
+    plain, packed = (open_parallel(tmp_path / f"a{end}", tmp_path / f"b{end}") for end in ("", ".gz"))
+    assert list(plain) == list(packed)
+    assert [pair.source for pair in plain] == ["x", "y", "z", "w w", "é", "v"]
 
 
 def test_bad_files_are_named_with_a_cure(tmp_path: Path, files: tuple[Path, Path]) -> None:

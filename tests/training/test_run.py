@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from regard import stored
 from regard.checkpoint import load_tensors, read_json, read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
@@ -300,8 +301,7 @@ def test_a_step_that_is_pruned_while_it_is_read_is_not_missed(recipe, tmp_path, 
     events = iter(Run(recipe("plan.keep=1", "plan.evaluate=2", "plan.rate=1e-3"), out))
     while read_pointer(out, "best") is None:
         next(events)
-    loaded, found = sys.modules["regard.verbs.loaded"], []
-    real = loaded.stored_config
+    found, real = [], stored.stored_config
 
     def training(folder, kinds):
         found.append(folder.name)
@@ -311,7 +311,7 @@ def test_a_step_that_is_pruned_while_it_is_read_is_not_missed(recipe, tmp_path, 
             assert not folder.exists()
         return real(folder, kinds)
 
-    monkeypatch.setattr(loaded, "stored_config", training)
+    monkeypatch.setattr(stored, "stored_config", training)
     assert load(out).step == 8
     assert found == ["000002", "000008"]
 
@@ -505,6 +505,17 @@ def test_under_nohup_a_closed_terminal_does_not_end_a_run(recipe, tmp_path, monk
         assert list(Run(recipe("plan.steps=2"), tmp_path / "run"))[-1].step == 2
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("full", [lambda: torch.empty(2**60, dtype=torch.uint8), lambda: bytes(2**62)])
+def test_out_of_memory_on_a_cpu(recipe, tmp_path, monkeypatch, full):
+    from regard.data.batches import Batches
+
+    batch = Batches.batch
+    monkeypatch.setattr(Batches, "batch", lambda batches, step: full() if step == 1 else batch(batches, step))
+    with pytest.raises(UserError, match=r"out of memory on cpu: lower plan.batch_tokens \(160\)"):
+        list(Run(recipe(), tmp_path / "run"))
+    assert resolve(tmp_path / "run", ("latest",)).name == "000001"
 
 
 def test_out_of_memory_names_the_settings_and_saves(recipe, tmp_path, monkeypatch):

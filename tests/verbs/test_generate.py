@@ -18,7 +18,7 @@ from regard.models import GptConfig, LstmnConfig, ModelConfig
 from regard.objectives import TeacherForcing
 from regard.recipes import Plan, Recipe
 from regard.verbs import Loaded
-from tiny_public import CONTEXT, LINES, gpt2, transformers
+from tiny_public import CONTEXT, LINES, bert, gpt2, transformers
 
 PROMPTS = ["the grey", "a", "rain fell on", "Η βάρκα 🙂", "", "the grey"]
 DRAWN = {"temperature": 1.3, "top_k": 30, "top_p": 0.95, "seed": 4}
@@ -118,6 +118,21 @@ def test_a_beam_is_the_references(public: tuple[Path, object], limit: int, stop:
         expected = reference.generate(**ids, **how, max_new_tokens=limit, pad_token_id=0)[0]
         assert _until_end(expected[ids["input_ids"].shape[1] :].tolist()) == one.tokens
     assert {one.ended for one in found} == {"end", "limit"}
+
+
+def test_a_seed_may_be_a_number_of_numpy_or_be_drawn(model: Loaded) -> None:
+    how = {**DRAWN, "limit": 6}
+    (one,) = generate(model, ["the"], **{**how, "seed": np.int64(1234567890)})
+    (same,) = generate(model, ["the"], **{**how, "seed": 1234567890})
+    assert one.tokens == same.tokens
+    (drawn,), (other,) = (generate(model, ["the"], **{**how, "seed": None}) for _ in range(2))
+    assert drawn.seed is not None
+    assert drawn.seed != other.seed
+    assert generate(model, ["the"], **{**how, "seed": drawn.seed})[0].tokens == drawn.tokens
+    pieces = list(generate_stream(model, "the", **{**how, "seed": drawn.seed}))
+    assert "".join(piece.text for piece in pieces) == drawn.text
+    assert {piece.seed for piece in pieces} == {drawn.seed}
+    assert generate(model, ["the"], limit=2)[0].seed is None  # greedy: nothing is drawn
 
 
 @pytest.mark.parametrize("how", [{}, DRAWN, {"beam": 3}], ids=["greedy", "drawn", "beam"])
@@ -310,6 +325,8 @@ def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:
         ({"temperature": 1.0, "beam": 2}, "beam=2 with temperature=1.0"),
         ({"limit": 0}, "limit=0"),
         ({"seed": -1}, "seed=-1"),
+        ({"seed": 1.5}, "seed=1.5"),
+        ({"seed": "4"}, "seed='4'"),
         ({"beam": 0}, "beam=0"),
     ],
 )
@@ -374,3 +391,14 @@ def test_a_model_that_was_changed_is_searched_as_it_is_now(ours: Callable[..., L
 
 def test_the_context_of_a_public_model_is_its_own(model: Loaded) -> None:
     assert model.longest == CONTEXT
+
+
+@pytest.mark.parametrize("kind", ["bytes", "words"])
+def test_ids_past_the_tokenizer_are_visible(tmp_path: Path, kind: str) -> None:
+    gpt2(tmp_path) if kind == "bytes" else bert(tmp_path)
+    model = load(tmp_path)
+    tokenizer, vocab = model.target_tokenizer, model.module.config.token_vocab
+    (token, *_) = tokenizer.encode("the")
+    assert tokenizer.decode([token, tokenizer.size + 5, token]).count(f"<{tokenizer.size + 5}>") == 1
+    unused = f"{vocab - tokenizer.size:,} of its {vocab:,} ids without a token"
+    assert (unused in repr(model)) == (vocab > tokenizer.size)

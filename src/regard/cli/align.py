@@ -1,11 +1,11 @@
 """`regard align`: which source unit each target unit is aligned to."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from regard.cli import options
+from regard.cli.console import notice
 from regard.cli.lines import text_chunks
 
 
@@ -55,7 +55,7 @@ def align(
     layers, read = source_reads(model.module), aligning(model, layer)
     if len(layers) > 1 and read is not None:
         place = f"layer {layers.index(read)} of 0 to {len(layers) - 1}"
-        print(f"aligned by {place}, the mean of its heads", file=sys.stderr)
+        notice(f"aligned by {place}, the mean of its heads")
     for chunk in text_chunks(model, file, paired=True):
         found = verbs.align(model, chunk.texts, unit, method, batch_tokens, layer)
-        chunk.print_answers(found, json, lambda one: pharaoh(one.links))
+        chunk.print_answers(found, json, lambda one: [pharaoh(one.links)])

@@ -13,7 +13,8 @@ from typer.core import TyperCommand, TyperGroup
 from regard.cli.align import align
 from regard.cli.classify import classify
 from regard.cli.completion import plan_settings
-from regard.cli.console import INTERRUPTED, MISTAKE, discard
+from regard.cli.console import INTERRUPTED, MISTAKE, discard, notice
+from regard.cli.doctor import doctor
 from regard.cli.embed import embed
 from regard.cli.eval import evaluate
 from regard.cli.explain import explain
@@ -27,7 +28,7 @@ from regard.cli.score import score
 from regard.cli.show import show
 from regard.cli.train import train
 from regard.cli.translate import translate
-from regard.errors import UserError
+from regard.errors import UserError, is_out_of_memory
 from regard.words import OPTIONS, SETTINGS, ours
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "align": align,
         "export": export,
     },
-    "Look": {"look": look},
+    "Look": {"look": look, "doctor": doctor},
 }
 
 
@@ -130,7 +131,7 @@ def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = 
         line = _message(error)
         if line is None or debug:
             raise
-        print(f"error: {line}", file=sys.stderr)
+        notice(f"error: {line}")
         if isinstance(error, OSError):
             discard(sys.stdout)
         return MISTAKE
@@ -160,8 +161,10 @@ def _message(error: Exception) -> str | None:
             return f"No such option: {getattr(error, 'option_name', '')}. Did you mean {meant}? Try --help."
         line = " ".join(str(getattr(error, "format_message", error.__str__)()).split())
         return f"{line}{'' if line.endswith(('.', '?')) else '.'} Try --help."
-    if type(error).__name__ == "OutOfMemoryError":  # torch's; it need not be loaded to be recognised
-        return "the device is out of memory; lower --batch-tokens (plan.batch_tokens), or choose --device cpu."
+    if is_out_of_memory(error):
+        on_gpu = type(error).__name__ == "OutOfMemoryError"
+        cure = "choose --device cpu" if on_gpu else "give less text at a time, or use a smaller model"
+        return f"out of memory; lower --batch-tokens (plan.batch_tokens), or {cure}."
     if isinstance(error, OSError):
         cures = {
             errno.ENOSPC: "free some space",

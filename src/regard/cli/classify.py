@@ -33,4 +33,4 @@ def classify(
     model.expect("classify", "class" in model.module.config.predicts)
     for chunk in text_chunks(model, file):
         found = verbs.classify(model, chunk.texts, batch_tokens)
-        chunk.print_answers(found, json, lambda one: f"{one.label}\t{format_number(one.probability)}")
+        chunk.print_answers(found, json, lambda one: [one.label, format_number(one.probability)])

@@ -9,23 +9,39 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
+
+from regard.errors import escape_controls
 
 if TYPE_CHECKING:
     from regard.report.sections import Cell
 
-MISTAKE, INTERRUPTED = 2, 130  # exit codes
+FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130  # exit codes
 APART = 10.0  # seconds between two lines where there is no terminal
 
 
-class LastingConsole(Console):
+class SafeConsole(Console):
+    """A console for texts of unknown origin, such as data and paths: they cannot control the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(escape_controls(segment.text, keep="\n"), segment.style)
+
+
+class LastingConsole(SafeConsole):
     """A console that survives a broken pipe: `regard train dates | head -1` trains to the end without output."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         discard(self.file)
         with suppress(OSError):  # if standard error is closed too
-            print("the reader of the output is gone; going on without it", file=sys.stderr)
+            notice("the reader of the output is gone; going on without it")
+
+
+def notice(line: str) -> None:
+    """Print a line about the work on standard error: standard output has nothing but results."""
+    print(escape_controls(line), file=sys.stderr)
 
 
 def discard(stream: IO[str] | None) -> None:
@@ -75,7 +91,7 @@ def counted(name: str, total: int | None = None) -> Iterator[Callable[[int], Non
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True))
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+    with Progress(*columns, console=SafeConsole(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(name, total=total)
         yield lambda more: bar.update(task, advance=more)
 

@@ -5,10 +5,10 @@ from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 
 from regard.cli import options
-from regard.cli.console import counted, grid
+from regard.cli.console import SafeConsole, counted, grid, notice
 from regard.cli.lines import print_line
 from regard.errors import UserError, nearest
 
@@ -119,7 +119,7 @@ def evaluate(
         how = {"beam": beam, "penalty": asdict(ranking)}
         print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more})
         return
-    console = Console()
+    console = SafeConsole()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
     found = {each: find_metric(each, model.metrics) for each in scores.values}
     rows = [
@@ -128,7 +128,7 @@ def evaluate(
     ]
     console.print(grid(f"{what} on {len(examples):,} examples of {name}", ["", "", ""], rows))
     if cut:
-        console.print(f"{cut:,} of them are past the model's {model.longest} tokens and were cut", style="yellow")
+        notice(f"{cut:,} of them are past the model's {model.longest} tokens and were cut")
     if lengths:
         rows = [
             [span, *(found[each].show(value) for each, value in values.items())] for span, values in lengths.items()
@@ -158,13 +158,13 @@ def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens:
     notes = (f"{found.tokens:,} tokens, {how}", f"{found.bytes:,} bytes of UTF-8", f"{found.words:,} words")
     names = ("perplexity of a token", "bits per byte", "perplexity of a word")
     rows = [[name, f"{value:.6g}", note] for name, value, note in zip(names, scores.values(), notes)]
-    console = Console()
+    console = SafeConsole()
     console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))
     if found.unknown:
         line = (
             f"{found.unknown:,} of the tokens are unknown to the tokenizer: the figures are lower than they should be"
         )
-        console.print(line, style="yellow")
+        notice(line)
 
 
 def _examples(
@@ -220,7 +220,7 @@ def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[An
     groups: dict[int, list[int]] = {}
     for row, length in sorted(enumerate(lengths), key=lambda item: item[1]):
         groups.setdefault(bisect_right(edges, length), []).append(row)
-    spans = {f"{lengths[rows[0]]}–{lengths[rows[-1]]}": rows for rows in groups.values()}
+    spans = {f"{lengths[rows[0]]}-{lengths[rows[-1]]}": rows for rows in groups.values()}
     return {span: [examples[row] for row in rows] for span, rows in spans.items()}
 
 

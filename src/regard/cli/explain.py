@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from regard.cli import options
-from regard.cli.console import grid
+from regard.cli.console import SafeConsole, grid
 from regard.cli.lines import print_line
 from regard.errors import UserError, nearest
 
@@ -37,7 +36,7 @@ def explain(
     from regard.config import override
     from regard.explain import TOPICS
 
-    console = Console()
+    console = SafeConsole()
     if topic is None:
         _list(console, TOPICS)
         return
@@ -80,7 +79,7 @@ def _settings(topic: str, defaults: "Options", words: list[str]) -> list[str]:
     return [*(f"{name}={word}" for name, word in zip(places, others)), *named]
 
 
-def _list(console: Console, topics: "dict[str, Topic]") -> None:
+def _list(console: SafeConsole, topics: "dict[str, Topic]") -> None:
     groups: dict[str, list[list[str]]] = {}
     for name, topic in topics.items():
         groups.setdefault(topic.group, []).append([name, topic.summary])
@@ -92,7 +91,7 @@ def _list(console: Console, topics: "dict[str, Topic]") -> None:
     )
 
 
-def _teach(console: Console, name: str, topic: "Topic") -> None:
+def _teach(console: SafeConsole, name: str, topic: "Topic") -> None:
     """Print what a topic explains, its options and examples."""
     from regard.config import format_value, tree
 
@@ -112,7 +111,7 @@ def _teach(console: Console, name: str, topic: "Topic") -> None:
 def _bars() -> "Iterator[Callable[[Progress], None]]":
     """Progress bars on standard error, one for each network that is trained."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[loss]}"))
-    remaining, console = TimeRemainingColumn(compact=True), Console(stderr=True)
+    remaining, console = TimeRemainingColumn(compact=True), SafeConsole(stderr=True)
     with Bars(*columns, remaining, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 

@@ -1,12 +1,12 @@
 """`regard export`: a trained model for other tools."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from regard.cli import options
+from regard.cli.console import notice
 from regard.cli.lines import print_line
 
 
@@ -39,4 +39,4 @@ def export(
     note = f", {done.averaged} steps averaged" if done.averaged else ""
     print_line(vars(done) if json else f"wrote {done.path}: {done.kind}{note}; {', '.join(done.files)}")
     if done.left_out:
-        print(f"{run} also has {', '.join(done.left_out)}, which no export writes; copy what you need", file=sys.stderr)
+        notice(f"{run} also has {', '.join(done.left_out)}, which no export writes; copy what you need")

@@ -1,12 +1,11 @@
 """`regard fill`: the likeliest tokens at each [MASK] of a text."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from regard.cli import options
-from regard.cli.lines import chunks, count_unknown, print_line
+from regard.cli.lines import chunks, count_unknown, numbered, print_line
 
 
 def fill(
@@ -46,4 +45,5 @@ def fill(
             guesses = [
                 " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask) for mask in one.masks
             ]
-            print_line({"line": number} | asdict(one) if json else "\t".join([one.text, *guesses]))
+            answer = one if one.text.strip() else None
+            print_line(*([numbered(number, answer)] if json else [one.text, *guesses]))

@@ -1,15 +1,14 @@
 """`regard generate`: the continuation of a prompt by a language model."""
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli import options
-from regard.cli.console import counted
-from regard.cli.lines import chunks, count_unknown, print_line
-from regard.errors import UserError
+from regard.cli.console import counted, notice
+from regard.cli.lines import chunks, count_unknown, numbered, print_line
+from regard.errors import UserError, escape_controls
 
 if TYPE_CHECKING:
     from regard.verbs import Generated, Loaded
@@ -30,6 +29,7 @@ def generate(
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that together hold p.")] = None,
     seed: Annotated[int, typer.Option(help="Of the draws: the same seed, the same answers.")] = 0,
     beam: options.Beam = 1,
+    nbest: options.Nbest = 1,
     penalty: options.Penalty = 1.0,
     formula: options.Formula = "power",
     stop: options.Stop = "present",
@@ -51,9 +51,10 @@ def generate(
 ) -> None:
     """Continue prompts: each is printed with the text that a language model generates after it.
 
-    An empty prompt is allowed if the model has a begin token. An answer may have several lines; --json keeps the
-    answers apart, and has their tokens and log-probabilities. Each prompt has draws of its own: its answer does not
-    depend on the prompts beside it.
+    An empty PROMPT is allowed if the model has a begin token; a blank line of standard input is answered by a blank
+    line. The answer to a PROMPT may have several lines; the answer to a line of standard input is one line, in which a
+    line end is written \\n. With --nbest every answer is followed by a tab and its score. --json has the exact texts,
+    tokens and log-probabilities. Each prompt has draws of its own: its answer does not depend on the prompts beside it.
 
     \b
     Examples:
@@ -65,6 +66,7 @@ def generate(
     """
     from regard.decode import Penalty
     from regard.models import reads_whole
+    from regard.render.formatting import format_number
     from regard.verbs.generating import GenerationOptions
 
     if stream and (json or beam > 1):
@@ -72,47 +74,61 @@ def generate(
             f"--stream and {'--json' if json else '--beam'}: one speaks as it goes, one at the end; give one."
         )
     ranking = Penalty(penalty, formula, stop=stop, patience=patience)
-    chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking)
+    chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking, nbest)
     model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("generate", not reads_whole(model.module.config))
     cut = 0
+    keep = "\n\t" if prompts else ""  # an answer to a line is one line
     for first, lines in count_unknown(model, [(1, prompts)] if prompts else chunks("-", bar=False)):
         if stream:
-            cut += sum(_stream(model, line, chosen, number) for number, line in enumerate(lines, first - 1))
+            cut += sum(_stream(model, line, chosen, number, keep) for number, line in enumerate(lines, first - 1))
             continue
-        for number, one in _answered(model, lines, chosen, batch_tokens, first - 1):
-            found = {"text": one.text, "tokens": one.tokens, "logps": one.logps, "ended": one.ended}
-            print_line({"line": number + 1, "prompt": one.prompt, **found} if json else one.prompt + one.text)
-            cut += one.ended == "context"
+        for number, answers in _answered(model, lines, chosen, batch_tokens, first - 1, empty=bool(prompts)):
+            for one in answers:
+                score = [format_number(one.score)] if nbest > 1 else []
+                print_line(*([numbered(number + 1, one)] if json else [one.prompt + one.text, *score]), keep=keep)
+            if not answers:
+                print_line({"line": number + 1} if json else "")
+            cut += sum(one.ended == "context" for one in answers)
     if cut:
         line = f"stopped at the model's context of {model.longest} tokens; --long window continues past it"
-        print(f"{cut} {'answer' if cut == 1 else 'answers'} {line}", file=sys.stderr)
+        notice(f"{cut} {'answer' if cut == 1 else 'answers'} {line}")
 
 
 def _answered(
-    model: "Loaded", lines: list[str], chosen: "GenerationOptions", batch_tokens: int | None, first: int
-) -> "Iterator[tuple[int, Generated]]":
-    """The answers in the order of their prompts, each as soon as those before it are there."""
+    model: "Loaded", lines: list[str], chosen: "GenerationOptions", batch_tokens: int | None, first: int, empty: bool
+) -> "Iterator[tuple[int, list[Generated]]]":
+    """The answers in the order of their prompts, each as soon as those before it are there.
+
+    Blank prompts are continued if `empty`; else they have no answers.
+    """
     from regard.verbs.generating import generate_unordered
 
-    waiting: dict[int, Generated] = {}
+    waiting: dict[int, list[Generated]] = {
+        number: [] for number, line in enumerate(lines, first) if not (empty or line.strip())
+    }
+    prompts = {number: line for number, line in enumerate(lines, first) if number not in waiting}
     following = first
-    with counted("prompts", len(lines)) as count:
-        for number, one in generate_unordered(model, lines, chosen, batch_tokens, first):
+    with counted("prompts", len(prompts)) as count:
+        for number, answers in generate_unordered(model, prompts, chosen, batch_tokens):
             count(1)
-            waiting[number] = one
+            waiting[number] = answers
             while following in waiting:
                 yield following, waiting.pop(following)
                 following += 1
+    yield from waiting.items()  # blank lines at the end
 
 
-def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int) -> bool:
+def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int, keep: str) -> bool:
     """Print a prompt and its answer a piece at a time; whether the context cut it short."""
     from regard.verbs.generating import continuations, stream_pieces
 
-    (one,) = continuations(model, [prompt], number)
-    print(one.prompt, end="", flush=True)
+    if not (prompt.strip() or keep):  # a blank line of standard input
+        print(flush=True)
+        return False
+    (one,) = continuations(model, {number: prompt})
+    print(escape_controls(one.prompt, keep), end="", flush=True)
     for piece in stream_pieces(model, one, chosen):
-        print(piece.text, end="", flush=True)
+        print(escape_controls(piece.text, keep), end="", flush=True)
     print(flush=True)
     return one.ended == "context"

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import islice
 from pathlib import Path
 from queue import Queue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from regard.cli.console import counted
-from regard.errors import UserError
+from regard.cli.console import counted, notice
+from regard.errors import CONTROL, UserError, escape_controls
 
 if TYPE_CHECKING:
     from regard.data.tokenizers import Tokenizer
@@ -31,15 +32,17 @@ def chunks(file: str, size: int = AHEAD, bar: bool = True) -> Iterator[Lines]:
 
     A bar shows the lines that are done, see `counted`. Lines of standard input are held back only for another size.
     """
-    total = None
-    if file == "-":
-        arrived = _arriving(_standard_input())
+    path, total = Path(file).expanduser(), None
+    if file == "-" or path.is_fifo():  # <(command) of a shell is a pipe
+        arrived = _arriving(_standard_input() if file == "-" else path.open("rb"))
         arrived = arrived if size == AHEAD else _regrouped(arrived, size)
     else:
-        from regard.data.files import read_lines
+        from regard.data.files import PACKED, iterate_lines
 
-        whole = [""] * _blank(file) or read_lines(file)
-        total, arrived = len(whole), (whole[at : at + size] for at in range(0, len(whole), size))
+        blank = _blank(path)
+        rest = iter([""] * blank) if blank else iterate_lines(path)
+        total = None if path.suffix in PACKED else _count(path)
+        arrived = iter(lambda: list(islice(rest, size)), [])
     first = 1
     with counted("lines", total) if bar else nullcontext(lambda more: None) as count:
         for lines in arrived:
@@ -59,12 +62,20 @@ def _regrouped(arrived: Iterable[list[str]], size: int) -> Iterator[list[str]]:
     yield held
 
 
-def _blank(file: str) -> int:
+def _count(path: Path) -> int:
+    """The number of lines of a file."""
+    from regard.data.files import opened
+
+    with opened(path) as lines:
+        return sum(1 for _ in lines)
+
+
+def _blank(path: Path) -> int:
     """The number of lines of a file if all of them are blank, else 0."""
     from regard.data.files import opened
 
-    path, count = Path(file).expanduser(), 0
-    if not path.is_file():  # a pipe can be read only once
+    count = 0
+    if not path.is_file():
         return 0
     with opened(path) as lines:
         for line in lines:
@@ -131,15 +142,17 @@ class Chunk:
     lines: list[str]
     texts: list[Any]  # the lines that are not blank, or their pairs (source, target)
 
-    def print_answers(self, answers: Sequence[T], json: bool, text: Callable[[T], str]) -> None:
-        """Print the answer to each text, as JSON or by `text`. A blank line is answered by a blank line."""
+    def print_answers(
+        self, answers: Sequence[T], json: bool, cells: Callable[[T], Sequence[str]], between: str = "\t"
+    ) -> None:
+        """Print the answer to each text, as JSON or by its `cells`. A blank line is answered by a blank line."""
         rest = iter(answers)
         for number, line in enumerate(self.lines, self.first):
             answer = next(rest) if line.strip() else None
             if json:
-                print_line({"line": number} | ({} if answer is None else vars(answer)))
+                print_line(numbered(number, answer))
             else:
-                print_line("" if answer is None else text(answer))
+                print_line(*([] if answer is None else cells(answer)), between=between)
 
 
 def text_chunks(model: "Loaded", file: str, paired: bool = False) -> Iterator[Chunk]:
@@ -201,12 +214,27 @@ class Unknown:
             lines = f"line {min(self.found)}"
             where = lines if len(self.found) == 1 else f"{len(self.found):,} lines, first in {lines}"
             what = f"{many:,} {'token' if many == 1 else 'tokens'} in {where}"
-            print(f"{what}: not in this model's vocabulary, and read as {self.name}", file=sys.stderr)
+            notice(f"{what}: not in this model's vocabulary, and read as {self.name}")
 
 
-def print_line(line: str | Mapping[str, Any]) -> None:
-    """Print one line; an object as JSON, with null for numbers that are not finite."""
-    print(line if isinstance(line, str) else json.dumps(plain(line), ensure_ascii=False, allow_nan=False))
+def numbered(line: int, answer: object | None) -> dict[str, Any]:
+    """The object that --json prints for a line: its number and its answer; a blank line has no answer."""
+    found = {} if answer is None else vars(answer)
+    return {"line": line} | {name: value for name, value in found.items() if value is not None}
+
+
+def print_line(*cells: str | Mapping[str, Any], between: str = "\t", keep: str = "") -> None:
+    """Print cells as one line, an object as JSON. Line ends and other control characters of texts are escaped.
+
+    The characters in `keep` are not.
+    """
+    print(between.join(escape_controls(cell, keep) if isinstance(cell, str) else to_json(cell) for cell in cells))
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    """JSON on one line, with null for numbers that are not finite; it cannot control a terminal."""
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+    return CONTROL.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
 
 
 def plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
+from regard.cli.console import SafeConsole, notice
 from regard.cli.lines import Unknown, print_line
 from regard.errors import UserError
 
@@ -54,8 +55,6 @@ def look(
       regard look runs/shakespeare "to be or not to be" -o look.html
       regard look hf:google-bert/bert-base-uncased "The dog barked." --layer 3 --download
     """
-    from rich.console import Console
-
     from regard import verbs
 
     if lines and (out is None or out.suffix.lower() != ".svg"):
@@ -72,9 +71,9 @@ def look(
     if json:
         print_line(_object(view))
     elif out is None:
-        Console().print(view.text())
+        SafeConsole().print(view.text())
         if choices := _choices(view):
-            Console(stderr=True).print(choices, style="dim", highlight=False, markup=False)
+            SafeConsole(stderr=True).print(choices, style="dim", highlight=False, markup=False)
     if out is not None:
         if lines:
             from regard.checkpoint import write_file
@@ -82,7 +81,7 @@ def look(
             write_file(out, view.lines())
         else:
             view.save(out)
-        Console(stderr=True).out(f"wrote {out}", highlight=False)
+        notice(f"wrote {out}")
 
 
 def _choices(view: "AttentionView") -> str:

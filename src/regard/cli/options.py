@@ -10,15 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.completion import setting_names
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.config import Kinds
     from regard.verbs import Loaded
 
+
+def there(run: Path) -> Path:
+    """The directory of a model; a missing one is refused here, before torch is imported, which takes seconds."""
+    if not (str(run).startswith("hf:") or run.exists() or run.parent.name == "steps"):  # a step may be in steps/.old
+        raise UserError(f"{run}: no such directory; name a run, such as runs/dates.")
+    return run
+
+
 Run = Annotated[
     Path,
     typer.Argument(
         metavar="DIR",
+        callback=there,
         help="A run, such as runs/dates, or a step of it; a public checkpoint's folder; or hf:OWNER/NAME.",
     ),
 ]
@@ -69,6 +79,7 @@ MaybeLimit = Annotated[
         help="The most tokens of an answer, its end included (max new tokens); else twice the source's, and some.",
     ),
 ]
+Nbest = Annotated[int, typer.Option(help="Answers for each line, at most as many as the beam.")]
 Beam = Annotated[int, typer.Option(help="Beam size: hypotheses kept at each step; 1 decodes greedily.")]
 
 _ADDED: "ContextVar[Kinds | None]" = ContextVar("kinds", default=None)

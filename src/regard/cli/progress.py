@@ -1,6 +1,5 @@
 """The progress of a run and of downloads: live bars on a terminal, plain lines in a log."""
 
-import sys
 from collections.abc import Generator, Iterable
 from contextlib import closing, nullcontext
 from typing import cast
@@ -9,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from regard.cli.console import notice
 from regard.cli.options import all_kinds
 from regard.data.download import REMOTE_FILES, DownloadProgress, download
 from regard.report.figures import find_metric, size
@@ -81,7 +81,7 @@ def _started(event: Started) -> str:
 def print_warnings(warnings: Iterable[str], console: Console) -> None:
     """Print warnings on standard error, unless the console is quiet."""
     for line in () if console.quiet else warnings:
-        print(f"warning: {line}", file=sys.stderr)
+        notice(f"warning: {line}")
 
 
 def many(count: int, one: str, more: str) -> str:

@@ -1,7 +1,6 @@
 """`regard score`: how likely a model finds given sentences."""
 
 import math
-import sys
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ import typer
 from rich.cells import cell_len
 
 from regard.cli import options
+from regard.cli.console import notice
 from regard.cli.lines import text_chunks
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def score(
     A translator wants source<TAB>target, a language model a line of text. Each answer is total, tab, perplexity, tab,
     the pieces with their natural logarithms. A model with a begin token predicts the first piece after it, and one with
     an end token predicts it last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its first
-    piece has no probability. With --tokens each piece has a line of its own, with the sum of the logarithms so far, and
-    of a bigram model with the counts that give its probability. A blank line is answered by a blank line. The
-    perplexity of all lines goes to standard error.
+    piece has no probability; a line of one such piece has no perplexity (-). With --tokens each piece has a line of its
+    own, with the sum of the logarithms so far, and of a bigram model with the counts that give its probability. A blank
+    line is answered by a blank line. The perplexity of all lines goes to standard error.
 
     \b
     Examples:
@@ -50,22 +50,26 @@ def score(
     from regard.metrics import perplexity
     from regard.render.formatting import format_number
 
-    def text(one: "Scored") -> str:
+    def cells(one: "Scored") -> list[str]:
         if tokens:
-            return "\n".join(_chain(one))
+            return list(_chain(one))
         pieces = " ".join(f"{piece} {format_number(logp)}" for piece, logp in zip(one.pieces, one.logps))
-        return f"{format_number(one.total)}\t{format_number(one.perplexity)}\t{pieces}"
+        return [format_number(one.total), format_number(one.perplexity) if one.pieces else "-", pieces]
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("score", model.module.config.causal)
-    total, count = 0.0, 0
+    total, count, single = 0.0, 0, 0
     for chunk in text_chunks(model, file, paired=model.source_tokenizer is not None):
         scored = verbs.score(model, chunk.texts, batch_tokens)
-        chunk.print_answers(scored, json, text)
+        chunk.print_answers(scored, json, cells, between="\n" if tokens else "\t")
         total += sum(one.total for one in scored)
         count += sum(len(one.pieces) for one in scored)
+        single += sum(not one.pieces for one in scored)
     if count:
-        print(f"{count} tokens, perplexity {format_number(perplexity(total, count))}", file=sys.stderr)
+        notice(f"{count} tokens, perplexity {format_number(perplexity(total, count))}")
+    if single:
+        lines = "1 line" if single == 1 else f"{single} lines"
+        notice(f"{lines} of one token: it has no probability, as this model has no begin token before it")
 
 
 def _chain(one: "Scored") -> Iterator[str]:
@@ -79,6 +83,6 @@ def _chain(one: "Scored") -> Iterator[str]:
         pad = " " * (wide - cell_len(piece))
         probability, logp_text, total_text = map(format_number, (math.exp(logp), logp, total))
         yield f"{piece}{pad}  {probability:>17}  {logp_text:>12}  {total_text:>12}  {formula}".rstrip()
-    perplexity = format_number(one.perplexity)
+    perplexity = format_number(one.perplexity) if one.pieces else "-"
     yield f"ln p(text) = {format_number(one.total)}, perplexity {perplexity} over {len(one.pieces)} tokens"
     yield ""

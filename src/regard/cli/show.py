@@ -3,12 +3,11 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.completion import recipe_names
-from regard.cli.console import grid
+from regard.cli.console import SafeConsole, grid
 from regard.cli.lines import print_line
 from regard.cli.options import all_kinds
 
@@ -48,7 +47,7 @@ def show(
     from regard.config import tree
     from regard.recipes import change, find_recipe, find_task
 
-    console, kinds = Console(), all_kinds()
+    console, kinds = SafeConsole(), all_kinds()
     if name is None:
         recipes = {name: make() for name, make in kinds["recipe"].items()}
         tasks = {name: find_task(recipe, kinds) for name, recipe in recipes.items()}
@@ -77,7 +76,7 @@ def show(
         _settings(console, recipe)
 
 
-def _settings(console: Console, recipe: "Recipe") -> None:
+def _settings(console: SafeConsole, recipe: "Recipe") -> None:
     from regard.config import format_value, tree
 
     parts: dict[str, list[list[str]]] = {}
@@ -95,7 +94,7 @@ def _settings(console: Console, recipe: "Recipe") -> None:
     console.print(f"Change any of them: [bold]regard train {escape(recipe.name)} plan.steps=400[/]", highlight=False)
 
 
-def _schedule(console: Console, recipe: "Recipe") -> None:
+def _schedule(console: SafeConsole, recipe: "Recipe") -> None:
     from regard.training.optim import rate_at
     from regard.training.prepare import prepare
 
@@ -119,7 +118,7 @@ def bars(values: list[float], height: int) -> list[str]:
     ]
 
 
-def _examples(console: Console, recipe: "Recipe") -> None:
+def _examples(console: SafeConsole, recipe: "Recipe") -> None:
     from regard.recipes import find_task
 
     corpus = recipe.data.load()

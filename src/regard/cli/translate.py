@@ -1,6 +1,6 @@
 """`regard translate`: lines in, translations out."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ def translate(
     run: options.Run,
     file: options.File = "-",
     beam: options.Beam = 1,
-    nbest: Annotated[int, typer.Option(help="Answers for each line, at most as many as the beam.")] = 1,
+    nbest: options.Nbest = 1,
     penalty: options.Penalty = 1.0,
     formula: options.Formula = "power",
     coverage: options.Coverage = 0.0,
@@ -56,11 +56,12 @@ def translate(
             pair = one.source_tokens, one.tokens
             aligned = verbs.aligned(model, pair, one.alignment) if align and one.tokens else None
             if json:
-                number = chunk.first + one.line
-                found = {"line": number, "text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
+                found: dict[str, Any] = {"line": chunk.first + one.line}
+                if one.source_tokens:  # else the line is blank
+                    found |= {"text": one.text, "score": one.score, "logp": one.logp, "ended": one.ended}
                 if aligned:
                     found |= vars(aligned) | {"logps": one.logps}
                 print_line(found)
             else:
                 score = [format_number(one.score)] if nbest > 1 and one.source_tokens else []
-                print_line("\t".join([one.text, *score, *([pharaoh(aligned.links)] if aligned else [])]))
+                print_line(one.text, *score, *([pharaoh(aligned.links)] if aligned else []))

@@ -24,13 +24,13 @@ class Detokenizer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ConcatDetokenizer:
-    """For tokens that contain their spaces: concatenates them. An id past the last one (padding rows) gives no text."""
+    """For tokens that contain their spaces: concatenates them. An id past the last token is written as a number."""
 
     surfaces: Sequence[bytes]
     lead: bytes = b""  # a prefix that encoding adds to every text, removed from the first token
 
     def __call__(self, tokens: Iterable[int]) -> list[bytes]:
-        pieces = [self.surfaces[token] if token < len(self.surfaces) else b"" for token in tokens]
+        pieces = [self.surfaces[token] if token < len(self.surfaces) else number_of(token).encode() for token in tokens]
         first = next((place for place, surface in enumerate(pieces) if surface), None)
         if first is not None:
             pieces[first] = pieces[first].removeprefix(self.lead)
@@ -49,18 +49,23 @@ class SpacingDetokenizer:
     unfinished: frozenset[int] = frozenset()  # tokens whose word continues after them
 
     def __call__(self, tokens: Iterable[int]) -> list[bytes]:
-        pieces, last = [], None
+        pieces, last, before = [], None, ""
         for token in tokens:
-            surface = self.surfaces[token] if token < len(self.surfaces) else ""
+            surface = self.surfaces[token] if token < len(self.surfaces) else number_of(token)
             if not surface:
                 pieces.append(b"")
                 continue
             spaced = last is not None and token not in self.continues and last not in self.unfinished
             if spaced and last is not None:
-                spaced = surface[0] not in CLOSING and self.surfaces[last] not in OPENING
+                spaced = surface[0] not in CLOSING and before not in OPENING
             pieces.append((" " * spaced + surface).encode())
-            last = token
+            last, before = token, surface
         return pieces
+
+
+def number_of(token: int) -> str:
+    """The text of an id past the last token, <50300>: a model may have more rows than its tokenizer has tokens."""
+    return f"<{token}>"
 
 
 def printable(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import hashlib
+import io
 import lzma
 import mmap
 import os
@@ -16,6 +17,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, overload
 
@@ -29,6 +31,12 @@ from regard.errors import UserError
 PACKED = (".gz", ".xz")  # the endings of compressed files
 NEWLINE = 0x0A
 PIECE = 2**24  # bytes that are searched for line ends at once
+# Whether a byte is part of a whitespace character in UTF-8.
+IN_SPACES = np.isin(
+    range(256), [*{byte for point in range(0x3001) if chr(point).isspace() for byte in chr(point).encode()}]
+)
+LONGEST_LINE = 2**28  # the most bytes of a line
+MOST_UNPACKED, MOST_RATIO = 2**28, 50  # an unpacked file may have this many bytes, or so many times its packed size
 
 
 def read_text(path: str | Path) -> str:
@@ -69,8 +77,10 @@ def opened(path: Path) -> Iterator[Any]:
     """Open a file for reading bytes, decompressed according to its ending; raise a UserError if that fails."""
     openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
     try:
+        if path.is_fifo():  # opening it would wait until another program writes to it
+            raise UserError(f"{path}: a pipe, not a file; give a file, or write the output of the pipe to one.")
         with openers.get(path.suffix, open)(path, "rb") as file:
-            yield file
+            yield io.BufferedReader(_Unpacked(file, path)) if path.suffix in openers else file
     except (UserError, UnicodeError):  # errors about the content come from the code inside the with block
         raise
     except FileNotFoundError:
@@ -83,6 +93,28 @@ def opened(path: Path) -> Iterator[Any]:
         raise UserError(f"{path}: cannot be read ({error}); check its name and permissions.") from error
 
 
+class _Unpacked(io.RawIOBase):
+    """The unpacked content of a file. One that grows too much is refused: a few megabytes can hold terabytes."""
+
+    def __init__(self, file: Any, path: Path) -> None:
+        self._file, self._path, self._bytes = file, path, 0
+        self._most = max(MOST_UNPACKED, MOST_RATIO * path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return int(self._file.fileno())
+
+    def readinto(self, buffer: Any) -> int:
+        count = int(self._file.readinto(buffer))
+        self._bytes += count
+        if self._bytes > self._most:
+            size = f"unpacks to more than {self._most:,} bytes, {MOST_RATIO} times its size"
+            raise UserError(f"{self._path}: {size}; text is never packed so well. If it is text, unpack it first.")
+        return count
+
+
 def not_utf8(path: Path, line: int, byte: int) -> UserError:
     """Return the error for a byte that is not valid UTF-8."""
     cure = "convert it, for example with: iconv -f latin1 -t utf-8"
@@ -93,7 +125,9 @@ def _decoded(path: Path) -> Iterator[str]:
     """Yield the lines of a file with their line ends; raise a UserError if the file is empty, binary or not UTF-8."""
     blank, offset = True, 0  # are all lines so far blank? At which byte does the line start?
     with opened(path) as file:
-        for number, data in enumerate(file, 1):
+        for number, data in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 1):
+            if len(data) > LONGEST_LINE:
+                raise UserError(f"{path}, line {number}: longer than {LONGEST_LINE:,} bytes; split the line.")
             if (zero := data.find(b"\0")) >= 0:
                 found = f"byte {offset + zero} is zero, so this is a binary file or UTF-16"
                 raise UserError(f"{path}: {found}; save it as UTF-8 text.")
@@ -139,9 +173,14 @@ class LinesOnDisk:
             raise not_utf8(self.path, number + 1, data[error.start]) from error
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
-        """The length of each line in bytes."""
-        return self._ends - self._starts
+    def blank(self) -> NDArray[np.bool_]:
+        """Whether each line is blank: empty, or nothing but whitespace."""
+        found = self._ends == self._starts
+        content = np.frombuffer(self._bytes, np.uint8)
+        maybe = ~found & IN_SPACES[content[self._starts]] & IN_SPACES[content[self._ends - 1]]
+        maybe[0] = True  # it may be a byte order mark alone
+        found[maybe] = [not self[number] for number in np.flatnonzero(maybe).tolist()]
+        return found
 
 
 class ParallelOnDisk(Sequence[Pair]):
@@ -152,7 +191,7 @@ class ParallelOnDisk(Sequence[Pair]):
         if len(self._source) != len(self._target):
             counts = f"{source} has {len(self._source)} lines, {target} has {len(self._target)}"
             raise UserError(f"{counts}; parallel files must correspond line for line.")
-        self._kept = np.flatnonzero((self._source.lengths > 0) & (self._target.lengths > 0))
+        self._kept = np.flatnonzero(~(self._source.blank | self._target.blank))
 
     def __len__(self) -> int:
         return len(self._kept)

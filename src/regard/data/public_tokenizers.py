@@ -92,10 +92,13 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
     names = {*SETTINGS_FILES, *wanted, *(["target_vocab.json"] if kind == "marian" else [])}
     files = {name: (folder / name).read_bytes() for name in sorted(names) if (folder / name).is_file()}
     missing = [name for name in wanted if name not in files]
-    separate = bool(_settings(files).get("separate_vocabs"))  # of Marian: a tokenizer.json holds only one vocabulary
-    if missing and ("tokenizer.json" not in files or separate):
-        raise UserError(f"{folder}: {missing[0]} is missing; put it there{', or its tokenizer.json' * (not separate)}.")
     try:
+        separate = bool(
+            _settings(files).get("separate_vocabs")
+        )  # of Marian: a tokenizer.json holds only one vocabulary
+        if missing and ("tokenizer.json" not in files or separate):
+            cure = f"put it there{', or its tokenizer.json' * (not separate)}"
+            raise UserError(f"{folder}: {missing[0]} is missing; {cure}.")
         return _open(files, config)
     except UserError:
         raise

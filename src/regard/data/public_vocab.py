@@ -22,6 +22,7 @@ from regard.data.detokenize import (
 from regard.data.tokenizers import SpecialTokens
 
 WORD_END_SUFFIX, CONTINUATION_PREFIX = "</w>", "##"
+MOST_UNUSED = 2**16  # ids without a token that a vocabulary may have, beside as many as it has tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,10 @@ def read_vocab(inner: rust.Tokenizer) -> PublicVocab:
 
 def names_by_id(vocab: Mapping[str, int]) -> list[str]:
     """The names of a vocabulary in the order of their ids, "" for unused ids."""
-    names = [""] * (max(vocab.values(), default=-1) + 1)
+    most = max(vocab.values(), default=-1)
+    if min(vocab.values(), default=0) < 0 or most > 2 * len(vocab) + MOST_UNUSED:
+        raise ValueError(f"the ids of its {len(vocab):,} tokens reach from {min(vocab.values())} to {most}")
+    names = [""] * (most + 1)
     for name, number in vocab.items():
         names[number] = name
     return names

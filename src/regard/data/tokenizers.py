@@ -30,6 +30,7 @@ from regard.data.detokenize import (
     Detokenizer,
     bytes_of,
     display_bytes,
+    number_of,
     printable,
 )
 from regard.data.example import Tokens
@@ -124,7 +125,8 @@ class Tokenizer:
         return self.special_tokens.wrap_input(tokens)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �.
+        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �. An id past the
+        last token, which a model with a padded vocabulary may generate, gives <id>.
 
         The inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to NFC
         for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
@@ -133,7 +135,7 @@ class Tokenizer:
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """One printable string per token, for the axes of a plot: ␣ is a space, ▁ a space before a sub-word."""
-        return [self.display_names[token] if token < self.size else f"<{token}>" for token in tokens]
+        return [self.display_names[token] if token < self.size else number_of(token) for token in tokens]
 
     def unknown(self, text: str) -> list[str]:
         """The parts of a text that are not in the vocabulary: one for each unknown token, in order.
@@ -170,7 +172,9 @@ class Tokenizer:
         """Read one of our tokenizers, as `save` wrote it: a `tokenizer.json` of the `tokenizers` library."""
         text = read_text(path)
         try:
-            return _from_rust(rust.Tokenizer.from_str(text))
+            tokenizer = _from_rust(rust.Tokenizer.from_str(text))
+            tokenizer.encode("\ue000")  # a character that is not in its vocabulary
+            return tokenizer
         except Exception as error:  # the library raises bare Exception for every kind of damage
             raise UserError(
                 f"{path}: not a tokenizer of Regard, or damaged ({error}); give the tokenizer.json of a run."

@@ -208,10 +208,13 @@ class BeamStep:
         return carry, (going_on, first, scores, done.all())
 
 
-def check_size(size: int) -> None:
-    """Raise a UserError unless the beam size is between 1 and MAX_SIZE."""
+def check_size(size: int, nbest: int = 1) -> None:
+    """Raise a UserError unless the beam size is between 1 and MAX_SIZE, and `nbest` between 1 and the size."""
     if not (isinstance(size, int) and 1 <= size <= MAX_SIZE):
         raise UserError(f"beam={size}: give 1 (greedy) to {MAX_SIZE:,}; more than some dozens rarely find better.")
+    if not 1 <= nbest <= size:
+        cure = f"raise the beam to {nbest}" if nbest > size else "give 1 or more"
+        raise UserError(f"nbest={nbest} with beam={size}: a beam gives at most as many answers; {cure}.")
 
 
 def _expand(live: Tensor, best: Tensor, tokens: Tensor) -> Candidates:

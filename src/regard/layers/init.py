@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from regard.attention import MultiHead
+from regard.errors import UserError
 from regard.layers.transformer import Stack
 
 
@@ -56,3 +58,36 @@ class SkipInit(TorchFunctionMode):
         if func.__name__.endswith(("normal_", "uniform_")):
             return args[0] if args else given["tensor"]
         return func(*args, **given)
+
+
+CALLS = 100  # the most calls of torch per tensor of a file while its model is built; a model needs about 10
+
+
+class _BuildLimit(SkipInit):
+    """A context that ends a build with more calls of torch than the model of a file can need: a billion layers."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def __torch_function__(self, func: Callable[..., Any], types: Iterable[type], *given: Any) -> Any:
+        self.calls -= 1
+        if self.calls < 0:
+            raise UserError("the settings describe a much larger model than the weights")
+        return super().__torch_function__(func, types, *given)
+
+
+def empty_weights(config: Any, count: int) -> dict[str, Tensor]:
+    """The weights of the model of a config on the device `meta`: names, shapes and types, without memory.
+
+    `count` is the number of tensors of the file that has the weights. Settings of which no model can be built raise a
+    UserError, whatever the error is.
+    """
+    try:
+        with _BuildLimit(CALLS * (count + 10)), torch.device("meta"):
+            weights: dict[str, Tensor] = config.build().state_dict()
+    except UserError:
+        raise
+    except Exception as error:  # negative sizes, sizes beyond 64 bits, …: each has another exception
+        raise UserError(f"no model can be built from its settings ({str(error)[:80]})") from error
+    return weights

@@ -78,6 +78,6 @@ def causal_features(
     refuse("positions", positions)
     if real is None:
         return model.advance(tokens, state)[0]
-    order = real_first(real)  # the real tokens are read first, so that no token follows padding
-    states = model.advance(tokens.gather(1, order), state)[0]
+    order = real_first(real)  # the real tokens are read first, so that no token follows padding; all padding is id 0
+    states = model.advance(tokens.masked_fill(~real, 0).gather(1, order), state)[0]
     return states.take_along_dim(order.argsort(1)[..., None], dim=1)

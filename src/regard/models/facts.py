@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Protocol, Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.config import set_sizes
 from regard.errors import UserError
@@ -206,8 +206,3 @@ class ReadsSource(Protocol):
 def reads_whole(config: Facts) -> bool:
     """Whether the text that a model is given (its source, if it has one) is read in both directions."""
     return config.reads_source or not config.causal
-
-
-def declares_facts(module: nn.Module) -> bool:
-    """Whether a module is a model whose config declares facts, and not a module of another library."""
-    return hasattr(getattr(module, "config", None), "learns_by")

@@ -201,7 +201,7 @@ class ConfigReader:
 
     def activation(self, name: str, default: str | None = None) -> str:
         value = self._required(name, default)
-        if value not in ACTIVATIONS:
+        if not isinstance(value, str) or value not in ACTIVATIONS:
             raise UserError(f"{self.path}: {name}={value}: no such activation.{nearest(str(value), ACTIVATIONS)}")
         return ACTIVATIONS[value]
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import load_tensors, read_json, save_tensors, write_json
+from regard.checkpoint import check_finite, load_tensors, read_json, save_tensors, write_json
 from regard.config import format_value
 from regard.errors import UserError
-from regard.layers.init import SkipInit
+from regard.layers.init import SkipInit, empty_weights
 from regard.layers.transformer import Shape
 from regard.models import MODELS, Headed, Model, ModelConfig, Transformer, TransformerConfig
 from regard.pretrained.bert import ALBERT, BERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA
@@ -92,7 +92,8 @@ def convert_module(module: nn.Module, tokenizer: Any, place: Path) -> tuple[Mode
 
     The settings and the tokenizer are written there in their files and read again; the weights are not.
     """
-    name, config = Path(type(module).__name__), getattr(module, "config", None)
+    name = Path(type(module).__name__)
+    config: Any = getattr(module, "config", None)
     if not hasattr(config, "model_type"):
         raise UserError(f"{name}: is no model of transformers; give one, or the directory of a model.")
     check_type(config.model_type, name)
@@ -114,23 +115,25 @@ def build_model(path: Path, settings: Mapping[str, Any], tensors: Mapping[str, T
     reader = ConfigReader(path / "config.json", settings)
     try:
         config = checkpoint_type.read_model_config(reader, frozenset(tensors))
+        expected = empty_weights(config, len(tensors))  # before memory is allocated for the model
     except UserError as error:  # from our config, whose message does not name the file
         if str(error).startswith(str(reader.path)):
             raise
         raise UserError(f"{reader.path}: {checkpoint_type.in_file_names(str(error))}; restore the file.") from error
     weight_table = checkpoint_type.model_weight_table(config)
+    check_finite(tensors, path)
     ours = to_ours(weight_table, tensors, path)
-    with SkipInit():
-        model = config.build()
     theirs = {entry.ours: " + ".join(entry.theirs) for entry in weight_table}
-    for name, tensor in model.state_dict().items():
+    for name, tensor in expected.items():
         assert name in ours, f"the weight table has no entry for {name}"
-        if ours[name].shape != tensor.shape:
-            found, wanted = shape_text(ours[name].shape), shape_text(tensor.shape)
+        if ours[name].shape != tensor.shape or not ours[name].is_floating_point():
+            found = f"{shape_text(ours[name].shape)} of {ours[name].dtype}".removesuffix(" of torch.float32")
             raise UserError(
-                f"{path}: {theirs[name]} is {found}, but by config.json it should be {wanted}; "
+                f"{path}: {theirs[name]} is {found}, but by config.json it should be {shape_text(tensor.shape)}; "
                 "they do not belong together."
             )
+    with SkipInit():
+        model = config.build()
     model.load_state_dict(ours)
     return model
 

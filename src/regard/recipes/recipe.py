@@ -91,7 +91,7 @@ class Plan:
         self._at_least("batch_tokens", 2)
         if self.threads > MOST_THREADS:
             raise UserError(f"plan.threads={self.threads}: give at most {MOST_THREADS}, or 0 for torch's default.")
-        check_seed(self.seed, "plan.seed")
+        object.__setattr__(self, "seed", check_seed(self.seed, "plan.seed"))
         if not 0 < self.rate < float("inf"):
             raise UserError(f"plan.rate={self.rate}: give a number above 0, such as 1e-3.")
         if not all(0 <= beta < 1 for beta in self.betas):

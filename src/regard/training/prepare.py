@@ -28,7 +28,7 @@ from regard.data.streams import (
 from regard.data.text_files import Report, TextExamples
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer
 from regard.device import choose_device
-from regard.errors import UserError
+from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
 from regard.objectives.objective import LossModule, Trainer
@@ -80,10 +80,12 @@ class Prepared:
 
     @contextmanager
     def within_memory(self) -> Iterator[None]:
-        """Turn torch's out-of-memory error inside the block into a UserError that names the settings to change."""
+        """Turn a lack of memory inside the block into a UserError that names the settings to change."""
         try:
             yield
-        except torch.OutOfMemoryError as error:
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
             plan = self.recipe.plan
             lower = f"lower plan.batch_tokens ({plan.batch_tokens})"
             keep = f"raise plan.accumulate ({plan.accumulate}) in proportion to keep the size of a step"

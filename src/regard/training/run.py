@@ -19,7 +19,7 @@ from regard.checkpoint import append_line, read_pointer, resolve, set_pointer
 from regard.config import Kinds
 from regard.data.text_files import Report
 from regard.device import choose_precision
-from regard.errors import UserError
+from regard.errors import UserError, is_out_of_memory
 from regard.models import Model
 from regard.objectives.objective import Step
 from regard.recipes import Recipe, with_kinds
@@ -142,7 +142,9 @@ class Run:
                 yield self._started()
                 yield from saved
                 yield from self._train(guard)
-            except (KeyboardInterrupt, GeneratorExit, torch.OutOfMemoryError) as stop:
+            except (KeyboardInterrupt, GeneratorExit, RuntimeError, MemoryError) as stop:
+                if isinstance(stop, RuntimeError) and not is_out_of_memory(stop):
+                    raise
                 together = isinstance(stop, KeyboardInterrupt) or not self.ranks.several
                 if together and 0 <= self.saved < self.state.step:  # else the directory may have another run
                     if self._last is not None:  # a GPU reports a bad step one step later: its states are not saved

@@ -16,7 +16,7 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import processors
 
-from regard.checkpoint import as_user_error, remove, resolve, temporary_path, write_file, write_json
+from regard.checkpoint import as_user_error, check_finite, remove, resolve, temporary_path, write_file, write_json
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
@@ -93,6 +93,7 @@ def export(
         raise UserError(f"{model.path}: loaded in {model.precision}, which rounds its weights; {cure}.")
     if average:
         model = _average(model, average)
+    check_finite(model.module.state_dict(), model.path)
     with _placed(Path(path), overwrite) as folder:
         kind = _to_transformers(model, folder) if to == "transformers" else _to_ctranslate2(model, folder)
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())

@@ -6,7 +6,7 @@ of a batch have the same limit, so no row waits for another. The tokens of a row
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import isfinite
@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.data.detokenize import UNKNOWN
 from regard.decode import PAD, Penalty, Sampler, check_size, collect, greedy, stream
 from regard.decode import beam as beam_search
-from regard.device import check_seed, derive_seed
+from regard.device import check_seed, derive_seed, draw_seed
 from regard.errors import UserError
 from regard.models import reads_whole
 from regard.recording import active_tape, pause_recording
@@ -36,10 +36,11 @@ class GenerationOptions:
     temperature: float = 0.0
     top_k: int | None = None  # sample from the k likeliest tokens only
     top_p: float | None = None  # sample from the fewest likeliest tokens whose probabilities sum to p
-    seed: int = 0
+    seed: int | None = 0  # of the random draws; None: drawn at random
     limit: int = LIMIT  # the most tokens of a continuation
     beam: int = 1
     penalty: Penalty = Penalty(1.0)  # noqa: RUF009  beam search ranks by the mean log-probability of the tokens
+    nbest: int = 1  # continuations of each prompt
 
     def __post_init__(self) -> None:
         if not (isfinite(self.temperature) and self.temperature >= 0):
@@ -49,10 +50,10 @@ class GenerationOptions:
             if self.temperature == 0 and (value := getattr(self, name)) is not None:
                 cure = "give a temperature too, such as 1"
                 raise UserError(f"{name}={value} with temperature=0: greedy decoding does not sample; {cure}.")
-        check_seed(self.seed)
+        object.__setattr__(self, "seed", draw_seed() if self.seed is None else check_seed(self.seed))
         if self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
-        check_size(self.beam)
+        check_size(self.beam, self.nbest)
         if self.beam == 1:
             self.penalty.check_greedy()
         if self.beam > 1 and self.temperature:
@@ -60,8 +61,14 @@ class GenerationOptions:
                 f"beam={self.beam} with temperature={self.temperature}: beam search does not sample; give one of them."
             )
 
+    @property
+    def drawn(self) -> int | None:
+        """The seed of the random draws; None if nothing is drawn."""
+        return self.seed if self.temperature else None
+
     def sampler(self, prompts: Sequence[int], turn: int, device: torch.device) -> Sampler:
         """The sampler of these prompts: the draws of a prompt depend on the seed, its number and the turn only."""
+        assert self.seed is not None  # `__post_init__` draws one
         generators = [torch.Generator(device).manual_seed(derive_seed(self.seed, index, turn)) for index in prompts]
         return Sampler(self.temperature, self.top_k, self.top_p, generators)
 
@@ -75,17 +82,21 @@ class Generated:
     tokens: list[int]  # of the continuation, without the end
     logps: Floats  # (T,) of each token, or (T + 1,) with the end
     ended: str  # why generation stopped: "end", "limit" or "context"
+    score: float  # see `Penalty`: by default the mean of `logps`
+    seed: int | None = None  # of its random draws; None: nothing was drawn
 
 
 @dataclass(frozen=True)
 class Piece:
     """The part of a continuation that one token adds. The texts of all pieces joined are the continuation; a text may
-    be empty, since a token may be a part of a character. `ended` of the last piece is why generation stopped."""
+    be empty, since a token may be a part of a character. `ended` of the last piece is why generation stopped; `seed` is
+    that of the random draws."""
 
     text: str
     token: int | None  # None for eos
     logp: float
     ended: str = ""
+    seed: int | None = None
 
 
 def generate(
@@ -94,26 +105,29 @@ def generate(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     limit: int = LIMIT,
     beam: int = 1,
     penalty: Penalty | float = 1.0,
+    nbest: int = 1,
 ) -> list[Generated]:
-    """The continuation of each prompt by a language model, of at most `limit` tokens.
+    """The `nbest` best continuations of each prompt by a language model, of at most `limit` tokens, best first.
 
     Temperature 0 is greedy decoding, a higher one is sampling (top-k: Fan et al. 2018, section 5.1; nucleus: Holtzman
     et al. 2020, section 3.1); a beam above 1 is beam search, with the `penalty` of `translate`. A continuation does not
-    depend on the other prompts. It stops at the end of the context, unless the model was loaded with `long="window"`:
-    then it continues from the last half of the context.
+    depend on the other prompts. With `seed=None` a seed is drawn, and the results have it. A continuation stops at the
+    end of the context, unless the model was loaded with `long="window"`: then it continues from the last half of the
+    context.
 
     While the caller records the model, the tape records one pass of teacher forcing over all results, and nothing of
     the search.
     """
     ranking = penalty if isinstance(penalty, Penalty) else Penalty(penalty)
-    options = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking)
+    options = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking, nbest)
+    check_is_list(prompts)
     _check_tape(model, prompts, limit)
-    found = dict(generate_unordered(model, prompts, options))
-    answers = [found[index] for index in range(len(prompts))]
+    found = dict(generate_unordered(model, dict(enumerate(prompts)), options))
+    answers = [one for index in range(len(prompts)) for one in found[index]]
     if active_tape(model.module) is not None:
         pairs = [(list[int](), model.target_tokenizer.encode(one.prompt) + one.tokens) for one in answers]
         record_forced(model, pairs, BATCH_TOKENS)
@@ -138,27 +152,29 @@ def generate_stream(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     limit: int = LIMIT,
 ) -> Iterator[Piece]:
     """Yield the continuation of one prompt in pieces, as they are generated; for the options see `generate`."""
-    (one,) = continuations(model, [prompt])
+    (one,) = continuations(model, {0: prompt})
     return stream_pieces(model, one, GenerationOptions(temperature, top_k, top_p, seed, limit))
 
 
 def generate_unordered(
-    model: Loaded, prompts: Sequence[str], options: GenerationOptions, batch_tokens: int | None = None, first: int = 0
-) -> Iterator[tuple[int, Generated]]:
-    """Yield the number of each prompt, from `first`, and its result, in the order in which they are finished."""
-    check_is_list(prompts)
-    unfinished, turn = continuations(model, prompts, first), 0
+    model: Loaded, prompts: Mapping[int, str], options: GenerationOptions, batch_tokens: int | None = None
+) -> Iterator[tuple[int, list[Generated]]]:
+    """Yield the number of each prompt and its results, best first, in the order in which prompts are finished."""
+    if options.nbest > 1 and model.long == "window":
+        raise UserError(f"nbest={options.nbest}: long=window continues one text past the context; leave out one.")
+    unfinished, turn = continuations(model, prompts), 0
     while unfinished:
         for batch, limit in batches(model, unfinished, options, turn, search_tokens(model, batch_tokens)):
             (_search if options.beam > 1 else _decode)(model, batch, options, turn, limit)
             for one in batch:
-                _end_turn(model, one)
+                for each in (found := [one, *one.others]):
+                    _end_turn(model, each)
                 if one.ended:
-                    yield one.index, _result(model, one)
+                    yield one.index, [_result(model, each, options) for each in found]
         unfinished, turn = [one for one in unfinished if not one.ended], turn + 1
 
 
@@ -179,7 +195,8 @@ def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) 
                 _end_turn(model, one)
             whole = decode(one.read + one.generated)
             complete = whole if one.ended else whole.rstrip(UNKNOWN)  # the last bytes may be a part of a character
-            yield Piece(complete[shown:], None if one.ended == "end" else one.generated[-1], one.logps[-1], one.ended)
+            token = None if one.ended == "end" else one.generated[-1]
+            yield Piece(complete[shown:], token, one.logps[-1], one.ended, options.drawn)
             shown = max(shown, len(complete))
             if one.ended:
                 return
@@ -202,11 +219,13 @@ def _search(model: Loaded, batch: Sequence[Continuation], options: GenerationOpt
     prompt, state = prefill(model, [one.text(turn, model.longest) for one in batch], limit)
     with pause_recording(model.module), model.autocast():
         best = beam_search(
-            model.decoder, state, prompt, options.beam, limit, stop, options.penalty, nbest=1, forbid=model.forbidden
+            model.decoder, state, prompt, options.beam, limit, stop, options.penalty, options.nbest, model.forbidden
         )
-    rows = zip(best.tokens[:, 0].tolist(), best.token_logps[:, 0].tolist(), best.lengths[:, 0].tolist())
-    for one, (tokens, logps, length) in zip(batch, rows):
-        one.append(tokens[:length], logps[:length], end, options.limit)
+    rows = zip(best.tokens.tolist(), best.token_logps.tolist(), best.lengths.tolist())
+    for one, (tokens, logps, lengths) in zip(batch, rows):
+        one.others = [Continuation(one.index, one.prompt, one.read) for length in lengths[1:] if length]
+        for each, row, row_logps, length in zip([one, *one.others], tokens, logps, lengths):
+            each.append(row[:length], row_logps[:length], end, options.limit)
 
 
 def _end_turn(model: Loaded, one: Continuation) -> None:
@@ -215,10 +234,12 @@ def _end_turn(model: Loaded, one: Continuation) -> None:
         one.ended = "context"
 
 
-def _result(model: Loaded, one: Continuation) -> Generated:
+def _result(model: Loaded, one: Continuation, options: GenerationOptions) -> Generated:
     decode = model.target_tokenizer.decode
     text = decode(one.read + one.generated)[len(decode(one.read)) :]
-    return Generated(one.prompt, text, one.generated, np.array(one.logps, dtype=np.float32), one.ended)
+    logps = np.array(one.logps, dtype=np.float32)
+    score = float(options.penalty.scores(torch.tensor(one.logps).sum(), len(logps)))
+    return Generated(one.prompt, text, one.generated, logps, one.ended, score, options.drawn)
 
 
 @dataclass(eq=False)
@@ -231,6 +252,7 @@ class Continuation:
     generated: list[int] = field(default_factory=list)
     logps: list[float] = field(default_factory=list)  # of each generated token, and of the end
     ended: str = ""  # why: "end" (the end token was generated), "limit" or "context"
+    others: list[Continuation] = field(default_factory=list)  # of a beam: the next best ones, without others
 
     def append(self, tokens: Sequence[int], logps: Sequence[float], end: int | None, limit: int) -> None:
         """Append tokens, up to the end token or the limit."""
@@ -251,12 +273,13 @@ class Continuation:
         return whole if turn == 0 or longest is None else whole[-max(1, longest // 2) :]
 
 
-def continuations(model: Loaded, prompts: Sequence[str], first: int = 0) -> list[Continuation]:
-    """The prompts, numbered from `first`; a prompt that the model cannot read is refused by its number."""
+def continuations(model: Loaded, prompts: Mapping[int, str]) -> list[Continuation]:
+    """The prompts by their numbers from 0; a prompt that the model cannot read is refused by its number."""
     model.expect("generate", not reads_whole(model.module.config))
     tokenizer = model.target_tokenizer
     begin, found = tokenizer.special_tokens.bos, []
-    for index, (prompt, tokens) in enumerate(zip(prompts, tokenizer.encode_batch(list(prompts))), first):
+    encoded = tokenizer.encode_batch(list(prompts.values()))
+    for (index, prompt), tokens in zip(prompts.items(), encoded):
         kept = model.fit_context(tokens, f"prompt {index + 1}")
         if not kept and begin is None:
             raise UserError(

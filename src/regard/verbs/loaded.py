@@ -24,7 +24,6 @@ from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
 from regard.decode import CapturedDecoder, with_onednn
 from regard.device import autocast, choose_device, choose_precision
 from regard.errors import UserError, nearest
-from regard.layers.init import SkipInit
 from regard.metrics import Metric
 from regard.models import Model, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
@@ -33,7 +32,7 @@ from regard.pretrained.folder import convert_module
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
 from regard.recording import attentions
-from regard.stored import load_weights, read_fields, stored_config, stored_recipe
+from regard.stored import load_model, read_fields, stored_recipe
 from regard.tasks import Task, task_of
 from regard.verbs.numbers import Inputs
 from regard.verbs.pooling import transformer_folder
@@ -152,6 +151,8 @@ class Loaded:
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.module.parameters())
         what = f"{self.kind}, {type(self.module).__name__} of {size:,} parameters"
+        if self._texts() and (unused := self.module.config.token_vocab - self.target_tokenizer.size):
+            what += f", {unused:,} of its {self.module.config.token_vocab:,} ids without a token"
         return f"<Loaded {self.path}: {what}, on {self.device} in {self.precision}>"
 
     @torch.no_grad()
@@ -184,12 +185,9 @@ class Loaded:
         positions: Tensor | None = None,
     ) -> Tensor:
         """The logits (B, T, V) at tokens (B, T): of the next token, or of the token itself (masked); see `states`."""
-        states = self.states(tokens, real, source, source_real, segments, positions)
-        module: Any = self.module
+        inputs = Inputs(tokens, real, source, source_real, segments, positions).checked(self.module.config)
         with self.autocast():
-            if not module.config.one_per_text:
-                return module.readout(states)
-            return module.readout(states, None if real is None else real.to(self.device) != 0)
+            return inputs.to(self.device).logits(self.module)
 
     def predicts(self, head: str) -> bool:
         """Whether the model has the output layer for a head of a task; a public checkpoint may have none."""
@@ -316,9 +314,7 @@ def _load_step(path: Path, folder: Path, kinds: Kinds) -> Loaded:
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
     run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
     recipe = stored_recipe(run, kinds)
-    with SkipInit():
-        module = stored_config(folder, kinds).build()
-    load_weights(module, folder / "weights.safetensors")
+    module = load_model(folder, kinds)
     fields = read_fields(folder, find_task(recipe, kinds), module.config)
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
 

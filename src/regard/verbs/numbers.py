@@ -34,6 +34,12 @@ class Inputs(NamedTuple):
             return states
         return causal_features(module, *self)
 
+    def logits(self, module: Any) -> Tensor:
+        """The logits at the tokens, (B, T, V), or of each text, (B, classes)."""
+        states = self.states(module)
+        logits: Tensor = module.readout(states, self.real) if module.config.one_per_text else module.readout(states)
+        return logits
+
     def checked(self, config: Facts) -> Inputs:
         """The same inputs, with masks of 0 and 1 as boolean masks, if they fit the model and each other."""
         for name, one in self._asdict().items():

@@ -107,13 +107,19 @@ def _read_pooling(home: Path, modules: Mapping[str, str]) -> Pooling:
     longest, path = limits.get("max_seq_length"), home / PROMPTS
     settings = _read_object(path) if path.is_file() else {}
     pooling = home / modules["Pooling"] / "config.json"
-    prefix = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
+    prompts, chosen = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    known = isinstance(prompts, dict) and isinstance(chosen, str)
+    prefix = prompts.get(chosen) or "" if known else "" if chosen is None else None
+    if not isinstance(prefix, str):
+        raise UserError(f"{path}: prompts should have a text for each name; restore the file.")
+    if longest is not None and not (type(longest) is int and longest > 0):
+        raise UserError(f"{place}: max_seq_length={longest!r:.20}: should be a whole number above 0; restore the file.")
     if prefix and not _read_object(pooling).get("include_prompt", True):
         raise UserError(f"{pooling}: include_prompt=false: is not supported; every token is pooled here.")
     return Pooling(
         pool=_pooling_mode(pooling),
         normalise="Normalize" in modules,
-        longest=longest if isinstance(longest, int) else None,
+        longest=longest,
         lower=bool(limits.get("do_lower_case", False)),
         prefix=prefix,
     )

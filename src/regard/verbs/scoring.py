@@ -1,7 +1,7 @@
 """Score and align: log-probabilities and alignments of given sentences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ class Scored:
     logps: Floats  # (T + 1,) of each piece
     total: float
     perplexity: float
-    formulas: list[str] = field(default_factory=list)  # of a model that counts: each probability with its counts
+    formulas: list[str] | None = None  # of a model that counts: each probability with its counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
         total = sum(map(float, logps), 0.0)  # in double precision
         ids = model.target_tokenizer.special_tokens.wrap_target(target)
         pieces = model.target_tokenizer.pieces(ids[1:])
-        formulas = _formulas(model, ids) if model.module.config.learns_by == "counts" else []
+        formulas = _formulas(model, ids) if model.module.config.learns_by == "counts" else None
         answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces)), formulas))
     return answers
 

@@ -56,10 +56,7 @@ class Search:
     limit: int | None  # the most tokens of a target, its end included; None: 2 × source + some
 
     def __post_init__(self) -> None:
-        check_size(self.beam)
-        if not 1 <= self.nbest <= self.beam:
-            cure = f"raise the beam to {self.nbest}" if self.nbest > self.beam else "give 1 or more"
-            raise UserError(f"nbest={self.nbest} with beam={self.beam}: a beam gives at most as many targets; {cure}.")
+        check_size(self.beam, self.nbest)
         if self.limit is not None and self.limit < 1:
             raise UserError(f"limit={self.limit}: allow at least 1 token.")
         if self.beam == 1:

@@ -1,0 +1,134 @@
+"""How the checks call the models of this library, with their tokenizers and training data where they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+
+from regard.checkpoint import resolve
+from regard.checks.learning import STEPS
+from regard.checks.subject import SAMPLES, Calls
+from regard.data.batches import IGNORED, Batch
+from regard.data.fields import TextField
+from regard.data.files import iterate_lines
+from regard.data.sources import Labelled, Lines, Pairs
+from regard.data.streams import Book
+from regard.errors import UserError
+from regard.models import Facts
+from regard.objectives.objective import Trainer
+from regard.tasks import task_of
+from regard.training.prepare import Prepared, prepare
+from regard.verbs.loaded import Loaded
+from regard.verbs.numbers import Inputs
+
+FILES: dict[str, Any] = {"translate": Pairs, "classify": Labelled}  # how a user's file is read, by the verb of the task
+BATCH_TOKENS = 2048  # at most, of the training steps of a check
+MOST_LINES = 1000  # of a file that a tokenizer is tried on
+
+
+def model_calls(config: Facts) -> Calls:
+    """How a model of this library, or one whose config declares the same facts, is called."""
+
+    def logits(module: Any, *texts: Tensor) -> Tensor:
+        try:
+            return Inputs(*texts).logits(module)
+        except UserError:  # an encoder without an output layer
+            return Inputs(*texts).states(module)
+
+    def start(module: Any, rows: int, capacity: int, *source: Tensor) -> Any:
+        return module.start(*(source or (None, None)), rows=rows, capacity=capacity)
+
+    def step(module: Any, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        stepped: tuple[Tensor, Any] = module.step(tokens, state)
+        return stepped
+
+    def loss(module: Any, tokens: Tensor, real: Tensor, *source: Tensor) -> tuple[Tensor, int]:
+        """The loss of the model's task: of the next token, of the first token, or of a class."""
+        if config.one_per_text:
+            targets = tokens[:, 0] % 2
+        elif config.causal:
+            targets = tokens.roll(-1, dims=1).masked_fill(~real, IGNORED)
+        else:
+            targets = tokens.clone()
+            targets[:, 1:] = IGNORED
+        fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source)))
+        seen = dict(zip(("tokens", "source"), (real, *source[1:])))
+        counts = {"tokens": int(real.sum()), "targets": int((targets != IGNORED).sum())}
+        objective = task_of(config).objective()
+        try:
+            sums, _ = objective(module, Batch(fields, seen, counts), 0)
+        except UserError:  # the model has no output layer of its task
+            return logits(module, tokens, real, *source)[real].square().sum(), counts["tokens"]
+        total = sum((weight * sums[term] for term, weight in objective.weights.items()), tokens.new_zeros(()).double())
+        return total, counts["targets"]
+
+    return Calls(
+        logits=logits,
+        vocab=config.token_vocab,
+        source_vocab=config.source_vocab,
+        causal=config.causal,
+        one_per_text=config.one_per_text,
+        longest=config.longest,
+        left_padding=True,
+        start=start if config.causal else None,
+        step=step if config.causal else None,
+        loss=loss,
+        build=config.build,
+    )
+
+
+def loaded_calls(loaded: Loaded, data: str | None = None) -> Calls:
+    """How a loaded model is called; `data`, a file, replaces the recipe's examples and the sample texts."""
+    return replace(
+        model_calls(loaded.module.config),
+        encode=_encoders(loaded),
+        texts=SAMPLES if data is None else list(islice(iterate_lines(data), MOST_LINES)),
+        trainer=None if loaded.recipe is None else _trainer(loaded, data),
+    )
+
+
+def _encoders(loaded: Loaded) -> dict[str, Callable[[str], Sequence[int]]]:
+    """The encoding of each input, with all special tokens and the last id of the tokenizer."""
+    texts = [each for each in loaded.fields.values() if isinstance(each, TextField)]
+
+    def encoder(field: TextField) -> Callable[[str], Sequence[int]]:
+        always = [*field.tokenizer.special_tokens.ids, field.tokenizer.size - 1]
+        return lambda text: [*always, *field.tokenizer.encode(text)]
+
+    names = ("source", "tokens") if len(texts) > 1 else ("tokens",)
+    return {name: encoder(field) for name, field in zip(names, texts)}
+
+
+def _trainer(loaded: Loaded, data: str | None) -> Callable[[], Trainer]:
+    """New trainers of the run's recipe, with short and small steps on a CPU."""
+
+    @cache
+    def prepared() -> Prepared:
+        recipe = loaded.recipe
+        assert recipe is not None
+        if recipe.model.learns_by == "counts":
+            raise UserError("a model that counts grows as it learns, and the check loads into one of the same size")
+        corpus = recipe.data
+        if data is not None:
+            own = isinstance(corpus, Pairs | Lines | Labelled | Book)  # the recipe reads files of the user already
+            corpus = replace(corpus if own else FILES.get(loaded.task.verb, Lines)(), train=data, valid=data, test="")
+        plan = replace(
+            recipe.plan,
+            steps=STEPS,
+            warmup=0,
+            epochs=None,
+            minutes=None,
+            batch_tokens=min(recipe.plan.batch_tokens, BATCH_TOKENS),
+            device="cpu",
+            precision="float32",
+            threads=0,
+            compile=False,
+        )
+        return prepare(replace(recipe, data=corpus, plan=plan), resolve(loaded.path), kinds=loaded.kinds, whole=False)
+
+    return lambda: prepared().trainer()

@@ -1,0 +1,118 @@
+"""Files that would fill the memory, or never end, are refused in one line or read as a stream."""
+
+import gzip
+import json
+import lzma
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard import embed, load
+from regard.checkpoint import read_json
+from regard.cli import lines
+from regard.data import files
+from regard.data.files import iterate_lines, opened, read_text
+from regard.data.public_vocab import names_by_id
+from regard.data.streams import Book
+from regard.errors import UserError
+from tiny_public import bert
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits that a test can reach."""
+    monkeypatch.setattr(files, "MOST_UNPACKED", 2**16)
+    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
+
+
+@pytest.mark.parametrize(("end", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_packed_file_that_grows_without_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: None, end: str, pack: Callable[[bytes], bytes]
+) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / f"bomb.txt{end}"
+    path.write_bytes(pack(b"a line of text\n" * 2**20))
+    for read in (read_text, lambda path: Book(train=str(path)).load()):
+        with pytest.raises(UserError, match=r"bomb.*: unpacks to more than [\d,]+ bytes, 50 times its size"):
+            read(path)
+    first = next(iter(lines.chunks(str(path))))  # a stream: nothing more is unpacked than is used
+    assert first == (1, ["a line of text"] * lines.AHEAD)
+    path.write_bytes(pack(b"a line of text\n" * 100))  # small, and packed well: no harm
+    assert len(list(iterate_lines(path))) == 100
+
+
+def test_a_line_that_does_not_end(tmp_path: Path, small: None) -> None:
+    (tmp_path / "text").write_bytes(b"short\n" + b"x" * 1001)
+    with pytest.raises(UserError, match=r"text, line 2: longer than 1,000 bytes"):
+        list(iterate_lines(tmp_path / "text"))
+
+
+def test_a_pipe_in_place_of_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    for read in (iterate_lines, lambda path: opened(path).__enter__(), read_json):
+        with pytest.raises(UserError, match=r"pipe\.json: a pipe, not a file"):
+            list(read(tmp_path / "pipe.json"))  # type: ignore[call-overload]
+
+
+def test_a_pipe_of_lines_for_a_command(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b"one\ntwo\n")
+    os.close(write)
+    assert list(lines.chunks(f"/dev/fd/{read}")) == [(1, ["one", "two"])]
+    os.close(read)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 100_000])
+def test_json_that_is_nested_too_deep(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(UserError, match=r"config\.json: damaged or not JSON"):
+        read_json(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("vocab", [{"a": 0, "b": 10**12}, {"a": -1}])
+def test_ids_far_beyond_a_vocabulary(vocab: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="the ids of its"):
+        names_by_id(vocab)
+    assert names_by_id({"a": 3}) == ["", "", "", "a"]
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of sentence-transformers."""
+    folder = tmp_path_factory.mktemp("sentences")
+    bert(folder)
+    modules = [{"path": "", "type": "x.Transformer"}, {"path": "pool", "type": "x.Pooling"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "pool").mkdir()
+    (folder / "pool" / "config.json").write_text('{"pooling_mode": "mean"}')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("config.json", {"hidden_act": []}),
+        ("config.json", {"hidden_act": {"a": 1}}),
+        ("config.json", []),
+        ("tokenizer_config.json", None),
+        ("tokenizer_config.json", [[]]),
+        ("special_tokens_map.json", 5),
+        ("sentence_bert_config.json", {"max_seq_length": -1}),
+        ("sentence_bert_config.json", {"max_seq_length": True}),
+        ("config_sentence_transformers.json", {"prompts": True, "default_prompt_name": "a"}),
+        ("config_sentence_transformers.json", {"prompts": {"a": 5}, "default_prompt_name": "a"}),
+        ("config_sentence_transformers.json", {"prompts": {"a": "b"}, "default_prompt_name": []}),
+        ("config_sentence_transformers.json", "text"),
+    ],
+)
+def test_odd_types_in_the_files_of_a_checkpoint(sentences: Path, file: str, change: Any) -> None:
+    path = sentences / file
+    before = path.read_text() if path.is_file() else None
+    path.write_text(json.dumps(json.loads(before or "{}") | change if isinstance(change, dict) else change))
+    with pytest.raises(UserError, match=re.escape(str(sentences))):
+        embed(load(sentences), ["the heron"])
+    path.write_text(before) if before is not None else path.unlink()

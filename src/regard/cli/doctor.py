@@ -3,10 +3,9 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from regard.cli import options
-from regard.cli.console import FAILURE
+from regard.cli.console import FAILURE, SafeConsole
 from regard.cli.lines import print_line
 from regard.errors import UserError
 
@@ -54,6 +53,6 @@ def doctor(
         title = (
             f"{run}: {passed} checks passed, {len(failed)} failed, {len(findings) - passed - len(failed)} do not apply"
         )
-        Console().print(table_text(findings_table(title, findings)))
+        SafeConsole().print(table_text(findings_table(title, findings)))
     if failed:
         raise typer.Exit(FAILURE)

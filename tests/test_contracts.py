@@ -4,7 +4,7 @@ Weights are random and in float64, so that what should be equal is equal to 1e-9
 float32 is not.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle, product
@@ -143,8 +143,13 @@ PAIRS: list[Ids] = [
 ]
 
 
-def over(cases: Mapping[str, ModelConfig]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in cases.items()])
+def over(cases: Mapping[str, ModelConfig], fast: Collection[str] | None = None) -> pytest.MarkDecorator:
+    """A test of each case. If ``fast`` is given, the test of a case that is not in it is slow."""
+    params = []
+    for name, config in cases.items():
+        slow = fast is not None and name not in fast
+        params.append(pytest.param(config, id=name, marks=[pytest.mark.slow] if slow else []))
+    return pytest.mark.parametrize("config", params)
 
 
 CAUSAL = {name: config for name, config in CASES.items() if config.causal}
@@ -268,7 +273,7 @@ def with_filler(batch: Batch) -> Batch:
 # What `regard doctor` checks. These two hold together: the checks call `Inputs.logits`, and training calls the model.
 
 
-@over(CASES)
+@over(CASES, fast=FAMILIES)
 def test_the_doctor_finds_no_fault(config: ModelConfig) -> None:
     """No leak of later tokens, padding or other rows; cached, accumulated and saved models are equal; finite rows."""
     model = built(config)
@@ -280,7 +285,7 @@ def test_the_doctor_finds_no_fault(config: ModelConfig) -> None:
     assert {found.check for found in findings if found.status == DOES_NOT_APPLY} == skipped
 
 
-@over(CASES)
+@over(CASES, fast=FAMILIES)
 def test_a_batch_has_the_logits_of_its_inputs(config: ModelConfig) -> None:
     """With padding on both sides, and with a row that is empty, whose gradients are finite."""
     model = built(config)
@@ -322,7 +327,7 @@ def opinionated(config: ModelConfig) -> Any:
     return model
 
 
-@over(CAUSAL)
+@over(CAUSAL, fast=FAMILIES)
 def test_a_beam_over_many_finds_what_it_finds_for_each_alone(config: ModelConfig) -> None:
     model = opinionated(config)
     together = searched(model, PAIRS, PROMPTS)
@@ -411,7 +416,7 @@ def test_recorded_weights_are_those_of_the_read(config: ModelConfig) -> None:
         close(tape[name] @ found[-1][0].values, contexts)
 
 
-@over(READERS)
+@over(READERS, fast=FAMILIES)
 def test_an_edit_changes_what_is_read_as_the_definition_says(config: ModelConfig) -> None:
     """An edit of nothing changes nothing; edited weights are recorded, and their product with the values is read."""
     model = built(config)
@@ -518,7 +523,10 @@ def test_a_carried_state_differs_from_the_first_only_in_its_tensors(config: Mode
 # Keeping and learning
 
 
-@over({name: config for name, config in FAMILIES.items() if config.learns_by == "gradients"})
+@over(
+    {name: config for name, config in FAMILIES.items() if config.learns_by == "gradients"},
+    fast=("bahdanau", "luong-feeding", "lstm", "structured", "gpt", "xl", "bert", "transformer", "bert-class"),
+)
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
     body, head = config.split()
     narrow = {"embed": 16} if hasattr(body, "embed") and not isinstance(body, Shape) else {}

@@ -10,8 +10,21 @@ from goldens import CASES, differences, measured, pinned, pinned_at, shortened
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
+SLOW = (
+    "wmt14-big",
+    "multi30k-de-en",
+    "greek",
+    "shakespeare-cpu",
+    "text-gpt-words",
+    "professor-text",
+    "transformer-joint",
+)
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES]
+)
 def test_a_run_is_what_it_was(name: str, device: str, tmp_path: Path) -> None:
     if device != "cpu" and not pinned_at(name, device).is_file():
         pytest.skip(f"nothing is pinned for {device}")

@@ -160,6 +160,7 @@ def test_a_reader_that_has_had_enough(command: list[str]) -> None:
     assert (said.returncode, said.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_run_outlives_its_reader(tiny: list[str], tmp_path: Path) -> None:
     """`regard train translate … | head -1` trains to the end, and says once that nobody reads."""
     read, write = os.pipe()

@@ -56,6 +56,7 @@ def families(tiny: list[str], pairs: Path) -> list[object]:
     return ["ladder", pairs, *model, *joint, *settings, "plan.select=bleu", "--steps", 6, "--seeds", 2, "--out", "lad"]
 
 
+@pytest.mark.slow
 def test_families_under_one_budget(regard: Regard, tiny: list[str], pairs: Path) -> None:
     said = regard(*families(tiny, pairs), "plan.clip=0.5", "--quality", 0)
     assert said.code == 0, said.err

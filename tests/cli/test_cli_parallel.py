@@ -37,6 +37,7 @@ def _ranks(torchrun: int) -> list[int]:
     return sorted(map(int, found))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find the ranks")
 def test_a_rank_that_is_killed_ends_the_job(tiny: list[str], tmp_path: Path) -> None:
     with _torchrun("train", "translate", *tiny, *ENDLESS, "--out", "run", cwd=tmp_path) as process:

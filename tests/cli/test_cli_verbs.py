@@ -116,7 +116,7 @@ def _accept_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize(("line", "code"), [(b"caf\xe9\n", 2), (b"abc\n", 130)])
+@pytest.mark.parametrize(("line", "code"), [pytest.param(b"caf\xe9\n", 2, marks=pytest.mark.slow), (b"abc\n", 130)])
 def test_leaving_while_the_pipe_is_open(translator: Make, line: bytes, code: int) -> None:
     """After a mistake, or Ctrl-C, the command does not wait for another line, and ends without an abort."""
     command = [sys.executable, "-m", "regard", "translate", str(translator()), "--device", "cpu"]

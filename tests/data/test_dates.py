@@ -113,11 +113,11 @@ def test_a_string_means_one_day() -> None:
     """Over every format, with and without capitals, of days in all years, months, weekdays and days of the month."""
     meaning: dict[str, str] = {}
     formats = FORMATS + [fmt.lowercased() for fmt in FORMATS]
-    for n in range(0, 36525, 25):
+    for n in range(0, 36525, 73):
         for fmt in formats:
             example = fmt.example(date(1950, 1, 1) + timedelta(n))
             assert meaning.setdefault(example.source, example.target) == example.target, example.source
-    assert len(meaning) > 100_000
+    assert len(meaning) > 40_000
 
 
 def test_every_day_of_a_year_has_its_own_strings() -> None:

@@ -204,6 +204,7 @@ print(len(ids), int(ids.sum()))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on_disk")
 def test_two_processes_and_one_that_was_killed(text: TextFile, tmp_path: Path, cache: Path) -> None:
     tokenizer = TOKENIZERS["byte-bpe"]

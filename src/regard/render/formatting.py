@@ -4,7 +4,7 @@ import html
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import accumulate
 
@@ -22,6 +22,7 @@ _NUMBER = re.compile(
 ARROW = " → "  # between a source and its target, in a title
 
 
+@lru_cache(maxsize=4096)  # a token is in the tooltip of each cell of its row and column
 def visible(piece: str) -> str:
     """A token with visible symbols for spaces, control characters and lone accents: no label is blank."""
     if not piece:
@@ -66,6 +67,7 @@ def right_to_left(text: str) -> bool:
     return any(unicodedata.bidirectional(character) in ("R", "AL") for character in text)
 
 
+@lru_cache(maxsize=4096)
 def isolate(text: str) -> str:
     """A text for a picture or a tooltip: its right-to-left parts do not reorder what stands beside them.
 

@@ -1,5 +1,6 @@
 """Memories, the one read, and many heads."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -55,6 +56,7 @@ def test_nan_in_padding_reaches_neither_results_nor_gradients(name: str, narrowe
             "raw memory": read(q, Memory(k, states, real), q_at=at),
             "look": read.look(q, Memory(k, states, real), q_at=at).context,
             "mask": read(q, Memory(k, states), Mask(keys=real), at),
+            "mask of a memory": read(q, replace(read.memory(states), keys=k), Mask(keys=real), at),
             "attend": attend(read.score, q, k, states, Mask(keys=real), q_at=at),
             "weights": weights(read.score, q, k, Mask(keys=real), at),
             "heads": heads(q, heads.memory(states, real)),

@@ -24,6 +24,7 @@ from regard.checkpoint import (
     load_tensors,
     read_json,
     read_pointer,
+    read_step,
     resolve,
     save_step,
     save_tensors,
@@ -93,6 +94,18 @@ def test_best_comes_before_latest_unless_asked_otherwise(tmp_path: Path) -> None
     )
     assert resolve(tmp_path).name == "000001"
     assert resolve(tmp_path, ("latest",)).name == "000002"
+
+
+def test_a_step_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    save_step(tmp_path, 1, {"a": b"old"}, keep=1)
+
+    def read(folder: Path) -> bytes:
+        found = (folder / "a").read_bytes()
+        if found == b"old":
+            save_step(tmp_path, 1, {"a": b"new"}, keep=1)
+        return found
+
+    assert read_step(tmp_path, read) == b"new"
 
 
 def test_old_steps_go_but_never_a_marked_one(tmp_path: Path) -> None:

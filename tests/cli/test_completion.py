@@ -79,6 +79,7 @@ def test_each_of_our_names_in_the_tables_of_words_exists() -> None:
         ("train dates plan.lr=1", 'no such setting. Did you mean "plan.rate" (the highest learning rate'),
         ("train dates learning_rate=1", 'Did you mean "plan.rate"'),
         ("train dates model.learning-rate=1", 'Did you mean "plan.rate"'),
+        ("train dates Learning_Rate=1", 'Did you mean "plan.rate"'),
         ("train dates num_train_epochs=1", 'Did you mean "plan.epochs" (number of passes'),
         ("train dates batch_size=1", 'Did you mean "plan.batch_tokens" (number of tokens of a batch, padding included'),
         ("train dates num_heads=4", "model.heads is a setting of model=transformer or model=gpt or model=bert."),

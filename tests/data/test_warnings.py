@@ -37,6 +37,7 @@ def write(tmp_path: Path) -> Callable[[str, str], str]:
             "first line looks like a header and is read as an example; give the names: data.label=label data.text=text",
             id="header",
         ),
+        pytest.param(f"text\tthe dog has no number\n{LABELLED}", "", id="no header"),
         pytest.param(
             LABELLED.replace("\n", "\tx\n"),
             "lines have 3 columns, and only the first 2 are read, as label<TAB>text; to choose others, add a header",

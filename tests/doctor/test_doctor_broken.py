@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.checks import CHECKS, DOES_NOT_APPLY, FAILED, PASSED, Calls, Finding, doctor
+from regard.checks.decoding import beam_search
+from regard.checks.files import saved, tokenizer
+from regard.checks.subject import Subject
+from regard.decode import beam
 from regard.errors import UserError
 from regard.objectives.objective import Step
 
@@ -122,6 +126,13 @@ class SeesTheFuture(Sound):
         return real[:, None].expand(-1, real.shape[1], -1)
 
 
+class SeesTheFutureLater(Sound):
+    """Only the third token and those after it see later tokens."""
+
+    def mask(self, real: Tensor) -> Tensor:
+        return super().mask(real) | (real[:, None] & (torch.arange(real.shape[1]) > 1)[:, None])
+
+
 class SeesPadding(Sound):
     """Reads in both directions, with padding."""
 
@@ -146,6 +157,13 @@ class MultipliesPadding(Sound):
         return self.weights(x, memory, mask) @ self.value(memory)
 
 
+class RemovesOnlyNan(Sound):
+    """Multiplies the padding by weights of 0, after NaN in it was removed, but not infinity."""
+
+    def attend(self, x: Tensor, memory: Tensor, mask: Tensor, real: Tensor) -> Tensor:
+        return self.weights(x, memory, mask) @ self.value(memory.nan_to_num(0.0, math.inf, -math.inf))
+
+
 class MixesTexts(Sound):
     """Adds the mean of the first tokens of all texts."""
 
@@ -156,6 +174,11 @@ class MixesTexts(Sound):
 class UsesTheBatchSize(Sound):
     def changed(self, logits: Tensor, tokens: Tensor) -> Tensor:
         return logits + len(tokens)
+
+
+class UsesTheNumberOfTheRow(Sound):
+    def changed(self, logits: Tensor, tokens: Tensor) -> Tensor:
+        return logits + torch.arange(len(tokens))[:, None, None]
 
 
 class EmptyIsNan(Sound):
@@ -208,6 +231,23 @@ class ForgetsTheOptimizer(Learner):
         pass
 
 
+class ForgetsACount(Learner):
+    """The state has a tensor on which no step depends, and which is not restored."""
+
+    count = 0
+
+    def steps(self, start: int) -> Iterator[Step]:
+        for step in super().steps(start):
+            self.count += 1
+            yield step
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | {"count": torch.tensor(self.count)}
+
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
+        super().restore({name: value for name, value in state.items() if name != "count"}, step)
+
+
 def mean_loss(module: nn.Module, tokens: Tensor, real: Tensor) -> tuple[Tensor, int]:
     total, count = loss(module, tokens, real)
     return total / count, count
@@ -223,16 +263,26 @@ def not_finite() -> Sound:
     return module
 
 
+def not_finite_buffer() -> Sound:
+    module = Sound()
+    module.key.register_buffer("mean", torch.tensor(math.nan))
+    return module
+
+
 WHOLE = replace(CALLS, start=None, step=None)
 BROKEN: dict[str, tuple[str, Callable[[], nn.Module], Calls]] = {
     "a weight is NaN": ("weights", not_finite, CALLS),
+    "a buffer is NaN": ("weights", not_finite_buffer, CALLS),
     "ids past the vocabulary": ("tokenizer", Sound, replace(CALLS, encode={"tokens": lambda text: [3, VOCAB]})),
     "no causal mask": ("future", SeesTheFuture, WHOLE),
+    "a causal mask of two rows": ("future", SeesTheFutureLater, WHOLE),
     "no mask of padding": ("padding", SeesPadding, replace(WHOLE, causal=False)),
     "padding counts": ("padding", CountsPadding, WHOLE),
     "padding times zero": ("padding", MultipliesPadding, CALLS),
+    "infinite padding times zero": ("padding", RemovesOnlyNan, CALLS),
     "a mean over the batch": ("batch", MixesTexts, WHOLE),
     "the size of the batch": ("batched", UsesTheBatchSize, CALLS),
+    "the number of the row": ("batched", UsesTheNumberOfTheRow, CALLS),
     "softmax of nothing": ("empty", EmptyIsNan, CALLS),
     "gradient of nothing": ("empty", EmptyGradientIsNan, CALLS),
     "a short cache": ("cached", Forgets, CALLS),
@@ -241,6 +291,7 @@ BROKEN: dict[str, tuple[str, Callable[[], nn.Module], Calls]] = {
     "padding is counted": ("accumulated", Sound, replace(CALLS, loss=padded_count)),
     "a tensor is not saved": ("saved", LosesATensor, CALLS),
     "no optimiser state": ("resumed", Sound, replace(CALLS, trainer=ForgetsTheOptimizer)),
+    "a count of the trainer": ("resumed", Sound, replace(CALLS, trainer=ForgetsACount)),
 }
 
 
@@ -272,8 +323,37 @@ def test_a_fault_is_found_by_its_check_alone(name: str) -> None:
     assert found.error > found.bound
     assert found.note
     if check == "weights":
-        assert "key.weight" in found.note
+        assert found.note.startswith(("key.weight: ", "key.mean: "))
         assert by_status(findings, PASSED) == ["tokenizer"]
+
+
+class LoadsNothing(Sound):
+    def load_state_dict(self, *given: Any, **options: Any) -> Any:
+        pass
+
+
+def test_a_copy_that_loads_nothing_is_found() -> None:
+    """Without `build` the weights are loaded into a copy, which has them already unless they are changed."""
+    module = LoadsNothing()
+    assert saved(Subject.copy_of(module, replace(CALLS, build=None))).status == FAILED
+
+
+def test_each_tokenizer_is_compared_with_its_own_vocabulary() -> None:
+    module, encode = Sound(), {"source": lambda text: [VOCAB - 1]}
+    for source_vocab, status in ((VOCAB - 1, FAILED), (VOCAB, PASSED)):
+        calls = replace(CALLS, vocab=VOCAB + 1, source_vocab=source_vocab, encode=encode)
+        assert tokenizer(Subject(module, module, calls)).status == status
+
+
+def test_a_beam_whose_sentences_do_not_have_their_scores_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def other_order(*given: Any, **options: Any) -> Any:
+        found = beam(*given, **options)
+        return replace(found, tokens=found.tokens.flip(1), lengths=found.lengths.flip(1))
+
+    subject = Subject.copy_of(Sound(), CALLS)
+    assert beam_search(subject).status == PASSED
+    monkeypatch.setattr("regard.checks.decoding.beam", other_order)
+    assert beam_search(subject).status == FAILED
 
 
 def test_the_page_describes_every_check() -> None:

@@ -16,7 +16,7 @@ from regard.explain.attention import SENTENCE, run
 from regard.explain.by_hand import compute_by_hand, record_block_calls
 from regard.explain.experiment import TinyTransformer
 from regard.explain.options import AttentionOptions
-from regard.explain.worked import block_tables
+from regard.explain.worked import MAX_HEADS, block_tables
 from regard.layers.transformer import Shape
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.models import GptConfig
@@ -241,6 +241,7 @@ SHAPES = {
     "dot": replace(TINY, score="dot", residual=False, norm_place="post"),
     "one head": replace(TINY, heads=1, layers=1),
     "narrow heads": replace(TINY, heads=8),
+    "more heads than are shown": replace(TINY, heads=16),
 }
 
 
@@ -255,7 +256,7 @@ def test_every_line_of_a_block_follows_from_the_printed_lines(name: str, mask: M
     with torch.no_grad(), record_block_calls(network) as calls:
         network(torch.arange(len(KEYS))[None])
         blocks = [compute_by_hand(call) for call in calls]
-    head, query = SHAPES[name].heads - 1, 2
+    head, query = min(SHAPES[name].heads, MAX_HEADS) - 1, 2
     tables = block_tables(blocks[-1], "Layer", head, query, KEYS)
     check_block(tables, head, KEYS[query])
     titles = " ".join(table.title for table in tables)

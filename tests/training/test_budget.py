@@ -10,6 +10,7 @@ from regard.errors import UserError
 from regard.recipes import KINDS, Plan, change
 from regard.training.events import Finished, Progress, Started
 from regard.training.optim import place_in_schedule, rate_at
+from regard.training.prepare import prepare
 from regard.training.run import Run
 
 
@@ -19,6 +20,7 @@ def test_epochs_are_passes_over_the_examples(recipe, tmp_path):
     started, *_, finished = Run(base, tmp_path / "run")
     assert started.steps == -(-3 * started.epoch // 4)
     assert (finished.step, finished.reason) == (started.steps, "epochs")
+    assert prepare(base, ranks=2).recipe.plan.steps == -(-3 * started.epoch // 8)  # the ranks share the batches
     again, *_ = Run(base, tmp_path / "run", "resume")  # the recipe as given, without the steps that followed from it
     assert (again.step, again.over) == (started.steps, "epochs")
     with pytest.raises(UserError, match=r"plan.epochs=2.0: .* was started with 1.5; the learning rate depends on it"):

@@ -30,7 +30,7 @@ from regard.stored import FORMAT
 from regard.training import Diverged
 from regard.training.estimate import estimate
 from regard.training.events import Evaluated, Finished, Progress, Saved, Started
-from regard.training.folder import is_run, read_state, restore
+from regard.training.folder import FILES, clear, is_run, read_state, restore
 from regard.training.prepare import Prepared
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from
@@ -183,6 +183,16 @@ def test_overwriting_removes_what_the_run_has_written_and_nothing_else(recipe, t
     assert {(out / name).read_text() for name in kept} == {"mine"}
     names = {".lock", "baseline", "best", "latest", "metrics.jsonl", "notes.txt", "recipe.json", "steps"}
     assert {path.name for path in out.iterdir()} == names
+
+
+def test_the_recipe_is_removed_last(tmp_path, monkeypatch):
+    for name in FILES:
+        (tmp_path / name).touch()
+    removed = []
+    monkeypatch.setattr(os, "rename", lambda old, new: removed.append(old.name))
+    clear(tmp_path)
+    assert sorted(removed) == sorted(FILES)
+    assert removed[-1] == "recipe.json"
 
 
 def test_a_linked_folder_of_steps_is_refused(recipe, tmp_path):

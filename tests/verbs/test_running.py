@@ -73,7 +73,7 @@ def test_a_text_within_the_context_is_one_window(public: tuple[Path, Any]) -> No
 def test_words_go_on_in_the_next_example(public: tuple[Path, Any]) -> None:
     model = load(public[0], device="cpu")
     whole = score_running(model, [Text("the grey heron stood")])
-    parts = [Text("the gr"), Text("ey"), Text(" heron "), Text("stood")]
+    parts = [Text("the gr"), Text(""), Text("ey"), Text(" heron "), Text("stood")]
     assert score_running(model, parts) == whole
     assert (whole.words, whole.bytes) == (4, 20)
 

@@ -16,6 +16,7 @@ ORDER = (
     "errors",
     "words",
     "config",
+    "file_io",
     "checkpoint",
     "device",
     "tensor_tree",

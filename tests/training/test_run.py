@@ -18,11 +18,12 @@ import torch
 from safetensors.torch import save
 
 from regard import stored
-from regard.checkpoint import load_tensors, read_json, read_pointer, resolve
+from regard.checkpoint import read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.errors import UserError
+from regard.file_io import load_tensors, read_json
 from regard.models import LstmnConfig, StructuredConfig
 from regard.objectives import Classification, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe

@@ -6,8 +6,8 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from regard.checkpoint import load_tensors, save_tensors
 from regard.checks.subject import Outcome, Subject, difference, does_not_apply, measured
+from regard.file_io import load_tensors, save_tensors
 
 
 def weights(subject: Subject) -> Outcome:

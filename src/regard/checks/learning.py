@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from regard.checkpoint import load_tensors, save_tensors
 from regard.checks.subject import ROWS, Outcome, Subject, Texts, difference, does_not_apply, measured
 from regard.errors import UserError
+from regard.file_io import load_tensors, save_tensors
 from regard.objectives.objective import Trainer
 
 STEPS = 4  # that are trained; half of them before the interruption

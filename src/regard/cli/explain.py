@@ -53,7 +53,7 @@ def explain(
         result = chosen.run(settings, report)
     sections = chosen.sections(result, shlex.join(["regard", "explain", topic, *(words or [])]))
     if out is not None:
-        from regard.checkpoint import write_file
+        from regard.file_io import write_file
         from regard.render.html import report_html
         from regard.report.words import docs_folder, glossary
 

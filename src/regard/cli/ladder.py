@@ -50,9 +50,9 @@ def ladder(
     console = LastingConsole(stderr=json)
     ready(console, what)
     with before_first_step(console):
-        from regard.checkpoint import write_file, write_json
         from regard.cli.progress import follow
         from regard.config import override
+        from regard.file_io import write_file, write_json
         from regard.recipes import KINDS, RECIPES, find_recipe
         from regard.render.html import report_html
         from regard.render.terminal import sections_text

@@ -76,7 +76,7 @@ def look(
             SafeConsole(stderr=True).print(choices, style="dim", highlight=False, markup=False)
     if out is not None:
         if lines:
-            from regard.checkpoint import write_file
+            from regard.file_io import write_file
 
             write_file(out, view.lines())
         else:

@@ -253,7 +253,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     """Print the scores and some examples, write the report, print commands to try next."""
-    from regard.checkpoint import write_file
+    from regard.file_io import write_file
     from regard.render.html import report_html
     from regard.render.terminal import sections_text
     from regard.report.run import run_sections, sample_table, score_table

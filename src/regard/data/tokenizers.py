@@ -22,7 +22,6 @@ from typing import Any, get_args
 import tokenizers as rust
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.checkpoint import write_text
 from regard.data.detokenize import (
     SPACE,
     UNKNOWN,
@@ -36,6 +35,7 @@ from regard.data.detokenize import (
 from regard.data.example import Tokens
 from regard.data.files import read_text
 from regard.errors import UserError, nearest
+from regard.file_io import write_file
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer to the one file that a run keeps, atomically."""
-        write_text(Path(path), self.serialize())
+        write_file(Path(path), self.serialize())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:

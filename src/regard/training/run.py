@@ -15,11 +15,12 @@ from typing import cast
 
 import torch
 
-from regard.checkpoint import append_line, read_pointer, resolve, set_pointer
+from regard.checkpoint import read_pointer, resolve, set_pointer
 from regard.config import Kinds
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory
+from regard.file_io import append_line
 from regard.models import Model
 from regard.objectives.objective import Step
 from regard.recipes import Recipe, with_kinds

@@ -16,11 +16,12 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import processors
 
-from regard.checkpoint import as_user_error, check_finite, remove, resolve, temporary_path, write_file, write_json
+from regard.checkpoint import resolve
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.errors import UserError, nearest
+from regard.file_io import as_user_error, check_finite, remove, temporary_path, write_file, write_json
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.checkpoint_type import label_settings
@@ -173,7 +174,6 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
         write_json(folder / f"{GENERATION}.json", generation or _generation(model, settings))
     _write_tokenizers(model, folder)
     for name, content in (sentence_files(model.path) if model.public is not None else {}).items():
-        (folder / name).parent.mkdir(exist_ok=True)
         write_json(folder / name, content)
     return kind
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from regard.checkpoint import read_json, write_json
 from regard.config import to_json
 from regard.errors import UserError
+from regard.file_io import read_json, write_json
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe
 from regard.training.evaluate import evaluate

@@ -20,7 +20,16 @@ from hypothesis import strategies as st
 from regard import checkpoint, file_io
 from regard.checkpoint import read_pointer, resolve, save_step, set_pointer, truncate_after, verify
 from regard.errors import UserError
-from regard.file_io import append_line, atomic_write, load_tensors, read_json, save_tensors, write_file, write_json
+from regard.file_io import (
+    append_line,
+    atomic_write,
+    load_tensors,
+    read_json,
+    save_tensors,
+    write_file,
+    write_json,
+    write_text,
+)
 
 
 def contents(step: int, version: int = 0) -> dict[str, Any]:
@@ -305,7 +314,7 @@ def save_large(run: Path, tensors: dict[str, torch.Tensor]) -> None:
     for content in (lambda path: save_tensors(path, tensors), b"x" * 5000):
         with pytest.raises(UserError, match=r"cannot be written: .*File too large"):
             save_step(run, 2, {"weights.safetensors": content}, keep=1)
-    for write in (lambda path: write_file(path, "new" * 9000), lambda path: write_json(path, ["new"] * 9000)):
+    for write in (lambda path: write_text(path, "new" * 9000), lambda path: write_json(path, ["new"] * 9000)):
         with pytest.raises(UserError, match=r"latest: cannot be written: .*File too large"):
             write(run / "latest")
 

@@ -28,7 +28,7 @@ from regard.file_io import (
     remove,
     sync,
     temporary_path,
-    write_file,
+    write_text,
 )
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def check_steps(run: Path) -> None:
 def set_pointer(run: Path, name: str, step: int) -> None:
     """Point `run/name` (latest or best) to this step, atomically."""
     assert (run / "steps" / _name(step)).is_dir(), f"step {step} is not saved"
-    write_file(run / name, _name(step) + "\n")
+    write_text(run / name, _name(step) + "\n")
 
 
 def read_pointer(run: Path, name: str) -> str | None:
@@ -213,4 +213,4 @@ def truncate_after(path: Path, step: int) -> None:
         for line in read_bytes(path).decode(errors="replace").split("\n"):
             with suppress(ValueError, TypeError, AttributeError):
                 kept += f"{line}\n" if json.loads(line).get("step", step) <= step else ""
-        write_file(path, kept)
+        write_text(path, kept)

@@ -49,15 +49,13 @@ def temporary_path(path: Path) -> Path:
 def atomic_write(path: Path, cure: str = "choose a directory that you may write to") -> Iterator[IO[bytes]]:
     """A new temporary file, whose `name` is its path. It is renamed to `path` on success, and deleted on failure.
 
-    Every file outside a new folder is written by this function, which creates the parent folders. A symbolic link at
-    `path` is replaced, not followed.
+    Every file outside a new folder is written by this function. A symbolic link at `path` is replaced, not followed.
     """
     temporary = temporary_path(path)
     try:
         with as_user_error(path, cure):
             if path.exists() and not path.is_file():
                 raise UserError(f"{path}: cannot be written: it is no plain file; give another name.")
-            path.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "xb") as file:  # x: exclusive creation, which follows no link
                 yield file
             sync(temporary)
@@ -68,9 +66,17 @@ def atomic_write(path: Path, cure: str = "choose a directory that you may write 
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Replace a text file atomically."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
 def write_file(path: str | Path, content: str | bytes) -> Path:
-    """Replace a file atomically."""
+    """Replace a file atomically, and create its parent folders."""
     path = Path(path)
+    with as_user_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(content if isinstance(content, bytes) else content.encode())
     return path
@@ -78,7 +84,7 @@ def write_file(path: str | Path, content: str | bytes) -> Path:
 
 def write_json(path: Path, obj: Any) -> None:
     """Replace a JSON file atomically."""
-    write_file(path, json_text(obj))
+    write_text(path, json_text(obj))
 
 
 def json_text(obj: Any) -> str:

@@ -23,8 +23,8 @@ from regard.file_io import save_tensors, write_json
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe, find_task
+from regard.report.glossary import WORDS
 from regard.report.sections import Gallery, Pre, Table, Text
-from regard.report.words import WORDS
 from regard.stored import recipe_json
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from regard.report.words import WORDS
+from regard.report.glossary import WORDS
 
 Regard = Callable[..., "Said"]  # noqa: F821
 

@@ -29,7 +29,7 @@ from regard.cli.show import show
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError, is_out_of_memory
-from regard.words import OPTIONS, SETTINGS, ours
+from regard.synonyms import OPTIONS, SETTINGS, ours
 
 if TYPE_CHECKING:
     from regard.config import Kinds

@@ -83,7 +83,7 @@ def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:
     """One .npz of all lines, in its file or on standard output."""
     import numpy as np
 
-    from regard.file_io import atomic_write
+    from regard.file_io import as_user_error, atomic_write
 
     arrays = {"vectors": np.concatenate([part.vectors for part in parts])}
     if pool == "tokens":
@@ -91,5 +91,7 @@ def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:
     if out is None:
         np.savez(sys.stdout.buffer, allow_pickle=False, **arrays)
         return
+    with as_user_error(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(out) as whole:
         np.savez(whole, allow_pickle=False, **arrays)

@@ -161,10 +161,7 @@ def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens:
     console = SafeConsole()
     console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))
     if found.unknown:
-        line = (
-            f"{found.unknown:,} of the tokens are unknown to the tokenizer: the figures are lower than they should be"
-        )
-        notice(line)
+        notice(f"{found.unknown:,} of the tokens are not in the vocabulary, so the figures are too low")
 
 
 def _examples(

@@ -55,7 +55,7 @@ def explain(
     if out is not None:
         from regard.file_io import write_file
         from regard.render.html import report_html
-        from regard.report.words import docs_folder, glossary
+        from regard.report.glossary import docs_folder, glossary
 
         write_file(out, report_html(result.title, [*sections, glossary(chosen.words)], docs_folder(out)))
     if json:

@@ -56,8 +56,8 @@ def ladder(
         from regard.recipes import KINDS, RECIPES, find_recipe
         from regard.render.html import report_html
         from regard.render.terminal import sections_text
+        from regard.report.glossary import docs_folder
         from regard.report.ladder import Results, Standing
-        from regard.report.words import docs_folder
         from regard.training.ladder.cells import cells, measure
         from regard.training.ladder.rungs import published
 

@@ -160,7 +160,7 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False) -> Iterator[Ch
 
     The unknown tokens are reported at the end.
     """
-    unknown = Unknown()
+    unknown = UnknownCounter()
     for first, lines in chunks(file):
         there = [(number, line) for number, line in enumerate(lines, first) if line.strip()]
         texts = [_pair(line, number) if paired else line for number, line in there]
@@ -185,7 +185,7 @@ def _pair(line: str, number: int) -> tuple[str, str]:
 
 def count_unknown(model: "Loaded", given: Iterable[Lines]) -> Iterator[Lines]:
     """The given chunks of lines. The unknown tokens are reported at the end."""
-    unknown = Unknown()
+    unknown = UnknownCounter()
     for first, lines in given:
         unknown.count(model.tokenizer, model.tokenizer.encode_batch(lines), first)
         yield first, lines
@@ -194,7 +194,7 @@ def count_unknown(model: "Loaded", given: Iterable[Lines]) -> Iterator[Lines]:
 
 
 @dataclass(eq=False)
-class Unknown:
+class UnknownCounter:
     """The number of tokens in each text that are not in a model's vocabulary, by the number of the text."""
 
     found: Counter[int] = field(default_factory=Counter)

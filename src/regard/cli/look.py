@@ -7,7 +7,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.console import SafeConsole, notice
-from regard.cli.lines import Unknown, print_line
+from regard.cli.lines import UnknownCounter, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def look(
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
     view = verbs.look(model, text, target, beam, part, layer)
-    unknown = Unknown()
+    unknown = UnknownCounter()
     unknown.count(model.tokenizer, model.tokenizer.encode_batch([text]), first=1)
     unknown.report()
     if not view.layers and out is not None and out.suffix.lower() != ".html":
@@ -97,15 +97,12 @@ def _choices(view: "AttentionView") -> str:
 
 def _object(view: "AttentionView") -> dict[str, Any]:
     """The weights by module, and the axes of every part, with the indices of tokens that are not in the vocabulary."""
-    from regard.render.view_data import Unknown
+    from regard.render.view_data import unknown_indices
 
     axes: dict[str, dict[str, Any]] = {}
     for part, (first, *_) in view.parts.items():
         sides = {"rows": first.rows or (), "columns": first.columns or ()}
-        unknown = {
-            f"unknown_{side}": [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
-            for side, pieces in sides.items()
-        }
+        unknown = {f"unknown_{side}": unknown_indices(pieces) for side, pieces in sides.items()}
         axes[part or "all"] = sides | unknown
     return {
         "title": view.title,

@@ -256,8 +256,8 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     from regard.file_io import write_file
     from regard.render.html import report_html
     from regard.render.terminal import sections_text
+    from regard.report.glossary import docs_folder
     from regard.report.run import run_sections, sample_table, score_table
-    from regard.report.words import docs_folder
 
     if not outcomes:  # only the first rank has outcomes
         return

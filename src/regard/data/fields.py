@@ -21,7 +21,7 @@ from regard.data.flat import Flat, FlatBuilder, id_type
 from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
-from regard.file_io import RESTORE, read_json, write_file
+from regard.file_io import RESTORE, read_json, write_text
 
 MANY = 20  # so many classes are never too many
 AT_ONCE = 500  # examples that are encoded at a time: lists of Python numbers take twenty times the memory of an array
@@ -165,7 +165,7 @@ class LabelField:
             raise UserError(f"{path}: {error}") from error
 
     def save(self, path: Path) -> None:
-        write_file(path, json.dumps({"labels": self.names}, ensure_ascii=False, indent=2) + "\n")
+        write_text(path, json.dumps({"labels": self.names}, ensure_ascii=False, indent=2) + "\n")
 
     @property
     def size(self) -> int:
@@ -211,7 +211,7 @@ class LinkField:
         return cls(unit)
 
     def save(self, path: Path) -> None:
-        write_file(path, json.dumps({"unit": self.unit}) + "\n")
+        write_text(path, json.dumps({"unit": self.unit}) + "\n")
 
     def encode(self, values: Sequence[Alignment | None]) -> list[list[int]]:
         for value in values:

@@ -35,7 +35,7 @@ from regard.data.detokenize import (
 from regard.data.example import Tokens
 from regard.data.files import read_text
 from regard.errors import UserError, nearest
-from regard.file_io import write_file
+from regard.file_io import write_text
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the tokenizer to the one file that a run keeps, atomically."""
-        write_file(Path(path), self.serialize())
+        write_text(Path(path), self.serialize())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:

@@ -25,7 +25,7 @@ DEFAULTS: tuple[Any, ...] = (None, None, EVERYTHING)  # of the arguments of a bl
 
 
 @dataclass(frozen=True, eq=False)
-class Positions:
+class PositionTerm:
     """The term of a score that depends on the distance between query and key: a vector for each key times a query."""
 
     query: Tensor  # (D,)
@@ -54,7 +54,7 @@ class AttentionSteps:
     output: Tensor  # (D,)                    step 6
     scale: float
     bias: Tensor | None = None  # (T,) T5's bias for positions; 0 at masked keys
-    positions: Positions | None = None
+    positions: PositionTerm | None = None
     v: Tensor | None = None  # (D,) of an additive score
 
     @property
@@ -75,7 +75,7 @@ def attention_steps(
     values: Tensor,
     scale: float,
     bias: Tensor | None = None,
-    positions: Positions | None = None,
+    positions: PositionTerm | None = None,
     v: Tensor | None = None,
 ) -> AttentionSteps:
     """Steps 2 to 6 for a query (D,), keys (T, D) and values (T, D); ``bias`` (T,) is -∞ at masked keys."""
@@ -229,7 +229,7 @@ def _steps_of_heads(
                 values[h],
                 scale,
                 None if bias is None else bias[h, t],
-                _positions(score, query[0, h, t], h, (q_at[t] - k_at).flatten()),
+                _position_term(score, query[0, h, t], h, (q_at[t] - k_at).flatten()),
                 v,
             )
             for t in range(len(q_at))
@@ -238,16 +238,16 @@ def _steps_of_heads(
     ]
 
 
-def _positions(score: Score, query: Tensor, head: int, distances: Tensor) -> Positions | None:
+def _position_term(score: Score, query: Tensor, head: int, distances: Tensor) -> PositionTerm | None:
     """The term for the distances (T,) of a relative score (Shaw et al. 2018; Dai et al. 2019); None for the others."""
     if isinstance(score, Relative):
-        return Positions(query, score.distance[distances.clamp(-score.furthest, score.furthest) + score.furthest])
+        return PositionTerm(query, score.distance[distances.clamp(-score.furthest, score.furthest) + score.furthest])
     if isinstance(score, XLRelative):
         near = distances.clamp(0, score.furthest)
         width = score.relative.in_features
         angles = near[:, None] * 10_000.0 ** (-torch.arange(0, width, 2, dtype=query.dtype) / width)
         r = torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width]
-        return Positions(query + score.position[head], score.relative(r).unflatten(-1, (-1, len(query)))[:, head])
+        return PositionTerm(query + score.position[head], score.relative(r).unflatten(-1, (-1, len(query)))[:, head])
     return None
 
 

@@ -13,9 +13,9 @@ from regard.data.fields import LabelField
 from regard.recipes import Recipe
 from regard.render import AttentionView
 from regard.report.figures import Metrics, duration, find_metric
+from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
 from regard.report.sections import Curve, Gallery, Line, Section, Table, Text
-from regard.report.words import PART_WORDS, glossary
 from regard.training.evaluate import Scores, evaluate
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log

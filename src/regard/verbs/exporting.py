@@ -38,19 +38,13 @@ TOKENIZER_FILES = {  # the only names that files of a tokenizer are written unde
     *(*SETTINGS_FILES, "target_vocab.json"),
     *(name for kind in TOKENIZER_TYPES.values() for name in kind.files),
 }
-WRITTEN = {  # all names that an exported model can have; only these are ever deleted
-    *(
-        "config.json",
-        *WHOLE,
-        f"{GENERATION}.json",
-        "target",
-        *TOKENIZER_FILES,
-        *(f"target/{name}" for name in TOKENIZER_FILES),
-    ),
-    *(f"{side}_vocabulary.json" for side in ("source", "target", "shared")),
-    *(MODULES, PROMPTS, *LIMITS, PLACES["Pooling"], POOLING),
-}
 WRITTEN_FOLDERS = ("target", PLACES["Pooling"])
+WRITTEN = {  # all names that an exported model can have; only these are ever deleted
+    *("config.json", f"{GENERATION}.json", *WHOLE, *WRITTEN_FOLDERS),
+    *(*TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
+    *(f"{side}_vocabulary.json" for side in ("source", "target", "shared")),
+    *(MODULES, PROMPTS, POOLING, *LIMITS),
+}
 GENERATION_SETTINGS = (  # settings of generation that older checkpoints keep in config.json
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     *("bad_words_ids", "num_beams", "max_length", "min_length", "length_penalty", "early_stopping"),
@@ -174,6 +168,7 @@ def _to_transformers(model: Loaded, folder: Path) -> str:
         write_json(folder / f"{GENERATION}.json", generation or _generation(model, settings))
     _write_tokenizers(model, folder)
     for name, content in (sentence_files(model.path) if model.public is not None else {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
         write_json(folder / name, content)
     return kind
 

@@ -153,7 +153,9 @@ def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequ
     """Teacher forcing over one pair: all tokens at once if the model is parallel, else token by token."""
     module, ids = cast(CausalModel, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
     if len(ids) < 2:
-        raise UserError(f"{texts[1]!r}: one token, and the model knows no begin to say it after; give a longer text.")
+        raise UserError(
+            f"{texts[1]!r}: one token, and the model has no begin token to predict it from; give a longer text."
+        )
     source = torch.tensor([model.source_tokenizer.wrap_input(pair[0]) if model.source_tokenizer else []])
     tokens = torch.tensor([ids[:-1]], device=model.device)
     stride = len(ids) if model.module.config.parallel else 1

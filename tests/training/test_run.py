@@ -369,7 +369,7 @@ def test_a_run_is_made_longer_where_its_rate_does_not_depend_on_the_steps(recipe
 def test_there_must_be_something_to_resume(recipe, tmp_path):
     out = tmp_path / "run"
     for given in (None, recipe()):
-        with pytest.raises(UserError, match="holds no run to resume; leave --resume"):
+        with pytest.raises(UserError, match="holds no run to resume; leave out --resume"):
             Run(given, out, "resume")
     list(Run(recipe("plan.steps=2"), out))
     with pytest.raises(UserError, match="a run that is resumed has weights already"):

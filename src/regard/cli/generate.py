@@ -116,7 +116,7 @@ def _answered(
             while following in waiting:
                 yield following, waiting.pop(following)
                 following += 1
-    yield from waiting.items()  # blank lines at the end
+    yield from waiting.items()  # if all lines are blank
 
 
 def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int, keep: str) -> bool:

@@ -84,11 +84,11 @@ class Labelled:
         if self.text and self.text == self.label:
             raise UserError(f"data.label={self.label}: this is the column of the texts; name the column of the labels.")
         columns = {"label": self.label, "text": self.text}
-        return _load(self.train, self.valid, self.test, lambda path: _read_labelled(path, columns), columns)
 
+        def read(path: str) -> list[Any]:
+            return [LabelledText(row["text"].strip(), row["label"].strip()) for _, row in read_table(path, columns)]
 
-def _read_labelled(path: str, columns: Mapping[str, str]) -> list[Any]:
-    return [LabelledText(row["text"].strip(), row["label"].strip()) for _, row in read_table(path, columns)]
+        return _load(self.train, self.valid, self.test, read, columns)
 
 
 @dataclass(frozen=True)

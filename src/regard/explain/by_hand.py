@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.attention import Memory, MultiHead
 from regard.layers.kv_cache import AttentionPlan
-from regard.layers.transformer import Block, FeedForward
+from regard.layers.transformer import Block
 from regard.mask import EVERYTHING, Mask
 from regard.scores import Additive, Dot, Relative, Score, XLRelative
 
@@ -181,8 +181,10 @@ def compute_by_hand(call: BlockCall) -> BlockByHand:
     attended = added if block.pre else block.attention_norm(added)
     after = attended if block.cross is None else _cross_attention(block, attended, call)
     feed_input = block.feed_norm(after) if block.pre else after
-    inner = _inner(block.feed, feed_input)
-    fed = block.feed.down(inner)
+    feed = block.feed
+    inner = feed.activation(feed.up(feed_input) if feed.gate is None else feed.gate(feed_input))
+    inner = inner if feed.gate is None else inner * feed.up(feed_input)
+    fed = feed.down(inner)
     summed = after + fed if block.residual else fed
     output = summed if block.pre else block.feed_norm(summed)
     result = BlockByHand(
@@ -191,10 +193,6 @@ def compute_by_hand(call: BlockCall) -> BlockByHand:
     )
     assert result.difference < TOLERANCE, f"{call.name}: by hand and by the model differ by {result.difference:.1e}"
     return result
-
-
-def _inner(feed: FeedForward, x: Tensor) -> Tensor:
-    return feed.activation(feed.up(x)) if feed.gate is None else feed.activation(feed.gate(x)) * feed.up(x)
 
 
 def _first_row(memory: Memory) -> Memory:

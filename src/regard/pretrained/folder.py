@@ -162,7 +162,7 @@ def _read_pickle(path: Path, allowed: bool) -> dict[str, Tensor]:
     if not allowed:
         raise UserError(
             f"{path}: pickled weights can run code when they are opened; use a checkpoint with {WEIGHTS}, "
-            "or add --allow-pickle (allow_pickle=True in Python) to read nothing but tensors from it."
+            "or add --allow-pickle (in Python: allow_pickle=True) to read nothing but tensors from it."
         )
     try:
         with warnings.catch_warnings(action="ignore"):  # the errors below cover them

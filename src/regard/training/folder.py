@@ -76,11 +76,10 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
     if not is_run(out) and not seen <= {"latest", "steps", "steps/000000"}:
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
-        raise UserError(f"{out}: holds no run to resume; leave --resume (existing) out to start one.")
+        raise UserError(f"{out}: holds no run to resume; leave out --resume (in Python: existing) to start one.")
     if existing == "resume" and read_pointer(out, "latest") is None:
-        raise UserError(
-            f'{out}: the run has no saved step to resume from; start it again with --overwrite (existing="overwrite").'
-        )
+        cure = 'start it again with --overwrite (in Python: existing="overwrite")'
+        raise UserError(f"{out}: the run has no saved step to resume from; {cure}.")
 
 
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:

@@ -79,9 +79,8 @@ class Run:
         before = None
         if existing == "resume":
             if init:
-                raise UserError(
-                    f"{out}: a run that is resumed has weights already; leave out from= (init) or --resume (existing)."
-                )
+                cure = "leave out from= or --resume (in Python: init or existing)"
+                raise UserError(f"{out}: a run that is resumed has weights already; {cure}.")
             recipe = recipe or stored_recipe(out, kinds)
             check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))
@@ -153,8 +152,8 @@ class Run:
                     self._save()
                 raise
             except RankLost as error:
-                cure = f'the run is complete up to step {self.saved}; continue it with --resume (existing="resume")'
-                raise RankLost(f"{self.out}: {error}; {cure}.") from error
+                cure = 'continue it with --resume (in Python: existing="resume")'
+                raise RankLost(f"{self.out}: {error}; the run is complete up to step {self.saved}; {cure}.") from error
 
     def _write_folder(self) -> list[Event]:
         """Create the directory. The first weights are written before the recipe, so that every run has weights."""

@@ -149,6 +149,11 @@ def _find_step(path: Path, pointers: Sequence[str]) -> Path:
     raise UserError(f"{steps / name}: no such checkpoint; name another step or run.")
 
 
+def run_of(step: Path) -> Path:
+    """The run of a step, given the directory of the step; a step that is being replaced is in `steps/.old`."""
+    return step.parents[2] if step.parent.name == ".old" else step.parents[1]
+
+
 def _is_at(handle: int, folder: Path) -> bool:
     """Whether an open directory still has this path."""
     try:

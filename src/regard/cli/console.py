@@ -44,6 +44,11 @@ def notice(line: str) -> None:
     print(escape_controls(line), file=sys.stderr)
 
 
+def many(count: int, one: str, more: str) -> str:
+    """1 batch, 1,200 batches."""
+    return f"{count:,} {one if count == 1 else more}"
+
+
 def discard(stream: IO[str] | None) -> None:
     """Send further output of a stream to the null device: Python flushes it at exit and would print an error."""
     with suppress(OSError, ValueError):

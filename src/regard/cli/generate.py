@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.console import counted, notice
+from regard.cli.console import counted, many, notice
 from regard.cli.lines import chunks, count_unknown, numbered, print_line
 from regard.errors import UserError, escape_controls
 
@@ -92,7 +92,7 @@ def generate(
             cut += sum(one.ended == "context" for one in answers)
     if cut:
         line = f"stopped at the model's context of {model.longest} tokens; --long window continues past it"
-        notice(f"{cut} {'answer' if cut == 1 else 'answers'} {line}")
+        notice(f"{many(cut, 'answer', 'answers')} {line}")
 
 
 def _answered(

@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Queue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from regard.cli.console import counted, notice
+from regard.cli.console import counted, many, notice
 from regard.errors import CONTROL, UserError, escape_controls
 
 if TYPE_CHECKING:
@@ -204,17 +204,18 @@ class UnknownCounter:
         """Count the unknown tokens of more texts; `first` is the number of the first."""
         if (mark := tokenizer.special_tokens.unk) is None:
             return
-        if found := {number: many for number, text in enumerate(tokens, first) if (many := text.count(mark))}:
+        if found := {number: unknown for number, text in enumerate(tokens, first) if (unknown := text.count(mark))}:
             self.found.update(found)
             self.name = tokenizer.pieces([mark])[0]
 
     def report(self) -> None:
         """Print one line on standard error if there were any."""
-        if many := self.found.total():
+        if total := self.found.total():
             lines = f"line {min(self.found)}"
             where = lines if len(self.found) == 1 else f"{len(self.found):,} lines, first in {lines}"
-            what = f"{many:,} {'token' if many == 1 else 'tokens'} in {where}"
-            notice(f"{what}: not in this model's vocabulary, and read as {self.name}")
+            notice(
+                f"{many(total, 'token', 'tokens')} in {where}: not in this model's vocabulary, and read as {self.name}"
+            )
 
 
 def numbered(line: int, answer: object | None) -> dict[str, Any]:

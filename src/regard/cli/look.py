@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.console import SafeConsole, notice
+from regard.cli.console import SafeConsole, many, notice
 from regard.cli.lines import UnknownCounter, print_line
 from regard.errors import UserError
 
@@ -89,7 +89,7 @@ def _choices(view: "AttentionView") -> str:
     if len(view.layers) < 2 and all(layer.heads == 1 for layer in view.layers):
         return ""
     parts = [
-        f"{part or 'in all'}: {len(layers)} {'layer' if len(layers) == 1 else 'layers'} of {layers[0].heads} heads"
+        f"{part or 'in all'}: {many(len(layers), 'layer', 'layers')} of {layers[0].heads} heads"
         for part, layers in view.parts.items()
     ]
     return f"{' · '.join(parts)}; choose with --part, --layer, --head, or see all with -o look.html"

@@ -16,7 +16,7 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import processors
 
-from regard.checkpoint import resolve
+from regard.checkpoint import resolve, run_of
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
@@ -101,9 +101,8 @@ def _average(model: Loaded, count: int) -> Loaded:
     if model.recipe is None:
         found = f"{model.path} is a public checkpoint; only a run has steps to average"
         raise UserError(f"--average {count} (in Python: average): {found}.")
-    step = resolve(model.path)
     module = model.module.config.build()
-    module.load_state_dict(averaged(step.parents[2] if step.parent.name == ".old" else step.parents[1], count))
+    module.load_state_dict(averaged(run_of(resolve(model.path)), count))
     return replace(model, module=module.to(model.device).eval())
 
 

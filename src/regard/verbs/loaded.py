@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from regard.checkpoint import read_step
+from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
 from regard.data.fields import Field, LabelField, TextField
 from regard.data.flat import Row, Values
@@ -50,7 +50,7 @@ LONG_CURE = (  # the end of a message about a text that is too long
     'in Python: load(…, long="truncate")'
 )
 PRECISIONS = ("auto", "float32", "bf16")
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
+VOCAB_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,7 +312,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
 def _load_step(path: Path, folder: Path, kinds: Kinds) -> Loaded:
     if not folder.name.isdecimal():
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
-    run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
+    run = run_of(folder)
     recipe = stored_recipe(run, kinds)
     module = load_model(folder, kinds)
     fields = read_fields(folder, find_task(recipe, kinds), module.config)
@@ -334,7 +334,7 @@ def _load_module(module: nn.Module, tokenizer: Any) -> Loaded:
 
 def _with_tokenizers(path: Path, module: Model, settings: Mapping[str, Any], folder: Path) -> Loaded:
     """A public model with the tokenizers of a folder. Without their files it gives states and logits alone."""
-    has_tokenizer = any((folder / file).is_file() for file in TOKENIZER_FILES)
+    has_tokenizer = any((folder / file).is_file() for file in VOCAB_FILES)
     source, target = public_tokenizers(folder, settings) if has_tokenizer else (None, None)
     for tokenizer, vocab in ((source, module.config.source_vocab), (target, module.config.token_vocab)):
         if tokenizer is not None:

@@ -36,7 +36,7 @@ class LastingConsole(SafeConsole):
         self.quiet = True
         discard(self.file)
         with suppress(OSError):  # if standard error is closed too
-            notice("the reader of the output is gone; going on without it")
+            notice("the output was closed; the command continues without it")
 
 
 def notice(line: str) -> None:

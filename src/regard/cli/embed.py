@@ -61,7 +61,7 @@ def embed(
     from regard.verbs.embedding import chosen, gathered
 
     if out is None and not json and sys.stdout.isatty():
-        raise UserError("embed: vectors are binary, and this is a terminal; say > out.npz, --out out.npz or --json.")
+        raise UserError("embed: vectors are binary, and this is a terminal; give > out.npz, --out out.npz or --json.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
     pooling = chosen(model, pool, normalise)
     parts = []

@@ -229,7 +229,7 @@ def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> 
     from regard.verbs.forced import grouped
 
     if not model.module.config.causal:
-        raise UserError(f"--free-running: {model.kind} says nothing, so there is nothing that it could go on from.")
+        raise UserError(f"--free-running: {model.kind} generates no text that it could read; leave it out.")
     rows = encoded(model, examples)
     groups = grouped([max(map(len, row.values())) for row in rows], batch_tokens)
     batches = (collate([rows[at] for at in group], model.task).to(model.device) for group in groups)

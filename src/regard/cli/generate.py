@@ -71,7 +71,7 @@ def generate(
 
     if stream and (json or beam > 1):
         raise UserError(
-            f"--stream and {'--json' if json else '--beam'}: one speaks as it goes, one at the end; give one."
+            f"--stream and {'--json' if json else '--beam'}: one prints during generation, one at its end; give one."
         )
     ranking = Penalty(penalty, formula, stop=stop, patience=patience)
     chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking, nbest)

@@ -134,7 +134,7 @@ def _planned(
         recipe = stored_recipe(resumed, kinds)
         if recipe.name != name and recipe.name in kinds["recipe"]:
             command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
-            raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
+            raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; use: {program()} {command}")
         recipe = change(recipe, without_same_kinds(recipe, changes, kinds), kinds)
     else:
         recipe = change(find_recipe(name, kinds), changes, kinds)
@@ -247,7 +247,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
         except KeyboardInterrupt:
             if run.saved < 0:
                 raise
-            console.out(f"\nstopped and saved at step {run.state.step}; go on with: {job.again}", highlight=False)
+            console.out(f"\nstopped and saved at step {run.state.step}; continue with: {job.again}", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -50,6 +50,7 @@ LONG_CURE = (  # the end of a message about a text that is too long
     'in Python: load(…, long="truncate")'
 )
 PRECISIONS = ("auto", "float32", "bf16")
+# A directory with a tokenizer has one of these files.
 VOCAB_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
 
 
@@ -312,8 +313,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
 def _load_step(path: Path, folder: Path, kinds: Kinds) -> Loaded:
     if not folder.name.isdecimal():
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
-    run = run_of(folder)
-    recipe = stored_recipe(run, kinds)
+    recipe = stored_recipe(run_of(folder), kinds)
     module = load_model(folder, kinds)
     fields = read_fields(folder, find_task(recipe, kinds), module.config)
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)

@@ -125,10 +125,9 @@ class Tokenizer:
         return self.special_tokens.wrap_input(tokens)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �. An id past the
-        last token, which a model with a padded vocabulary may generate, gives <id>.
+        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �.
 
-        The inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to NFC
+        An id past the last token, which a model with a padded vocabulary may generate, gives <id>. The inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to NFC
         for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
         """
         return b"".join(self.detokenizer(tokens)).decode("utf-8", errors="replace")

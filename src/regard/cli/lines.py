@@ -30,7 +30,7 @@ Lines = tuple[int, list[str]]  # the number of the first line, and the lines
 def chunks(file: str, size: int = AHEAD, bar: bool = True) -> Iterator[Lines]:
     """The lines of a file, or of standard input (-), in chunks, each with the number of its first line.
 
-    A bar shows the lines that are done, see `counted`. Lines of standard input are yielded as they arrive, unless another
+    A bar shows the lines that are done, see `counted`. Lines of standard input are yielded as they arrive, unless a
     `size` is given.
     """
     path, total = Path(file).expanduser(), None

@@ -127,8 +127,10 @@ class Tokenizer:
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �.
 
-        An id past the last token, which a model with a padded vocabulary may generate, gives <id>. The inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to NFC
-        for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
+        An id past the last token, which a model with a padded vocabulary may generate, gives <id>.
+
+        This is the inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to
+        NFC for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
         """
         return b"".join(self.detokenizer(tokens)).decode("utf-8", errors="replace")
 

@@ -98,7 +98,7 @@ def regard(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error (REGARD_DEBUG=1 too).")
     ] = False,
-    version: Annotated[bool, typer.Option("--version", help="Say which one this is.", callback=_version)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version)] = False,
 ) -> None:
     """[bold]Attention, from Bahdanau to BERT: train it, run it, look inside.[/]
 

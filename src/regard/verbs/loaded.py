@@ -143,15 +143,18 @@ class Loaded:
         return MODEL_NAMES.get(self.task.head, f"a model of the task {self.task.name}")
 
     @property
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
     def about(self) -> str:
         """Which model this is, its task and its run, as a sentence for the pages."""
-        size = sum(parameter.numel() for parameter in self.module.parameters())
         trained = "" if self.recipe is None else f", recipe {self.recipe.name}, step {self.step}"
-        return f"The model is {self.kind}, {type(self.module).__name__} with {size:,} parameters: {self.path}{trained}."
+        what = f"{self.kind}, {type(self.module).__name__} with {self.parameter_count:,} parameters"
+        return f"The model is {what}: {self.path}{trained}."
 
     def __repr__(self) -> str:
-        size = sum(parameter.numel() for parameter in self.module.parameters())
-        what = f"{self.kind}, {type(self.module).__name__} of {size:,} parameters"
+        what = f"{self.kind}, {type(self.module).__name__} of {self.parameter_count:,} parameters"
         if self._texts() and (unused := self.module.config.token_vocab - self.target_tokenizer.size):
             what += f", {unused:,} of its {self.module.config.token_vocab:,} ids without a token"
         return f"<Loaded {self.path}: {what}, on {self.device} in {self.precision}>"

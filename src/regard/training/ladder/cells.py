@@ -97,7 +97,7 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
         "scores": scores.values,
         "notes": scores.notes,
         "step": model.step,
-        "parameters": sum(weight.numel() for weight in model.module.parameters()),
+        "parameters": model.parameter_count,
         "width": recipe.model.width,
         "tokens_per_second": statistics.median(line["tokens_per_second"] for line in log if line["kind"] == "train"),
         "training_seconds": evaluations(log)[-1]["training"],

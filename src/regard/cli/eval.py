@@ -144,7 +144,7 @@ def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens:
     from regard.verbs.running import score_running
 
     text = Book(train=data, valid=data, valid_tokens=0).load().train
-    with counted("tokens") as count:
+    with counted("tokens", prints=False) as count:
         found = score_running(model, text, stride, batch_tokens, count)
     scores = {
         "perplexity": found.perplexity,

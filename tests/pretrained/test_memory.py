@@ -92,6 +92,8 @@ def test_other_modules_are_refused() -> None:
         regard.load(transformers.LlamaModel(llama))
     with pytest.raises(UserError, match="tokenizer: a str is none of transformers"):
         regard.load(build(PLAIN["gpt2"]), tokenizer="gpt2")
+    with pytest.raises(UserError, match="device: dict is no name"):  # a tokenizer without its keyword
+        regard.load(nn.Linear(2, 2), {})  # type: ignore[arg-type]
     with pytest.raises(UserError, match="tokenizer: some/where has its own"):
         regard.load("some/where", tokenizer="gpt2")
 

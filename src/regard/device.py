@@ -33,6 +33,8 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+    except TypeError:
+        raise UserError(f"device: {type(name).__name__} is no name; give auto, cpu, cuda or cuda:N.") from None
     except RuntimeError:
         raise UserError(f"device={name}: no such device; give auto, cpu, cuda or cuda:N.") from None
     if device.type not in ("cpu", "cuda"):

@@ -88,6 +88,7 @@ def test_each_of_our_names_in_the_tables_of_words_exists() -> None:
         ("train text data.window=8", "data.window is a setting of data=book or data=shakespeare."),
         ("train dates max_new_tokens=4", "Did you mean --limit?"),
         ("train dates output_dir=x", "Did you mean --out?"),
+        ("train dates beam=4", "Did you mean --beam?"),
         ("train text pretrained=x", "Did you mean from=DIR?"),
         ("train dates --lr 1e-3", "No such option: --lr. Did you mean the setting plan.rate=VALUE?"),
         ("train dates --steps 4", "Did you mean the setting plan.steps=VALUE?"),

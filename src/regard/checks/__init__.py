@@ -72,7 +72,8 @@ def doctor(module: nn.Module | Loaded, calls: Calls | None = None, data: str | N
     if isinstance(module, Loaded):
         calls, module = loaded_calls(module, data), module.module
     if calls is None:
-        raise UserError("calls: missing, so the checks cannot call the module; give Calls(logits=…, vocab=…).")
+        cure = "give Calls(logits=…, vocab=…), or a model that regard.load returns"
+        raise UserError(f"calls: missing, so the checks cannot call the module; {cure}.")
     with torch.random.fork_rng(devices=[]):
         finite = weights(Subject(module, module, calls)).status == PASSED
         subject = Subject.copy_of(module, calls) if finite else Subject(module, module, calls)

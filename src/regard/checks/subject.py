@@ -139,12 +139,13 @@ class Subject:
             except RuntimeError as error:
                 raise UserError(f"module: cannot be copied: {error}; give a module that deepcopy copies.") from error
             try:
-                subject.logits(subject.texts())
+                outputs: object = subject.logits(subject.texts())
             except (RuntimeError, TypeError):
                 if dtype == torch.float32:
                     raise
             else:
                 break
+        _check_outputs(outputs, subject.texts().real.shape[: 1 if calls.one_per_text else 2])
         for weight in subject.module.parameters():
             weight.requires_grad_(weight.is_floating_point())
         return subject
@@ -206,3 +207,13 @@ class Subject:
             raise UserError(f"module: the same texts have other outputs in a second call after eval(); {cure}.")
         if difference(self.real_logits(self.texts(seed=1)), outputs) <= self.bound:
             raise UserError("module: all texts have the same outputs; give logits that depend on the tokens.")
+
+
+def _check_outputs(outputs: object, first: tuple[int, ...]) -> None:
+    """Raise a UserError if the outputs of `logits` are not a tensor with these first sizes."""
+    expected = "a tensor (B, T, …), or (B, …) with one_per_text=True"
+    if not isinstance(outputs, Tensor):
+        kind = type(outputs).__name__
+        raise UserError(f"logits: returns {kind}; return {expected}, such as the field .logits of a {kind}.")
+    if outputs.shape[: len(first)] != first:
+        raise UserError(f"logits: returns {tuple(outputs.shape)} for ids {first}; return {expected}.")

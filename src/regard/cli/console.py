@@ -85,12 +85,12 @@ def before_first_step(console: Console, place: Path | None = None) -> Iterator[N
 
 
 @contextmanager
-def counted(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+def counted(name: str, total: int | None = None, prints: bool = True) -> Iterator[Callable[[int], None]]:
     """Inside, show how many items are done, of a total where that is known, on standard error.
 
-    There is no bar if standard error is not a terminal, or if the output appears on the same terminal.
+    There is no bar if standard error is not a terminal, or if lines appear on the same terminal meanwhile (`prints`).
     """
-    if sys.stdout.isatty() or not sys.stderr.isatty():
+    if (prints and sys.stdout.isatty()) or not sys.stderr.isatty():
         yield lambda more: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -65,7 +65,7 @@ def embed(
     model = options.opened(run, device, precision, long, download, allow_pickle)
     pooling = chosen(model, pool, normalise)
     parts = []
-    for first, lines in count_unknown(model, chunks(file) if json else chunks(file, TOGETHER)):
+    for first, lines in count_unknown(model, chunks(file) if json else chunks(file, TOGETHER, prints=file == "-")):
         part = gathered(model, lines, pooling, batch_tokens, first)
         if json:
             ends = part.lengths.cumsum()

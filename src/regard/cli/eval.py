@@ -144,19 +144,21 @@ def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens:
     from regard.verbs.running import score_running
 
     text = Book(train=data, valid=data, valid_tokens=0).load().train
-    with counted("tokens") as count:
+    with counted("tokens", prints=False) as count:
         found = score_running(model, text, stride, batch_tokens, count)
     scores = {
         "perplexity": found.perplexity,
         "bits_per_byte": found.bits_per_byte,
+        "bits_per_word": found.bits_per_word,
         "word_perplexity": found.word_perplexity,
     }
     if json:
         print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
         return
     how = "the state is carried" if found.stride is None else f"windows of {found.window}, stride {found.stride}"
-    notes = (f"{found.tokens:,} tokens, {how}", f"{found.bytes:,} bytes of UTF-8", f"{found.words:,} words")
-    names = ("perplexity of a token", "bits per byte", "perplexity of a word")
+    words = f"{found.words:,} words"
+    notes = (f"{found.tokens:,} tokens, {how}", f"{found.bytes:,} bytes of UTF-8", words, words)
+    names = ("perplexity of a token", "bits per byte", "bits per word", "perplexity of a word")
     rows = [[name, f"{value:.6g}", note] for name, value, note in zip(names, scores.values(), notes)]
     console = SafeConsole()
     console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))

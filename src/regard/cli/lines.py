@@ -27,7 +27,7 @@ T = TypeVar("T")
 Lines = tuple[int, list[str]]  # the number of the first line, and the lines
 
 
-def chunks(file: str, size: int = AHEAD, bar: bool = True) -> Iterator[Lines]:
+def chunks(file: str, size: int = AHEAD, bar: bool = True, prints: bool = True) -> Iterator[Lines]:
     """The lines of a file, or of standard input (-), in chunks, each with the number of its first line.
 
     A bar shows the lines that are done, see `counted`. Lines of standard input are yielded as they arrive, unless a
@@ -45,7 +45,7 @@ def chunks(file: str, size: int = AHEAD, bar: bool = True) -> Iterator[Lines]:
         total = None if path.suffix in PACKED else _count(path)
         arrived = iter(lambda: list(islice(rest, size)), [])
     first = 1
-    with counted("lines", total) if bar else nullcontext(lambda more: None) as count:
+    with counted("lines", total, prints) if bar else nullcontext(lambda more: None) as count:
         for lines in arrived:
             yield first, lines
             first += len(lines)

@@ -84,7 +84,8 @@ class Loaded:
         """The tokenizer of the target, or of the text of a model without a source."""
         texts = self._texts()
         if not texts:
-            raise UserError(f"{self.path}: has no tokenizer; add its tokenizer.json to use the model on text.")
+            cure = "add its tokenizer.json to use the model on text, or in Python load(model, tokenizer=…)"
+            raise UserError(f"{self.path}: has no tokenizer; {cure}.")
         return texts[-1].tokenizer
 
     @property

@@ -5,8 +5,8 @@ before the text: over all tokens). A model with a limited context reads windows 
 once, in the first window that has it, from the tokens before it in that window. A model that carries a state
 (recurrent, Transformer-XL) reads the text in segments, from the state after the segment before.
 
-The perplexity of a token depends on the tokenizer. Bits per byte and the perplexity of a word do not, so that models
-with other tokenizers can be compared.
+The perplexity of a token depends on the tokenizer. Bits per byte, bits per word and the perplexity of a word do
+not, so that models with other tokenizers can be compared.
 """
 
 import math
@@ -50,6 +50,10 @@ class RunningScore:
     @property
     def bits_per_byte(self) -> float:
         return self.nats / math.log(2) / self.bytes
+
+    @property
+    def bits_per_word(self) -> float:
+        return self.nats / math.log(2) / self.words
 
     @property
     def word_perplexity(self) -> float:

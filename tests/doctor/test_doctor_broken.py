@@ -358,3 +358,9 @@ class Constant(Sound):
 def test_a_module_that_cannot_be_examined_is_refused(module: nn.Module, calls: Calls | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
         doctor(module, calls)
+
+
+def test_arguments_that_would_be_ignored_are_refused() -> None:
+    _, build, calls = BROKEN[next(iter(BROKEN))]
+    with pytest.raises(UserError, match="data=x.txt: is for a loaded model"):
+        doctor(build(), calls, data="x.txt")

@@ -70,7 +70,11 @@ def doctor(module: nn.Module | Loaded, calls: Calls | None = None, data: str | N
     random numbers stay as they are.
     """
     if isinstance(module, Loaded):
+        if calls is not None:
+            raise UserError("calls: a loaded model has its own; leave them out, or give model.module.")
         calls, module = loaded_calls(module, data), module.module
+    elif data is not None:
+        raise UserError(f"data={data}: is for a loaded model; leave it out.")
     if calls is None:
         cure = "give Calls(logits=…, vocab=…), or a model that regard.load returns"
         raise UserError(f"calls: missing, so the checks cannot call the module; {cure}.")

@@ -149,7 +149,7 @@ def _meant(error: Exception) -> str:
         settings = [f"plan.{word}"] if word in plan_settings() else ours(name, SETTINGS)
         found += [f"the setting {setting}=VALUE" for setting in settings]
         found += [option for option in ours(name, OPTIONS) if "=" in option]
-    return " or ".join(found)
+    return " or ".join(found or [f"the setting {setting} of regard train" for setting in ours(name, SETTINGS)])
 
 
 def _message(error: Exception) -> str | None:

@@ -136,7 +136,8 @@ def read_step(path: Path, read: Callable[[Path], T], pointers: Sequence[str] = (
 def _find_step(path: Path, pointers: Sequence[str]) -> Path:
     absolute = Path(os.path.abspath(path))  # `.` and `000500` are relative to the current directory
     steps, name, named = absolute.parent, absolute.name, None
-    if steps.name != "steps" and not (absolute / MANIFEST).is_file():
+    is_step = steps.name == "steps" and name.isdecimal()  # else a run in a directory with the name "steps"
+    if not is_step and not (absolute / MANIFEST).is_file():
         if not path.is_dir():
             raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
         named = next(filter(None, (read_pointer(path, pointer) for pointer in pointers)), None)
@@ -340,6 +341,7 @@ def load_tensors(path: Path) -> "dict[str, Tensor]":
     """The tensors of a safetensors file, on the CPU."""
     from safetensors.torch import load_file
 
+    _check_plain(path)
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError as error:
@@ -356,7 +358,7 @@ def check_finite(tensors: "Mapping[str, Tensor]", path: object) -> None:
     for name, tensor in tensors.items():
         # A sum is the fastest check. It may overflow where every number is finite, so each number is checked then.
         if tensor.is_floating_point() and not tensor.sum(dtype=torch.float32).isfinite():
-            bad = int((~tensor.isfinite()).sum())
+            bad = int((~tensor.float().isfinite()).sum())  # as in the model: 1e300 of float64 is infinite there
             if bad:
                 found = f"{bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
                 raise UserError(f"{path}: {name}: {found}; use another checkpoint, such as an earlier step.")
@@ -375,7 +377,7 @@ def truncate_after(path: Path, step: int) -> None:
     if path.exists():
         kept = ""
         for line in _read(path).decode(errors="replace").split("\n"):
-            with suppress(ValueError, TypeError, AttributeError):
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):
                 kept += f"{line}\n" if json.loads(line).get("step", step) <= step else ""
         write_text(path, kept)
 
@@ -386,13 +388,18 @@ def _json(obj: Any) -> str:
 
 def _read(path: Path) -> bytes:
     try:
-        if path.is_fifo():  # reading it would wait forever
-            raise UserError(f"{path}: a pipe, not a file. {_CURE}")
+        _check_plain(path)
         return path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file.") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}.") from error
+
+
+def _check_plain(path: Path) -> None:
+    """Refuse a folder, a pipe or a device (also by a symbolic link): reading a pipe or a device may never end."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: a folder, a pipe or a device, not a file. {_CURE}")
 
 
 def _open_no_follow(path: str, flags: int) -> int:

@@ -71,7 +71,7 @@ def test_a_run_whose_weights_are_not_finite_in_float32(
     language: Path, tmp_path: Path, dtype: torch.dtype, value: float
 ) -> None:
     spoiled = tensors(lambda found: spoil(found, value, dtype))
-    with pytest.raises(UserError, match="1 of its .* numbers are NaN or infinite"):
+    with pytest.raises(UserError, match=r"1 of its .* numbers are NaN or infinite"):
         load(changed(language, tmp_path / "run", "weights.safetensors", spoiled))
 
 

@@ -22,7 +22,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError, nearest
-from regard.words import OPTIONS, SETTINGS, known_as, ours
+from regard.synonyms import OPTIONS, SETTINGS, known_as, ours
 
 C = TypeVar("C")
 Kinds = Mapping[str, Mapping[str, Any]]  # a table's name → a name → a class, or an instance to start from

@@ -16,8 +16,8 @@ from regard.cli.completion import KINDS, RECIPES, SETTINGS, recipe_names, settin
 from regard.config import tree
 from regard.recipes import KINDS as TABLES
 from regard.recipes.recipe import Plan, name_of
-from regard.words import OPTIONS
-from regard.words import SETTINGS as WORDS
+from regard.synonyms import OPTIONS
+from regard.synonyms import SETTINGS as WORDS
 
 Regard = Callable[..., "Said"]  # noqa: F821
 PARTS = ("data", "model", "objective")

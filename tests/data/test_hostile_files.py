@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from regard import embed, load
-from regard.checkpoint import load_tensors, read_json
 from regard.cli import lines
 from regard.data import files
 from regard.data.files import iterate_lines, opened, read_text
 from regard.data.public_vocab import names_by_id
 from regard.data.streams import Book
 from regard.errors import UserError
+from regard.file_io import load_tensors, read_json
 from tiny_public import bert
 
 

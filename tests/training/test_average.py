@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer
+from regard.checkpoint import save_step, set_pointer
 from regard.errors import UserError
+from regard.file_io import load_tensors, save_tensors
 from regard.stored import average
 from regard.training.run import Run
 

@@ -81,7 +81,7 @@ class Texts(NamedTuple):
         return first if self.source is None or self.source_real is None else [*first, (self.source, self.source_real)]
 
 
-class Outcome(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of a check."""
 
     status: str  # PASSED, FAILED or DOES_NOT_APPLY
@@ -93,15 +93,15 @@ class Outcome(NamedTuple):
 PASSED, FAILED, DOES_NOT_APPLY = "passed", "failed", "does not apply"
 
 
-def measured(error: float, bound: float, where: str) -> Outcome:
+def measured(error: float, bound: float, where: str) -> CheckResult:
     """Passed if the error is within the bound; `where` is the place to look at if it is not."""
     passed = error <= bound
-    return Outcome(PASSED if passed else FAILED, error, bound, "" if passed else where)
+    return CheckResult(PASSED if passed else FAILED, error, bound, "" if passed else where)
 
 
-def does_not_apply(why: str) -> Outcome:
+def does_not_apply(why: str) -> CheckResult:
     """The check has nothing to examine."""
-    return Outcome(DOES_NOT_APPLY, note=why)
+    return CheckResult(DOES_NOT_APPLY, note=why)
 
 
 def difference(found: Tensor, expected: Tensor) -> float:

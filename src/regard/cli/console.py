@@ -36,12 +36,17 @@ class LastingConsole(SafeConsole):
         self.quiet = True
         discard(self.file)
         with suppress(OSError):  # if standard error is closed too
-            notice("the reader of the output is gone; going on without it")
+            notice("the output was closed; the command continues without it")
 
 
 def notice(line: str) -> None:
     """Print a line about the work on standard error: standard output has nothing but results."""
     print(escape_controls(line), file=sys.stderr)
+
+
+def many(count: int, one: str, more: str) -> str:
+    """1 batch, 1,200 batches."""
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def discard(stream: IO[str] | None) -> None:

@@ -161,10 +161,7 @@ def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens:
     console = SafeConsole()
     console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))
     if found.unknown:
-        line = (
-            f"{found.unknown:,} of the tokens are unknown to the tokenizer: the figures are lower than they should be"
-        )
-        notice(line)
+        notice(f"{found.unknown:,} of the tokens are not in the vocabulary, so the figures are too low")
 
 
 def _examples(
@@ -232,7 +229,7 @@ def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> 
     from regard.verbs.forced import grouped
 
     if not model.module.config.causal:
-        raise UserError(f"--free-running: {model.kind} says nothing, so there is nothing that it could go on from.")
+        raise UserError(f"--free-running: {model.kind} generates no text that it could read; leave it out.")
     rows = encoded(model, examples)
     groups = grouped([max(map(len, row.values())) for row in rows], batch_tokens)
     batches = (collate([rows[at] for at in group], model.task).to(model.device) for group in groups)

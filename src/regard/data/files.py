@@ -24,9 +24,9 @@ from typing import IO, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.checkpoint import NO_FOLLOW, as_user_error, lock_file
 from regard.data.example import Pair
 from regard.errors import UserError
+from regard.file_io import NO_FOLLOW, as_user_error, lock_file
 
 PACKED = (".gz", ".xz")  # the endings of compressed files
 NEWLINE = 0x0A

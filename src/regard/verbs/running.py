@@ -111,10 +111,10 @@ def _batches(text: Values, window: int, stride: int | None, budget: int) -> Iter
 
 
 def _size(examples: Iterable[Text]) -> tuple[int, int]:
-    """The bytes and words of a text; a word may go on from one example to the next."""
-    size = words = inside = 0
-    for text in (example.text for example in examples):
+    """The bytes and words of a text; a word may continue from one example to the next."""
+    size, words, inside = 0, 0, False
+    for text in (example.text for example in examples if example.text):
         size += len(text.encode())
-        words += len(text.split()) - (inside and bool(text) and not text[0].isspace())
-        inside = bool(text) and not text[-1].isspace() if text else inside
+        words += len(text.split()) - (inside and not text[0].isspace())
+        inside = not text[-1].isspace()
     return size, words

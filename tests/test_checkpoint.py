@@ -138,6 +138,8 @@ def test_a_run_or_a_step_is_found_from_wherever_one_stands(tmp_path: Path, monke
             assert check_whole(found) == 2
     with pytest.raises(UserError, match=r"^nowhere: no such directory"):
         resolve(Path("nowhere"))
+    shutil.copytree(run, tmp_path / "steps/mine")  # a run in a directory with the name "steps"
+    assert resolve(tmp_path / "steps/mine") == tmp_path / "steps/mine/steps/000002"
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------
@@ -461,7 +463,7 @@ def test_lines_are_appended_and_cut_back(tmp_path: Path) -> None:
         append_line(path, {"step": step, "loss": 0.5, "note": "é\u2028\n"})
     append_line(path, {"begun": "today", "loss": float("nan")})
     with path.open("a") as file:
-        file.write('{"step": 2, "lo')
+        file.write("[" * 100_000 + '\n{"step": 2, "lo')
     truncate_after(path, 2)
     kept = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
     assert [line.get("step") for line in kept] == [0, 1, 2, None]

@@ -134,7 +134,8 @@ def read_step(path: Path, read: Callable[[Path], T], pointers: Sequence[str] = (
 def _find_step(path: Path, pointers: Sequence[str]) -> Path:
     absolute = Path(os.path.abspath(path))  # `.` and `000500` are relative to the current directory
     steps, name, named = absolute.parent, absolute.name, None
-    if steps.name != "steps" and not (absolute / MANIFEST).is_file():
+    is_step = steps.name == "steps" and name.isdecimal()  # else a run in a directory with the name "steps"
+    if not is_step and not (absolute / MANIFEST).is_file():
         if not path.is_dir():
             raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
         named = next(filter(None, (read_pointer(path, pointer) for pointer in pointers)), None)
@@ -216,6 +217,6 @@ def truncate_after(path: Path, step: int) -> None:
     if path.exists():
         kept = ""
         for line in read_bytes(path).decode(errors="replace").split("\n"):
-            with suppress(ValueError, TypeError, AttributeError):
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):
                 kept += f"{line}\n" if json.loads(line).get("step", step) <= step else ""
         write_text(path, kept)

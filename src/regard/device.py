@@ -17,9 +17,12 @@ SEEDS = 2**63  # seeds are below this: both torch and numpy accept them
 
 def check_seed(seed: SupportsIndex, name: str = "seed") -> int:
     """The seed as a Python number. Raises ``UserError`` for one that torch or numpy does not accept."""
-    if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < SEEDS:
-        raise UserError(f"{name}={seed!r:.40}: give a whole number from 0 to 2**63-1.")
-    return index(seed)
+    try:
+        if 0 <= index(seed) < SEEDS:
+            return index(seed)
+    except TypeError:  # also from arrays and tensors of fractions, which have `__index__`
+        pass
+    raise UserError(f"{name}={seed!r:.40}: give a whole number from 0 to 2**63-1.")
 
 
 def draw_seed() -> int:

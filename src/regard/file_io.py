@@ -116,13 +116,18 @@ def sync(path: Path) -> None:
 def read_bytes(path: Path) -> bytes:
     """The contents of a file; raises ``UserError`` with its path if it is missing or cannot be read."""
     try:
-        if path.is_fifo():  # reading it would wait forever
-            raise UserError(f"{path}: a pipe, not a file; {RESTORE}.")
+        _check_plain(path)
         return path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file.") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}.") from error
+
+
+def _check_plain(path: Path) -> None:
+    """Refuse a folder, a pipe or a device (also by a symbolic link): reading a pipe or a device may never end."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: a folder, a pipe or a device, not a file; {RESTORE}.")
 
 
 def read_json(path: Path) -> Any:
@@ -165,6 +170,7 @@ def load_tensors(path: Path) -> "dict[str, Tensor]":
     """The tensors of a safetensors file, on the CPU."""
     from safetensors.torch import load_file
 
+    _check_plain(path)
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError as error:
@@ -181,7 +187,7 @@ def check_finite(tensors: "Mapping[str, Tensor]", path: object) -> None:
     for name, tensor in tensors.items():
         # A sum is the fastest check. It may overflow where every number is finite, so each number is checked then.
         if tensor.is_floating_point() and not tensor.sum(dtype=torch.float32).isfinite():
-            bad = int((~tensor.isfinite()).sum())
+            bad = int((~tensor.float().isfinite()).sum())  # as in the model: 1e300 of float64 is infinite there
             if bad:
                 found = f"{bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
                 raise UserError(f"{path}: {name}: {found}; use another checkpoint, such as an earlier step.")

@@ -138,6 +138,7 @@ def average(run: Path, count: int) -> dict[str, Tensor]:
             if _newest(run, min(count, keep)) == newest:
                 raise
             return average(run, count)  # the run is being trained, and has deleted this step
+        check_weights(total or tensors, tensors, step / "weights.safetensors")
         for weight, tensor in tensors.items():
             if tensor.is_floating_point() and weight in total:
                 total[weight] += tensor.float()

@@ -66,6 +66,15 @@ def test_a_run_whose_weights_are_not_finite(language: Path, tmp_path: Path, valu
         load(run)
 
 
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float64, 1e300), (torch.float8_e4m3fn, NAN)])
+def test_a_run_whose_weights_are_not_finite_in_float32(
+    language: Path, tmp_path: Path, dtype: torch.dtype, value: float
+) -> None:
+    spoiled = tensors(lambda found: spoil(found, value, dtype))
+    with pytest.raises(UserError, match=r"1 of its .* numbers are NaN or infinite"):
+        load(changed(language, tmp_path / "run", "weights.safetensors", spoiled))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_public_checkpoint_whose_weights_are_not_finite(public: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     folder = shutil.copytree(public, tmp_path / "public")

@@ -36,7 +36,7 @@ IN_SPACES = np.isin(
     range(256), [*{byte for point in range(0x3001) if chr(point).isspace() for byte in chr(point).encode()}]
 )
 LONGEST_LINE = 2**28  # the most bytes of a line
-MOST_UNPACKED, MOST_RATIO = 2**28, 50  # an unpacked file may have this many bytes, or so many times its packed size
+MOST_UNPACKED, MOST_RATIO = 2**26, 50  # an unpacked file may have this many bytes, or so many times its packed size
 
 
 def read_text(path: str | Path) -> str:

@@ -235,7 +235,7 @@ def rust_unknown_function(inner: rust.Tokenizer) -> UnknownFunction:
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
     """Check that the model has a row for every id. It may have more rows: vocabularies are padded."""
     for role, token in vars(tokenizer.special_tokens).items():
-        if token is not None and token not in range(vocab):
+        if token is not None and (type(token) is not int or token not in range(vocab)):  # config.json may have 1.0
             raise UserError(
                 f"{path}: its special token `{role}` has the id {token}, but the model's vocabulary {vocab:,}; "
                 "correct the ids in config.json and the tokenizer files."

@@ -28,6 +28,7 @@ from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
 from regard.pretrained.folder import GENERATION, INDEX
 from regard.stored import average as averaged
+from regard.stored import check_weights
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files
 
@@ -102,7 +103,9 @@ def _average(model: Loaded, count: int) -> Loaded:
         found = f"{model.path} is a public checkpoint; only a run has steps to average"
         raise UserError(f"--average {count} (in Python: average): {found}.")
     module = model.module.config.build()
-    module.load_state_dict(averaged(run_of(resolve(model.path)), count))
+    weights = averaged(run_of(resolve(model.path)), count)
+    check_weights(module.state_dict(), weights, model.path)
+    module.load_state_dict(weights)
     return replace(model, module=module.to(model.device).eval())
 
 

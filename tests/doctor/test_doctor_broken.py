@@ -362,5 +362,5 @@ def test_a_module_that_cannot_be_examined_is_refused(module: nn.Module, calls: C
 
 def test_arguments_that_would_be_ignored_are_refused() -> None:
     _, build, calls = BROKEN[next(iter(BROKEN))]
-    with pytest.raises(UserError, match="data=x.txt: is for a loaded model"):
+    with pytest.raises(UserError, match=r"data=x\.txt: is for a loaded model"):
         doctor(build(), calls, data="x.txt")

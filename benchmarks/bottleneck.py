@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from regard.checkpoint import write_file
 from regard.data.files import read_lines
+from regard.file_io import write_file
 from regard.metrics import bleu
 from regard.render.charts import curve_svg
 from regard.report.sections import Curve, Line

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.checkpoint import save_step, save_tensors, set_pointer, write_json
+from regard.checkpoint import save_step, set_pointer
 from regard.config import to_json
 from regard.data.fields import Field, InputText, LabelField, TargetText
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
+from regard.file_io import save_tensors, write_json
 from regard.models import BigramConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
 from regard.objectives import Classification, Counting, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe

@@ -17,25 +17,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard import checkpoint
-from regard.checkpoint import (
+from regard import checkpoint, file_io
+from regard.checkpoint import read_pointer, read_step, resolve, save_step, set_pointer, truncate_after, verify
+from regard.errors import UserError
+from regard.file_io import (
     append_line,
     atomic_write,
     load_tensors,
     read_json,
-    read_pointer,
-    read_step,
-    resolve,
-    save_step,
     save_tensors,
-    set_pointer,
-    truncate_after,
-    verify,
     write_file,
     write_json,
     write_text,
 )
-from regard.errors import UserError
 
 
 def contents(step: int, version: int = 0) -> dict[str, Any]:
@@ -156,6 +150,8 @@ def test_a_run_or_a_step_is_found_from_wherever_one_stands(tmp_path: Path, monke
             assert check_whole(found) == 2
     with pytest.raises(UserError, match=r"^nowhere: no such directory"):
         resolve(Path("nowhere"))
+    shutil.copytree(run, tmp_path / "steps/mine")  # a run in a directory with the name "steps"
+    assert resolve(tmp_path / "steps/mine") == tmp_path / "steps/mine/steps/000002"
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------
@@ -176,7 +172,7 @@ def test_a_truncated_file_is_named_with_both_sizes(tmp_path: Path, name: str) ->
     path = save(tmp_path, 1) / name
     size = path.stat().st_size
     os.truncate(path, size - 1)
-    with pytest.raises(UserError, match=rf"^{path}: expected {size} bytes, found {size - 1}\."):
+    with pytest.raises(UserError, match=rf"^{path}: expected {size} bytes, found {size - 1};"):
         resolve(tmp_path)
 
 
@@ -479,7 +475,7 @@ def test_lines_are_appended_and_cut_back(tmp_path: Path) -> None:
         append_line(path, {"step": step, "loss": 0.5, "note": "é\u2028\n"})
     append_line(path, {"begun": "today", "loss": float("nan")})
     with path.open("a") as file:
-        file.write('{"step": 2, "lo')
+        file.write("[" * 100_000 + '\n{"step": 2, "lo')
     truncate_after(path, 2)
     kept = [json.loads(line) for line in path.read_text().split("\n")[:-1]]
     assert [line.get("step") for line in kept] == [0, 1, 2, None]
@@ -528,9 +524,10 @@ def test_json_files_bring_back_what_was_written(cut: Path, obj: Any) -> None:
 
 
 def test_no_pickle_is_ever_read() -> None:
-    source = Path(checkpoint.__file__).read_text()
-    assert "torch.load" not in source
-    assert "import pickle" not in source
+    for module in (checkpoint, file_io):
+        source = Path(module.__file__).read_text()
+        assert "torch.load" not in source
+        assert "import pickle" not in source
 
 
 def test_a_run_copied_elsewhere_is_still_whole(tmp_path: Path) -> None:

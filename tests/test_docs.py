@@ -25,7 +25,7 @@ from regard.config import override
 from regard.data.dates import Dates
 from regard.explain import TOPICS
 from regard.recipes import KINDS, find_recipe
-from regard.report.words import WORDS
+from regard.report.glossary import WORDS
 from regard.training.run import Run
 
 ROOT = Path(__file__).parents[1]

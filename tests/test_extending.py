@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 import regard
 from regard import Attention, Corpus, Memory, Plan, Recipe, Run
-from regard.checkpoint import read_json, write_json
 from regard.cli import main
 from regard.data.batches import Batch
 from regard.data.fields import Field, InputText
 from regard.data.flat import Lengths, Rows
+from regard.file_io import read_json, write_json
 from regard.heads import HeadConfig
 from regard.metrics import Metric
 from regard.models import Facts, HeadedConfig

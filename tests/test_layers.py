@@ -14,8 +14,9 @@ ROOT = Path(regard.__file__).parent
 # From the ground up, as docs/design.md states it. A part may import those before it, and itself.
 ORDER = (
     "errors",
-    "words",
+    "synonyms",
     "config",
+    "file_io",
     "checkpoint",
     "device",
     "tensor_tree",
@@ -23,7 +24,7 @@ ORDER = (
     "alignment",
     "metrics",
     "report.sections",
-    "report.words",
+    "report.glossary",
     "render",
     "data",
     "kernels",

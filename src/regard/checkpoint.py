@@ -4,40 +4,38 @@
     run/latest, best    one line, the name of a step; replaced atomically after that step is complete
 
 A step is written to `steps/.NAME.RANDOM.half`, flushed to the disk, and then renamed. A step that is replaced is kept
-in `steps/.old` until the new one has its name. The next save cleans up both after a kill. Files are created
-exclusively, and no symbolic link is followed when something is written or deleted. Nothing is pickled.
+in `steps/.old` until the new one has its name. The next save cleans up both after a kill.
 """
 
-import errno
 import hashlib
 import json
-import math
 import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from glob import escape
-from pathlib import Path, PurePath
-from typing import IO, TYPE_CHECKING, Any, TypeVar
-
-from safetensors import SafetensorError
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
 
 from regard.errors import UserError
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from regard.file_io import (
+    HALF,
+    RESTORE,
+    as_user_error,
+    discard,
+    is_inside,
+    json_text,
+    read_bytes,
+    read_json,
+    remove,
+    sync,
+    temporary_path,
+    write_text,
+)
 
 T = TypeVar("T")
 Content = bytes | dict[str, Any] | Callable[[Path], object]  # a dict is written as JSON; a function writes to the path
 
 MANIFEST = "manifest.json"
 FORMAT = 2  # of the files of a run; runs of another format are refused
-FULL = {errno.ENOSPC, errno.EDQUOT}
-HALF = ".*half"  # the names of temporary files and folders
-NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-
-
-# -- a run ------------------------------------------------------------------------------------------------------------
 
 
 def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> Path:
@@ -64,12 +62,12 @@ def save_step(run: Path, step: int, files: Mapping[str, Content], keep: int) -> 
             fingerprints = {name: _fingerprint(unfinished / name) for name in files}
             _write(unfinished / MANIFEST, {"format": FORMAT, "files": fingerprints})
             for folder, _, _ in os.walk(unfinished):
-                _sync(Path(folder))
+                sync(Path(folder))
             if os.path.lexists(final):  # no portable system call swaps two directories
                 replaced.mkdir(exist_ok=True)
                 os.rename(final, replaced / final.name)
             os.rename(unfinished, final)
-            _sync(steps)
+            sync(steps)
             remove(replaced)
         finally:
             remove(unfinished)
@@ -96,7 +94,7 @@ def read_pointer(run: Path, name: str) -> str | None:
     """The name of the step that `run/name` points to, or None."""
     if not (run / name).is_file():
         return None
-    step = _read(run / name).decode(errors="replace").strip()
+    step = read_bytes(run / name).decode(errors="replace").strip()
     if not step.isdecimal():
         raise UserError(f"{run / name}: contents changed: expected the name of a step, found {step[:20]!r}.")
     return step
@@ -136,7 +134,8 @@ def read_step(path: Path, read: Callable[[Path], T], pointers: Sequence[str] = (
 def _find_step(path: Path, pointers: Sequence[str]) -> Path:
     absolute = Path(os.path.abspath(path))  # `.` and `000500` are relative to the current directory
     steps, name, named = absolute.parent, absolute.name, None
-    if steps.name != "steps" and not (absolute / MANIFEST).is_file():
+    is_step = steps.name == "steps" and name.isdecimal()  # else a run in a directory with the name "steps"
+    if not is_step and not (absolute / MANIFEST).is_file():
         if not path.is_dir():
             raise UserError(f"{path}: no such directory; name a run, such as runs/dates.")
         named = next(filter(None, (read_pointer(path, pointer) for pointer in pointers)), None)
@@ -149,6 +148,11 @@ def _find_step(path: Path, pointers: Sequence[str]) -> Path:
     if named and named not in (read_pointer(path, pointer) for pointer in pointers):
         return _find_step(path, pointers)  # deleted since the pointer was read
     raise UserError(f"{steps / name}: no such checkpoint; name another step or run.")
+
+
+def run_of(step: Path) -> Path:
+    """The run of a step, given the directory of the step; a step that is being replaced is in `steps/.old`."""
+    return step.parents[2] if step.parent.name == ".old" else step.parents[1]
 
 
 def _is_at(handle: int, folder: Path) -> bool:
@@ -173,21 +177,18 @@ def verify(folder: Path) -> None:
     manifest = read_json(folder / MANIFEST)
     fingerprints = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(fingerprints, dict) or not all(isinstance(one, dict) for one in fingerprints.values()):
-        raise UserError(f"{folder / MANIFEST}: contents changed. {_CURE}")
+        raise UserError(f"{folder / MANIFEST}: contents changed; {RESTORE}.")
     check_format(folder / MANIFEST, manifest.get("format", 1))
     for name, expected in fingerprints.items():
         path = folder / name
         if not is_inside(name):
-            raise UserError(f"{folder / MANIFEST}: {name}: is outside the directory. {_CURE}")
+            raise UserError(f"{folder / MANIFEST}: {name}: is outside the directory; {RESTORE}.")
         if not path.is_file():
-            raise UserError(f"{path}: missing. {_CURE}")
+            raise UserError(f"{path}: missing; {RESTORE}.")
         if path.stat().st_size != expected.get("size"):
-            raise UserError(f"{path}: expected {expected.get('size')} bytes, found {path.stat().st_size}. {_CURE}")
+            raise UserError(f"{path}: expected {expected.get('size')} bytes, found {path.stat().st_size}; {RESTORE}.")
         if _fingerprint(path) != expected:
-            raise UserError(f"{path}: contents changed. {_CURE}")
-
-
-_CURE = "Restore the file or use another checkpoint."
+            raise UserError(f"{path}: contents changed; {RESTORE}.")
 
 
 def _name(step: int) -> str:
@@ -201,8 +202,8 @@ def _write(path: Path, content: Content) -> None:
         content(path)
     else:
         with open(path, "xb") as file:
-            file.write(content if isinstance(content, bytes) else _json(content).encode())
-    _sync(path)
+            file.write(content if isinstance(content, bytes) else json_text(content).encode())
+    sync(path)
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
@@ -211,210 +212,11 @@ def _fingerprint(path: Path) -> dict[str, Any]:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
-
-
-def temporary_path(path: Path) -> Path:
-    """A path beside `path` with a random name, which no other process can have chosen or prepared."""
-    return path.with_name(f".{path.name}.{os.urandom(8).hex()}.half")
-
-
-@contextmanager
-def atomic_write(path: Path, cure: str = "choose a directory that you may write to") -> Iterator[IO[bytes]]:
-    """A new temporary file, whose `name` is its path. It is renamed to `path` on success, and deleted on failure.
-
-    Every file outside a new folder is written by this function. A symbolic link at `path` is replaced, not followed.
-    """
-    temporary = temporary_path(path)
-    try:
-        with as_user_error(path, cure):
-            if path.exists() and not path.is_file():
-                raise UserError(f"{path}: cannot be written: it is no plain file; give another name.")
-            with open(temporary, "xb") as file:  # x: exclusive creation, which follows no link
-                yield file
-            _sync(temporary)
-            os.replace(temporary, path)
-            _sync(path.parent)
-    except BaseException:
-        remove(temporary)
-        raise
-
-
-def write_file(path: str | Path, content: str | bytes) -> Path:
-    """Writes a file atomically, and creates its parent folders."""
-    path = Path(path)
-    data = content if isinstance(content, bytes) else content.encode()
-    with as_user_error(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(data)
-    return path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a text file atomically."""
-    with atomic_write(path) as file:
-        file.write(text.encode())
-
-
-def discard(paths: Sequence[Path]) -> None:
-    """Delete files and directories of one folder; each is renamed first, so that a kill leaves none of them in part."""
-    if paths:
-        aside = temporary_path(paths[0])
-        aside.mkdir()
-        for path in paths:
-            os.rename(path, aside / path.name)
-        remove(aside)
-
-
-def remove_leftovers(path: Path) -> None:
-    """Delete what killed processes have left of a file that they wrote; the caller must hold the lock of the file."""
-    for left in path.parent.glob(f".{escape(path.name)}.*.half"):
-        remove(left)
-
-
-def remove(path: Path) -> None:
-    """Delete a directory or a file, if it exists and may be deleted; of a symbolic link only the link."""
-    if path.is_symlink() or path.is_file():
-        with suppress(OSError):
-            path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def lock_file(handle: int, wait: bool = True) -> bool:
-    """Lock an open file until it is closed or its process ends, even by a kill; False if another process has the lock.
-
-    True without a lock on systems without `flock` and on file systems that refuse it, such as some network disks.
-    """
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    except (ImportError, OSError):
-        pass
-    return True
-
-
-def is_inside(name: str) -> bool:
-    """Whether a relative path stays inside its directory."""
-    return not PurePath(name).is_absolute() and ".." not in PurePath(name).parts
-
-
-def write_json(path: Path, obj: Any) -> None:
-    """Replace a JSON file atomically."""
-    write_text(path, _json(obj))
-
-
-def read_json(path: Path) -> Any:
-    """The contents of a JSON file; raises ``UserError`` with its path if it is missing or cannot be read."""
-    data = _read(path)
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:  # also if it is not UTF-8, or lists in lists without end
-        raise UserError(f"{path}: damaged or not JSON ({error}). {_CURE}") from error
-
-
-def save_tensors(path: Path, tensors: "Mapping[str, Tensor]", about: Mapping[str, str] | None = None) -> None:
-    """Replace a safetensors file atomically. Tensors that share storage are written as separate copies.
-
-    ``about`` is metadata for the file's header, which some programs require.
-    """
-    from safetensors.torch import save_file  # imports torch, which the other functions do not need
-
-    separate: dict[str, Tensor] = {}
-    seen = set()
-    for name, tensor in tensors.items():
-        flat = tensor.detach().contiguous()
-        place = flat.device, flat.untyped_storage().data_ptr()
-        separate[name] = flat.clone() if place in seen else flat
-        seen.add(place)
-    with atomic_write(path) as file:
-        save_file(separate, file.name, dict(about or {}) or None)
-        os.chmod(file.name, os.fstat(file.fileno()).st_mode)  # safetensors makes a file that only its owner may read
-
-
-def load_tensors(path: Path) -> "dict[str, Tensor]":
-    """The tensors of a safetensors file, on the CPU."""
-    from safetensors.torch import load_file
-
-    try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file.") from error
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path}: damaged or not safetensors ({error}). {_CURE}") from error
-    return tensors
-
-
-def check_finite(tensors: "Mapping[str, Tensor]", path: object) -> None:
-    """Raise ``UserError`` with the name of the first tensor that has NaN or an infinite number."""
-    import torch
-
-    for name, tensor in tensors.items():
-        # A sum is the fastest check. It may overflow where every number is finite, so each number is checked then.
-        if tensor.is_floating_point() and not tensor.sum(dtype=torch.float32).isfinite():
-            bad = int((~tensor.isfinite()).sum())
-            if bad:
-                found = f"{bad:,} of its {tensor.numel():,} numbers are NaN or infinite"
-                raise UserError(f"{path}: {name}: {found}; use another checkpoint, such as an earlier step.")
-
-
-def append_line(path: Path, obj: Mapping[str, Any]) -> None:
-    """Append one JSON object to a file of lines; numbers that are not finite become null, as JSON has none."""
-    finite = {key: None if isinstance(it, float) and not math.isfinite(it) else it for key, it in obj.items()}
-    line = json.dumps(finite, ensure_ascii=False, allow_nan=False) + "\n"
-    with as_user_error(path), open(path, "ab", opener=_open_no_follow) as file:
-        file.write(line.encode())
-
-
 def truncate_after(path: Path, step: int) -> None:
     """Delete the lines after a step, and an incomplete last line, so that a resumed run continues the file."""
     if path.exists():
         kept = ""
-        for line in _read(path).decode(errors="replace").split("\n"):
-            with suppress(ValueError, TypeError, AttributeError):
+        for line in read_bytes(path).decode(errors="replace").split("\n"):
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):
                 kept += f"{line}\n" if json.loads(line).get("step", step) <= step else ""
         write_text(path, kept)
-
-
-def _json(obj: Any) -> str:
-    return json.dumps(obj, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        if path.is_fifo():  # reading it would wait forever
-            raise UserError(f"{path}: a pipe, not a file. {_CURE}")
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file.") from error
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}.") from error
-
-
-def _open_no_follow(path: str, flags: int) -> int:
-    return os.open(path, flags | NO_FOLLOW, 0o666)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file, or the entries of a directory, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextmanager
-def as_user_error(path: Path, cure: str = "choose a directory that you may write to") -> Iterator[None]:
-    """Turn errors of writing, such as a full disk or missing permissions, into ``UserError``."""
-    try:
-        yield
-    except SafetensorError as error:  # how safetensors reports a failed write
-        raise UserError(f"{path}: cannot be written: {error}.") from error
-    except OSError as error:
-        cure = "free some space" if error.errno in FULL else cure
-        raise UserError(f"{path}: cannot be written: {error.strerror or error}; {cure}.") from error

@@ -22,7 +22,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regard.errors import UserError, nearest
-from regard.words import OPTIONS, SETTINGS, known_as, ours
+from regard.synonyms import OPTIONS, SETTINGS, known_as, ours
 
 C = TypeVar("C")
 Kinds = Mapping[str, Mapping[str, Any]]  # a table's name → a name → a class, or an instance to start from
@@ -192,7 +192,8 @@ def _check_known(root: _Draft, draft: _Draft, name: str, path: str, setting: str
             raise UserError(f"{setting}: no such setting of this {part}; {meant} is a setting of {cure}.")
     near = nearest(name, known, f"{path}." if path else "")
     if kinds and (options := ours(name, OPTIONS)):
-        near = f" Did you mean {' or '.join(options)}?"
+        named = (f"the option {option}" if option.startswith("--") else option for option in options)
+        near = f" Did you mean {' or '.join(named)}?"
     raise UserError(f"{setting}: no such setting.{near}")
 
 

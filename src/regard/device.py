@@ -17,9 +17,12 @@ SEEDS = 2**63  # seeds are below this: both torch and numpy accept them
 
 def check_seed(seed: SupportsIndex, name: str = "seed") -> int:
     """The seed as a Python number. Raises ``UserError`` for one that torch or numpy does not accept."""
-    if not isinstance(seed, SupportsIndex) or not 0 <= index(seed) < SEEDS:
-        raise UserError(f"{name}={seed!r:.40}: give a whole number from 0 to 2**63-1.")
-    return index(seed)
+    try:
+        if 0 <= index(seed) < SEEDS:
+            return index(seed)
+    except TypeError:  # also from arrays and tensors of fractions, which have `__index__`
+        pass
+    raise UserError(f"{name}={seed!r:.40}: give a whole number from 0 to 2**63-1.")
 
 
 def draw_seed() -> int:
@@ -33,6 +36,8 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+    except TypeError:
+        raise UserError(f"device: {type(name).__name__} is no name; give auto, cpu, cuda or cuda:N.") from None
     except RuntimeError:
         raise UserError(f"device={name}: no such device; give auto, cpu, cuda or cuda:N.") from None
     if device.type not in ("cpu", "cuda"):

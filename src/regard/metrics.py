@@ -17,7 +17,7 @@ References = Sequence[tuple[str, ...]]  # for each output, the accepted referenc
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that says how good a model is.
+    """A measure of the quality of a model.
 
     `compute` gets what the metric needs:
     sums     (sums, counts): what the objective adds up over all examples, and how many there are of each term

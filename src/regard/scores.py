@@ -410,7 +410,7 @@ def precise_product(q: Tensor, k: Tensor) -> Tensor:
     if autocast_dtype(q.device) is not None:
         with torch.autocast(q.device.type, enabled=False):
             return precise_product(q, k)
-    if q.is_cuda and q.dtype == k.dtype != torch.float32 and q.element_size() == 2 and not torch.is_grad_enabled():
+    if q.is_cuda and q.dtype == k.dtype and q.element_size() == 2 and not torch.is_grad_enabled():
         leading = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2])
         q, k = (x.expand(*leading, *x.shape[-2:]) for x in (q, k))
         product = torch.bmm(q.reshape(-1, *q.shape[-2:]), k.reshape(-1, *k.shape[-2:]).mT, out_dtype=torch.float32)

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import FORMAT, check_finite, check_format, load_tensors, read_json, read_step
+from regard.checkpoint import FORMAT, check_format, read_step
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field, LabelField, TextField
 from regard.data.tokenizers import check_vocab
 from regard.errors import UserError
+from regard.file_io import RESTORE, check_finite, load_tensors, read_json
 from regard.layers.init import SkipInit, empty_weights
 from regard.recipes import KINDS, Recipe
 from regard.tasks import Task
@@ -52,7 +53,7 @@ def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
         field, outputs = fields.get(name), getattr(part, setting)
         if isinstance(field, LabelField) and field.size != outputs:
             found = f"{field.size} class names, but the model has {outputs} outputs"
-            raise UserError(f"{field_path(folder, name)}: {found}; restore the file or use another checkpoint.")
+            raise UserError(f"{field_path(folder, name)}: {found}; {RESTORE}.")
         if isinstance(field, TextField):
             check_vocab(field.tokenizer, outputs, field_path(folder, name))
     return fields
@@ -70,7 +71,7 @@ def load_model(folder: Path, kinds: Kinds = KINDS) -> Any:
     try:
         expected = empty_weights(config, len(tensors))
     except UserError as error:
-        raise UserError(f"{folder / 'model.json'}: {error}; restore the file or use another checkpoint.") from error
+        raise UserError(f"{folder / 'model.json'}: {error}; {RESTORE}.") from error
     check_weights(expected, tensors, path)
     with SkipInit():
         module = config.build()
@@ -105,9 +106,9 @@ def check_weights(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
         tensor = found[name]
         if wanted.is_floating_point() != tensor.is_floating_point():
             kinds = f"has numbers of type {tensor.dtype}, but the model's are {wanted.dtype}".replace("torch.", "")
-            raise UserError(f"{path}: {name} {kinds}; restore the file or use another checkpoint.")
+            raise UserError(f"{path}: {name} {kinds}; {RESTORE}.")
         if not wanted.is_floating_point() and tensor.numel() and int(tensor.min()) < 0:
-            raise UserError(f"{path}: {name} has negative counts; restore the file or use another checkpoint.")
+            raise UserError(f"{path}: {name} has negative counts; {RESTORE}.")
     check_finite(found, path)
 
 
@@ -137,6 +138,7 @@ def average(run: Path, count: int) -> dict[str, Tensor]:
             if _newest(run, min(count, keep)) == newest:
                 raise
             return average(run, count)  # the run is being trained, and has deleted this step
+        check_weights(total or tensors, tensors, step / "weights.safetensors")
         for weight, tensor in tensors.items():
             if tensor.is_floating_point() and weight in total:
                 total[weight] += tensor.float()

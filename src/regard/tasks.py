@@ -34,7 +34,7 @@ class Task:
     collate: Collate
     head: str  # what the model must predict; the configs of models list in `predicts` what they can
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
-    metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe says otherwise
+    metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
     rows: Callable[[Columns, int], list[Row]] = one_row
 
     def __repr__(self) -> str:

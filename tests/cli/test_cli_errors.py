@@ -168,7 +168,7 @@ def test_a_run_outlives_its_reader(tiny: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "regard", "train", "translate", *tiny, "--out", "run"]
     with os.fdopen(write, "w") as closed:
         said = subprocess.run(command, cwd=tmp_path, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
-    assert (said.returncode, said.stderr) == (0, "the reader of the output is gone; going on without it\n")
+    assert (said.returncode, said.stderr) == (0, "the output was closed; the command continues without it\n")
     assert (tmp_path / "run/latest").read_text(encoding="utf-8") == "000006\n"
     assert (tmp_path / "run/report.html").exists()
 

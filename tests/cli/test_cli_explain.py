@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-from regard.checkpoint import save_step, save_tensors, set_pointer, write_json
+from regard.checkpoint import save_step, set_pointer
 from regard.config import override, to_json, tree
 from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.explain import TOPICS, masking
 from regard.explain.coreference import pairs
 from regard.explain.topic import Progress
+from regard.file_io import save_tensors, write_json
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe, find_task
+from regard.report.glossary import WORDS
 from regard.report.sections import Gallery, Pre, Table, Text
-from regard.report.words import WORDS
 from regard.stored import recipe_json
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regard.checkpoint import load_tensors
+from regard.file_io import load_tensors
 
 Said = Any
 

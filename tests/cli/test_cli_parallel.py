@@ -59,7 +59,7 @@ def test_sigterm_saves_and_two_ranks_go_on(tiny: list[str], tmp_path: Path) -> N
         out, err = process.communicate(timeout=60)
     assert "Traceback" not in out
     assert "error:" not in err
-    assert "go on with: torchrun --nproc-per-node 2 -m regard train translate --resume --out run" in out
+    assert "continue with: torchrun --nproc-per-node 2 -m regard train translate --resume --out run" in out
     step = int(Path(tmp_path / "run/latest").read_text(encoding="utf-8"))
     resumed = ["train", "translate", "--resume", "--json", "--out", "run", "plan.minutes=0.0001"]
     with _torchrun(*resumed, cwd=tmp_path) as process:

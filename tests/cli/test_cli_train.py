@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from regard.cli import main
-from regard.report.words import WORDS
+from regard.report.glossary import WORDS
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -64,7 +64,7 @@ def test_an_existing_run_is_resumed_or_replaced_only_when_told(
     monkeypatch.setattr("shutil.which", lambda name: None)  # then the program has a name of several words
     wrong = regard("train", "dates", "--resume", "--out", "run")
     assert wrong.code == 2
-    assert f"say: {sys.executable} -m regard train translate --resume --out run" in wrong.err
+    assert f"use: {sys.executable} -m regard train translate --resume --out run" in wrong.err
     fresh = regard("train", "translate", *tiny, "plan.steps=3", "--overwrite", "--out", "run")
     assert fresh.code == 0
     assert Path("run/latest").read_text(encoding="utf-8") == "000003\n"
@@ -272,7 +272,7 @@ def test_ctrl_c_before_the_first_step_or_after_the_last(
         patch.setattr("regard.report.run.conclude", interrupt)
         said = regard("train", "translate", *tiny, "--out", "run")
     assert said.code == 130
-    assert "stopped and saved at step 6; go on with: " in said.out
+    assert "stopped and saved at step 6; continue with: " in said.out
     with monkeypatch.context() as patch:
         patch.setattr(run, "prepare", interrupt)
         said = regard("train", "translate", "--resume", "--out", "run")

@@ -91,6 +91,11 @@ def test_a_bar_on_the_terminal_counts_the_lines_of_a_file(
     said = regard(command, translator(), tmp_path / "in.txt", "--json")
     assert said.out == plain.out
     assert "3/3" in terminal.getvalue()
+    if command == "embed":  # nothing is printed until the end, so the bar may share a terminal with standard output
+        terminal.truncate(0)
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        assert regard(command, translator(), tmp_path / "in.txt", "-o", tmp_path / "out.npz").code == 0
+        assert "3/3" in terminal.getvalue()
 
 
 def test_lines_are_answered_while_the_pipe_is_open(translator: Make) -> None:

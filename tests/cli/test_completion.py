@@ -16,8 +16,8 @@ from regard.cli.completion import KINDS, RECIPES, SETTINGS, recipe_names, settin
 from regard.config import tree
 from regard.recipes import KINDS as TABLES
 from regard.recipes.recipe import Plan, name_of
-from regard.words import OPTIONS
-from regard.words import SETTINGS as WORDS
+from regard.synonyms import OPTIONS
+from regard.synonyms import SETTINGS as WORDS
 
 Regard = Callable[..., "Said"]  # noqa: F821
 PARTS = ("data", "model", "objective")
@@ -87,13 +87,15 @@ def test_each_of_our_names_in_the_tables_of_words_exists() -> None:
         ("train dates model.tied=true", "model.tied is a setting of model=rnn or model=lstm or model=gru or model=gpt"),
         ("train shakespeare n_head=4", 'Did you mean "model.heads"'),
         ("train text data.window=8", "data.window is a setting of data=book or data=shakespeare."),
-        ("train dates max_new_tokens=4", "Did you mean --limit?"),
-        ("train dates output_dir=x", "Did you mean --out?"),
+        ("train dates max_new_tokens=4", "Did you mean the option --limit?"),
+        ("train dates output_dir=x", "Did you mean the option --out?"),
+        ("train dates beam=4", "Did you mean the option --beam?"),
         ("train text pretrained=x", "Did you mean from=DIR?"),
         ("train dates --lr 1e-3", "No such option: --lr. Did you mean the setting plan.rate=VALUE?"),
         ("train dates --steps 4", "Did you mean the setting plan.steps=VALUE?"),
         ("generate run --max-new-tokens 4", "No such option: --max-new-tokens. Did you mean --limit?"),
         ("translate run --num-beams 4", "Did you mean --beam?"),
+        ("generate run --lr 3", "Did you mean the setting plan.rate of regard train?"),
         ("translate run --truncation", "Did you mean --long?"),
         ("score run --batch_size 4", "Did you mean --batch-tokens?"),
         ("eval run --steps 4", "No such option: --steps"),

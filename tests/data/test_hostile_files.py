@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from regard import embed, load
-from regard.checkpoint import read_json
 from regard.cli import lines
 from regard.data import files
 from regard.data.files import iterate_lines, opened, read_text
 from regard.data.public_vocab import names_by_id
 from regard.data.streams import Book
 from regard.errors import UserError
+from regard.file_io import load_tensors, read_json
 from tiny_public import bert
 
 
@@ -53,9 +53,14 @@ def test_a_line_that_does_not_end(tmp_path: Path, small: None) -> None:
 
 def test_a_pipe_in_place_of_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.json")
-    for read in (iterate_lines, lambda path: opened(path).__enter__(), read_json):
+    for read in (iterate_lines, lambda path: opened(path).__enter__()):
         with pytest.raises(UserError, match=r"pipe\.json: a pipe, not a file"):
-            list(read(tmp_path / "pipe.json"))  # type: ignore[call-overload]
+            list(read(tmp_path / "pipe.json"))
+    (tmp_path / "zeros.json").symlink_to("/dev/zero")
+    for path in (tmp_path / "pipe.json", tmp_path / "zeros.json"):
+        for load_file in (read_json, load_tensors):
+            with pytest.raises(UserError, match="a pipe or a device, not a file"):
+                load_file(path)
 
 
 def test_a_pipe_of_lines_for_a_command(tmp_path: Path) -> None:

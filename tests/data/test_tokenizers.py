@@ -308,6 +308,7 @@ def test_unknown_kinds_and_sizes_are_errors() -> None:
 def test_a_special_token_that_the_model_has_no_row_for(tmp_path: Path) -> None:
     tokenizer = train_tokenizer("char", ["abc"], 60)
     check_vocab(tokenizer, tokenizer.size, tmp_path)
-    odd = replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, bos=99))
-    with pytest.raises(UserError, match="its special token `bos` has the id 99, but the model's vocabulary 7"):
-        check_vocab(odd, tokenizer.size, tmp_path)
+    for bos in (99, True, 1.0):  # config.json may have anything
+        odd = replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, bos=bos))
+        with pytest.raises(UserError, match=f"its special token `bos` has the id {bos}, but the model's vocabulary 7"):
+            check_vocab(odd, tokenizer.size, tmp_path)

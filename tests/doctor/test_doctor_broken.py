@@ -322,6 +322,8 @@ def test_a_fault_is_found_by_its_check_alone(name: str) -> None:
     assert found.bound is not None
     assert found.error > found.bound
     assert found.note
+    if check == "padding":  # a leak of ids is named before NaN, which leaks wherever ids do
+        assert ("that are nan" in found.note) == (name == "padding times zero")
     if check == "weights":
         assert found.note.startswith(("key.weight: ", "key.mean: "))
         assert by_status(findings, PASSED) == ["tokenizer"]
@@ -429,8 +431,16 @@ class Constant(Sound):
         (Sound(), None, "give Calls"),
         (Sound(), replace(CALLS, vocab=4), "vocab=4: .* give 8 or more"),
         (Sound(), replace(CALLS, longest=3), "longest=3: .* 4 tokens or more"),
+        (Sound(), replace(CALLS, logits=lambda *given: (given[0](*given[1:]),)), "logits: returns tuple; return a ten"),
+        (Sound(), replace(CALLS, logits=lambda *given: given[0](*given[1:])[0]), r"logits: returns \(6, 16\) for ids"),
     ],
 )
 def test_a_module_that_cannot_be_examined_is_refused(module: nn.Module, calls: Calls | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
         doctor(module, calls)
+
+
+def test_arguments_that_would_be_ignored_are_refused() -> None:
+    _, build, calls = BROKEN[next(iter(BROKEN))]
+    with pytest.raises(UserError, match=r"data=x\.txt: is for a loaded model"):
+        doctor(build(), calls, data="x.txt")

@@ -116,7 +116,7 @@ def test_a_plain_module_multiplies_its_padding_by_zero() -> None:
     findings = {found.check: found for found in doctor(build(), calls)}
     assert by_status([*findings.values()], FAILED) == ["padding"]
     assert findings["padding"].error == math.inf
-    assert findings["padding"].note.startswith("nan in the embeddings of the padding: ")
+    assert findings["padding"].note.startswith("embeddings of padding that are nan change ")
 
 
 # -- directories and runs ---------------------------------------------------------------------------------------------

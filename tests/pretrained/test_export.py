@@ -16,7 +16,7 @@ from references import CASES, Case, build
 
 import regard
 from regard import Penalty
-from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer, write_json
+from regard.checkpoint import save_step, set_pointer
 from regard.config import to_json
 from regard.data.fields import TargetText
 from regard.data.public_tokenizers import read_tokenizers
@@ -24,6 +24,7 @@ from regard.data.sources import Lines, Pairs
 from regard.data.streams import Book
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SpecialTokens, Tokenizer, train_tokenizer
 from regard.errors import UserError
+from regard.file_io import load_tensors, save_tensors, write_json
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, TeacherForcing
 from regard.pretrained.convert import deinterleave_sinusoids, untie_embeddings

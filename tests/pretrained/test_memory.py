@@ -79,7 +79,7 @@ def test_weights_are_copied() -> None:
     with torch.no_grad():
         reference.transformer.wte.weight.zero_()
     assert torch.equal(model.logits(tokens), before)
-    with pytest.raises(UserError, match="GPT2LMHeadModel: has no tokenizer"):
+    with pytest.raises(UserError, match=r"GPT2LMHeadModel: has no tokenizer; .*load\(model, tokenizer=…\)"):
         regard.generate(model, ["a"])
 
 
@@ -92,6 +92,8 @@ def test_other_modules_are_refused() -> None:
         regard.load(transformers.LlamaModel(llama))
     with pytest.raises(UserError, match="tokenizer: a str is none of transformers"):
         regard.load(build(PLAIN["gpt2"]), tokenizer="gpt2")
+    with pytest.raises(UserError, match="device: dict is no name"):  # a tokenizer without its keyword
+        regard.load(nn.Linear(2, 2), {})  # type: ignore[arg-type]
     with pytest.raises(UserError, match="tokenizer: some/where has its own"):
         regard.load("some/where", tokenizer="gpt2")
 

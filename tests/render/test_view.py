@@ -6,8 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from regard.checkpoint import write_file
 from regard.errors import UserError
+from regard.file_io import write_file
 from regard.render import AttentionView, Frame, Layer
 from regard.render.view_data import Matrix, strongest_lines
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from regard.checkpoint import load_tensors, save_step, save_tensors, set_pointer
+from regard.checkpoint import save_step, set_pointer
 from regard.errors import UserError
+from regard.file_io import load_tensors, save_tensors
 from regard.stored import average
 from regard.training.run import Run
 
@@ -41,3 +42,6 @@ def test_neither_the_first_weights_nor_a_stale_best_step_are_averaged(recipe, tm
     assert found["count"].item() == 30
     with pytest.raises(UserError, match="not 4"):
         average(out, 4)
+    save_step(out, 40, {"weights.safetensors": lambda path: save_tensors(path, {"count": torch.tensor(40)})}, keep=3)
+    with pytest.raises(UserError, match=r"000040/weights.safetensors: weight is absent, but the model's is 2"):
+        average(out, 3)

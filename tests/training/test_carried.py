@@ -6,9 +6,10 @@ from itertools import islice
 import pytest
 import torch
 
-from regard.checkpoint import load_tensors, resolve
+from regard.checkpoint import resolve
 from regard.data.streams import Streams, Windows, encode_running
 from regard.errors import UserError
+from regard.file_io import load_tensors
 from regard.objectives.loss import token_loss
 from regard.training import train
 from regard.training.events import Saved

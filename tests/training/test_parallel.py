@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from regard.checkpoint import load_tensors, read_pointer, resolve
+from regard.checkpoint import read_pointer, resolve
 from regard.data.batches import Batches
 from regard.errors import UserError
+from regard.file_io import load_tensors
 from regard.recipes import Recipe
 from regard.training import evaluate as evaluate_module
 from regard.training.events import Evaluated, Finished, Saved

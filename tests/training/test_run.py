@@ -18,11 +18,12 @@ import torch
 from safetensors.torch import save
 
 from regard import stored
-from regard.checkpoint import load_tensors, read_json, read_pointer, resolve
+from regard.checkpoint import read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
 from regard.data.sources import Labelled, Lines, Pairs
 from regard.errors import UserError
+from regard.file_io import load_tensors, read_json
 from regard.models import LstmnConfig, StructuredConfig
 from regard.objectives import Classification, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
@@ -378,7 +379,7 @@ def test_a_run_is_made_longer_where_its_rate_does_not_depend_on_the_steps(recipe
 def test_there_must_be_something_to_resume(recipe, tmp_path):
     out = tmp_path / "run"
     for given in (None, recipe()):
-        with pytest.raises(UserError, match="holds no run to resume; leave --resume"):
+        with pytest.raises(UserError, match="holds no run to resume; leave out --resume"):
             Run(given, out, "resume")
     list(Run(recipe("plan.steps=2"), out))
     with pytest.raises(UserError, match="a run that is resumed has weights already"):

@@ -327,6 +327,7 @@ def test_running_text_is_read_as_it_stands(ours: Callable[..., Loaded]) -> None:
         ({"seed": -1}, "seed=-1"),
         ({"seed": 1.5}, "seed=1.5"),
         ({"seed": "4"}, "seed='4'"),
+        ({"seed": np.array(1.5)}, "seed=array"),
         ({"beam": 0}, "beam=0"),
     ],
 )

@@ -59,6 +59,7 @@ def test_windows_are_those_of_the_reference(public: tuple[Path, Any], stride: in
     assert found.perplexity == pytest.approx(math.exp(nats / (len(ids) - 1)), rel=1e-4)
     assert found.bits_per_byte == pytest.approx(nats / math.log(2) / len(TEXT.encode()), rel=1e-4)
     assert found.word_perplexity == pytest.approx(math.exp(nats / len(TEXT.split())), rel=1e-4)
+    assert 2**found.bits_per_word == pytest.approx(found.word_perplexity)
 
 
 def test_a_text_within_the_context_is_one_window(public: tuple[Path, Any]) -> None:

@@ -66,6 +66,15 @@ def test_a_run_whose_weights_are_not_finite(language: Path, tmp_path: Path, valu
         load(run)
 
 
+@pytest.mark.parametrize(("dtype", "value"), [(torch.float64, 1e300), (torch.float8_e4m3fn, NAN)])
+def test_a_run_whose_weights_are_not_finite_in_float32(
+    language: Path, tmp_path: Path, dtype: torch.dtype, value: float
+) -> None:
+    spoiled = tensors(lambda found: spoil(found, value, dtype))
+    with pytest.raises(UserError, match=r"1 of its .* numbers are NaN or infinite"):
+        load(changed(language, tmp_path / "run", "weights.safetensors", spoiled))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_public_checkpoint_whose_weights_are_not_finite(public: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     folder = shutil.copytree(public, tmp_path / "public")
@@ -82,7 +91,7 @@ def test_large_weights_are_finite(public: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_with_nan_is_not_exported(public: Path, tmp_path: Path) -> None:
-    model = load(public)
+    model = load(public, precision="float32")
     with torch.no_grad():
         next(model.module.parameters()).view(-1)[0] = NAN
     with pytest.raises(UserError, match="NaN"):

@@ -13,7 +13,7 @@ from regard.checks.decoding import beam_search, cached
 from regard.checks.files import saved, tokenizer, weights
 from regard.checks.leaks import batch, batched, empty, future, padding
 from regard.checks.learning import accumulated, resumed
-from regard.checks.subject import DOES_NOT_APPLY, FAILED, PASSED, Calls, Outcome, Subject, does_not_apply
+from regard.checks.subject import DOES_NOT_APPLY, FAILED, PASSED, Calls, CheckResult, Subject, does_not_apply
 from regard.errors import UserError
 from regard.report.sections import Table
 from regard.verbs.loaded import Loaded
@@ -31,8 +31,10 @@ __all__ = [
     "refused",
 ]
 
-WITHOUT_OUTPUTS: dict[str, Callable[[Subject], Outcome]] = {"weights": weights, "tokenizer": tokenizer}
-CHECKS: dict[str, Callable[[Subject], Outcome]] = {  # the first line of a docstring is what must be true, the rest how
+Check = Callable[[Subject], CheckResult]  # the first line of its docstring is what must be true, the rest what it does
+
+WITHOUT_OUTPUTS: dict[str, Check] = {"weights": weights, "tokenizer": tokenizer}
+CHECKS: dict[str, Check] = {
     **WITHOUT_OUTPUTS,
     "future": future,
     "padding": padding,
@@ -68,9 +70,14 @@ def doctor(module: nn.Module | Loaded, calls: Calls | None = None, data: str | N
     random numbers stay as they are.
     """
     if isinstance(module, Loaded):
+        if calls is not None:
+            raise UserError("calls: a loaded model has its own; leave them out, or give model.module.")
         calls, module = loaded_calls(module, data), module.module
+    elif data is not None:
+        raise UserError(f"data={data}: is for a loaded model; leave it out.")
     if calls is None:
-        raise UserError("calls: the checks must know how to call the module; give Calls(logits=…, vocab=…).")
+        cure = "give Calls(logits=…, vocab=…), or a model that regard.load returns"
+        raise UserError(f"calls: missing, so the checks cannot call the module; {cure}.")
     with torch.random.fork_rng(devices=[]):
         finite = weights(Subject(module, module, calls)).status == PASSED
         subject = Subject.copy_of(module, calls) if finite else Subject(module, module, calls)
@@ -92,12 +99,12 @@ def _examine(name: str, subject: Subject, finite: bool) -> Finding:
         torch.manual_seed(0)
         return _finding(name, CHECKS[name](subject))
     except Exception as error:  # a module of the user's may raise anything
-        return _finding(name, Outcome(FAILED, math.inf, None, f"raised {type(error).__name__}: {error}"))
+        return _finding(name, CheckResult(FAILED, math.inf, None, f"raised {type(error).__name__}: {error}"))
 
 
-def _finding(name: str, outcome: Outcome) -> Finding:
+def _finding(name: str, result: CheckResult) -> Finding:
     claim, _, did = cleandoc(CHECKS[name].__doc__ or "").partition("\n\n")
-    return Finding(name, claim.removesuffix("."), " ".join(did.split()), *outcome)
+    return Finding(name, claim.removesuffix("."), " ".join(did.split()), *result)
 
 
 def findings_table(title: str, findings: Sequence[Finding]) -> Table:

@@ -7,19 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.checks.subject import Outcome, Subject, Texts, difference, does_not_apply, measured
+from regard.checks.subject import CheckResult, Subject, Texts, difference, does_not_apply, measured
 from regard.decode import Penalty, beam
 
-LETTERS, LIMIT, ALPHA = (
-    2,
-    3,
-    0.6,
-)  # of the tiny world: tokens beside the stop token, the most tokens, the length penalty
+LETTERS, LIMIT = 2, 3  # of the exhaustive search: tokens beside the stop token, and the most tokens of a sentence
+ALPHA = 0.6  # the length penalty
 BEAM_BOUND = 1e-4  # scores of a beam are float32
 NO_STEP = "the module decodes nothing, or its `start` and `step` were not given"
 
 
-def cached(subject: Subject) -> Outcome:
+def cached(subject: Subject) -> CheckResult:
     """Decoding with a cache has the outputs without it.
 
     Reads random texts one token at a time with `start` and `step`, and compares with one call of `logits`.
@@ -67,7 +64,7 @@ class TinyDecoder:
         return torch.stack(found, dim=1).view(rows, count, length)
 
 
-def beam_search(subject: Subject) -> Outcome:
+def beam_search(subject: Subject) -> CheckResult:
     """A wide beam finds what exhaustive search finds.
 
     Scores every sentence of at most 3 tokens over 3 ids, and compares with the n best of `regard.beam`.

@@ -6,11 +6,11 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from regard.checkpoint import load_tensors, save_tensors
-from regard.checks.subject import Outcome, Subject, difference, does_not_apply, measured
+from regard.checks.subject import CheckResult, Subject, difference, does_not_apply, measured
+from regard.file_io import load_tensors, save_tensors
 
 
-def weights(subject: Subject) -> Outcome:
+def weights(subject: Subject) -> CheckResult:
     """All weights are finite.
 
     Counts the numbers that are NaN or infinite in the parameters and the saved buffers.
@@ -24,7 +24,7 @@ def weights(subject: Subject) -> Outcome:
     return measured(sum(bad.values()), 0, where)
 
 
-def tokenizer(subject: Subject) -> Outcome:
+def tokenizer(subject: Subject) -> CheckResult:
     """The model has every id of the tokenizer.
 
     Encodes texts of several scripts, and compares the largest id, special tokens included, with the vocabulary.
@@ -43,7 +43,7 @@ def tokenizer(subject: Subject) -> Outcome:
     return measured(past, 0, where)
 
 
-def saved(subject: Subject) -> Outcome:
+def saved(subject: Subject) -> CheckResult:
     """A saved and loaded module has the same outputs.
 
     Writes the weights to a file, and reads them into a new module, or into a copy whose weights were changed.

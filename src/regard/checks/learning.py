@@ -8,15 +8,15 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from regard.checkpoint import load_tensors, save_tensors
-from regard.checks.subject import ROWS, Outcome, Subject, Texts, difference, does_not_apply, measured
+from regard.checks.subject import ROWS, CheckResult, Subject, Texts, difference, does_not_apply, measured
 from regard.errors import UserError
+from regard.file_io import load_tensors, save_tensors
 from regard.objectives.objective import Trainer
 
 STEPS = 4  # that are trained; half of them before the interruption
 
 
-def accumulated(subject: Subject) -> Outcome:
+def accumulated(subject: Subject) -> CheckResult:
     """Accumulated gradients are those of a large batch.
 
     Adds the gradients of two parts of a batch, each divided by the count of all, and compares with the whole batch.
@@ -49,7 +49,7 @@ def _loss(subject: Subject, texts: Texts) -> tuple[Tensor, int]:
     return outputs[outputs.isfinite()].square().sum(), len(outputs)
 
 
-def resumed(subject: Subject) -> Outcome:
+def resumed(subject: Subject) -> CheckResult:
     """A resumed run has the weights of an uninterrupted one.
 
     Trains 4 steps. Trains 2 steps, writes the model and the trainer to files, and continues them in a new trainer.

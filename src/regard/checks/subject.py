@@ -81,7 +81,7 @@ class Texts(NamedTuple):
         return first if self.source is None or self.source_real is None else [*first, (self.source, self.source_real)]
 
 
-class Outcome(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of a check."""
 
     status: str  # PASSED, FAILED or DOES_NOT_APPLY
@@ -93,15 +93,15 @@ class Outcome(NamedTuple):
 PASSED, FAILED, DOES_NOT_APPLY = "passed", "failed", "does not apply"
 
 
-def measured(error: float, bound: float, where: str) -> Outcome:
+def measured(error: float, bound: float, where: str) -> CheckResult:
     """Passed if the error is within the bound; `where` is the place to look at if it is not."""
     passed = error <= bound
-    return Outcome(PASSED if passed else FAILED, error, bound, "" if passed else where)
+    return CheckResult(PASSED if passed else FAILED, error, bound, "" if passed else where)
 
 
-def does_not_apply(why: str) -> Outcome:
+def does_not_apply(why: str) -> CheckResult:
     """The check has nothing to examine."""
-    return Outcome(DOES_NOT_APPLY, note=why)
+    return CheckResult(DOES_NOT_APPLY, note=why)
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
@@ -139,12 +139,13 @@ class Subject:
             except RuntimeError as error:
                 raise UserError(f"module: cannot be copied: {error}; give a module that deepcopy copies.") from error
             try:
-                subject.logits(subject.texts())
+                outputs: object = subject.logits(subject.texts())
             except (RuntimeError, TypeError):
                 if dtype == torch.float32:
                     raise
             else:
                 break
+        _check_outputs(outputs, subject.texts().real.shape[: 1 if calls.one_per_text else 2])
         for weight in subject.module.parameters():
             weight.requires_grad_(weight.is_floating_point())
         return subject
@@ -206,3 +207,13 @@ class Subject:
             raise UserError(f"module: the same texts have other outputs in a second call after eval(); {cure}.")
         if difference(self.real_logits(self.texts(seed=1)), outputs) <= self.bound:
             raise UserError("module: all texts have the same outputs; give logits that depend on the tokens.")
+
+
+def _check_outputs(outputs: object, first: tuple[int, ...]) -> None:
+    """Raise a UserError if the outputs of `logits` are not a tensor with these first sizes."""
+    expected = "a tensor (B, T, …), or (B, …) with one_per_text=True"
+    if not isinstance(outputs, Tensor):
+        kind = type(outputs).__name__
+        raise UserError(f"logits: returns {kind}; return {expected}, such as the field .logits of a {kind}.")
+    if outputs.shape[: len(first)] != first:
+        raise UserError(f"logits: returns {tuple(outputs.shape)} for ids {first}; return {expected}.")

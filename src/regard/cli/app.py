@@ -29,7 +29,7 @@ from regard.cli.show import show
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError, is_out_of_memory
-from regard.words import OPTIONS, SETTINGS, ours
+from regard.synonyms import OPTIONS, SETTINGS, ours
 
 if TYPE_CHECKING:
     from regard.config import Kinds
@@ -98,7 +98,7 @@ def regard(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error (REGARD_DEBUG=1 too).")
     ] = False,
-    version: Annotated[bool, typer.Option("--version", help="Say which one this is.", callback=_version)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version)] = False,
 ) -> None:
     """[bold]Attention, from Bahdanau to BERT: train it, run it, look inside.[/]
 
@@ -149,7 +149,7 @@ def _meant(error: Exception) -> str:
         settings = [f"plan.{word}"] if word in plan_settings() else ours(name, SETTINGS)
         found += [f"the setting {setting}=VALUE" for setting in settings]
         found += [option for option in ours(name, OPTIONS) if "=" in option]
-    return " or ".join(found)
+    return " or ".join(found or [f"the setting {setting} of regard train" for setting in ours(name, SETTINGS)])
 
 
 def _message(error: Exception) -> str | None:

@@ -36,12 +36,17 @@ class LastingConsole(SafeConsole):
         self.quiet = True
         discard(self.file)
         with suppress(OSError):  # if standard error is closed too
-            notice("the reader of the output is gone; going on without it")
+            notice("the output was closed; the command continues without it")
 
 
 def notice(line: str) -> None:
     """Print a line about the work on standard error: standard output has nothing but results."""
     print(escape_controls(line), file=sys.stderr)
+
+
+def many(count: int, one: str, more: str) -> str:
+    """1 batch, 1,200 batches."""
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def discard(stream: IO[str] | None) -> None:
@@ -80,12 +85,12 @@ def before_first_step(console: Console, place: Path | None = None) -> Iterator[N
 
 
 @contextmanager
-def counted(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+def counted(name: str, total: int | None = None, prints: bool = True) -> Iterator[Callable[[int], None]]:
     """Inside, show how many items are done, of a total where that is known, on standard error.
 
-    There is no bar if standard error is not a terminal, or if the output appears on the same terminal.
+    There is no bar if standard error is not a terminal, or if lines appear on the same terminal meanwhile (`prints`).
     """
-    if sys.stdout.isatty() or not sys.stderr.isatty():
+    if (prints and sys.stdout.isatty()) or not sys.stderr.isatty():
         yield lambda more: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

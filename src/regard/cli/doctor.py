@@ -50,9 +50,8 @@ def doctor(
         print_line({"run": run, "failed": failed, "checks": findings})
     else:
         passed = sum(each.status == PASSED for each in findings)
-        title = (
-            f"{run}: {passed} checks passed, {len(failed)} failed, {len(findings) - passed - len(failed)} do not apply"
-        )
+        rest = len(findings) - passed - len(failed)
+        title = f"{run}: {passed} checks passed, {len(failed)} failed, {rest} do not apply"
         SafeConsole().print(table_text(findings_table(title, findings)))
     if failed:
         raise typer.Exit(FAILURE)

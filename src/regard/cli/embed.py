@@ -61,11 +61,11 @@ def embed(
     from regard.verbs.embedding import chosen, gathered
 
     if out is None and not json and sys.stdout.isatty():
-        raise UserError("embed: vectors are binary, and this is a terminal; say > out.npz, --out out.npz or --json.")
+        raise UserError("embed: vectors are binary, and this is a terminal; give > out.npz, --out out.npz or --json.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
     pooling = chosen(model, pool, normalise)
     parts = []
-    for first, lines in count_unknown(model, chunks(file) if json else chunks(file, TOGETHER)):
+    for first, lines in count_unknown(model, chunks(file) if json else chunks(file, TOGETHER, prints=file == "-")):
         part = gathered(model, lines, pooling, batch_tokens, first)
         if json:
             ends = part.lengths.cumsum()
@@ -83,7 +83,7 @@ def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:
     """One .npz of all lines, in its file or on standard output."""
     import numpy as np
 
-    from regard.checkpoint import as_user_error, atomic_write
+    from regard.file_io import as_user_error, atomic_write
 
     arrays = {"vectors": np.concatenate([part.vectors for part in parts])}
     if pool == "tokens":

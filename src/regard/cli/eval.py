@@ -144,27 +144,26 @@ def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens:
     from regard.verbs.running import score_running
 
     text = Book(train=data, valid=data, valid_tokens=0).load().train
-    with counted("tokens") as count:
+    with counted("tokens", prints=False) as count:
         found = score_running(model, text, stride, batch_tokens, count)
     scores = {
         "perplexity": found.perplexity,
         "bits_per_byte": found.bits_per_byte,
+        "bits_per_word": found.bits_per_word,
         "word_perplexity": found.word_perplexity,
     }
     if json:
         print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
         return
     how = "the state is carried" if found.stride is None else f"windows of {found.window}, stride {found.stride}"
-    notes = (f"{found.tokens:,} tokens, {how}", f"{found.bytes:,} bytes of UTF-8", f"{found.words:,} words")
-    names = ("perplexity of a token", "bits per byte", "perplexity of a word")
+    words = f"{found.words:,} words"
+    notes = (f"{found.tokens:,} tokens, {how}", f"{found.bytes:,} bytes of UTF-8", words, words)
+    names = ("perplexity of a token", "bits per byte", "bits per word", "perplexity of a word")
     rows = [[name, f"{value:.6g}", note] for name, value, note in zip(names, scores.values(), notes)]
     console = SafeConsole()
     console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))
     if found.unknown:
-        line = (
-            f"{found.unknown:,} of the tokens are unknown to the tokenizer: the figures are lower than they should be"
-        )
-        notice(line)
+        notice(f"{found.unknown:,} of the tokens are not in the vocabulary, so the figures are too low")
 
 
 def _examples(
@@ -232,7 +231,7 @@ def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> 
     from regard.verbs.forced import grouped
 
     if not model.module.config.causal:
-        raise UserError(f"--free-running: {model.kind} says nothing, so there is nothing that it could go on from.")
+        raise UserError(f"--free-running: {model.kind} generates no text that it could read; leave it out.")
     rows = encoded(model, examples)
     groups = grouped([max(map(len, row.values())) for row in rows], batch_tokens)
     batches = (collate([rows[at] for at in group], model.task).to(model.device) for group in groups)

@@ -53,11 +53,10 @@ def explain(
         result = chosen.run(settings, report)
     sections = chosen.sections(result, shlex.join(["regard", "explain", topic, *(words or [])]))
     if out is not None:
-        from regard.checkpoint import write_file
-        from regard.render.html import report_html
-        from regard.report.words import docs_folder, glossary
+        from regard.render.html import save_report
+        from regard.report.glossary import glossary
 
-        write_file(out, report_html(result.title, [*sections, glossary(chosen.words)], docs_folder(out)))
+        save_report(out, result.title, [*sections, glossary(chosen.words)])
     if json:
         print_line({**result.data, "page": out})
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import options
-from regard.cli.console import counted, notice
+from regard.cli.console import counted, many, notice
 from regard.cli.lines import chunks, count_unknown, numbered, print_line
 from regard.errors import UserError, escape_controls
 
@@ -71,7 +71,7 @@ def generate(
 
     if stream and (json or beam > 1):
         raise UserError(
-            f"--stream and {'--json' if json else '--beam'}: one speaks as it goes, one at the end; give one."
+            f"--stream and {'--json' if json else '--beam'}: one prints during generation, one at its end; give one."
         )
     ranking = Penalty(penalty, formula, stop=stop, patience=patience)
     chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking, nbest)
@@ -92,7 +92,7 @@ def generate(
             cut += sum(one.ended == "context" for one in answers)
     if cut:
         line = f"stopped at the model's context of {model.longest} tokens; --long window continues past it"
-        notice(f"{cut} {'answer' if cut == 1 else 'answers'} {line}")
+        notice(f"{many(cut, 'answer', 'answers')} {line}")
 
 
 def _answered(
@@ -116,7 +116,7 @@ def _answered(
             while following in waiting:
                 yield following, waiting.pop(following)
                 following += 1
-    yield from waiting.items()  # blank lines at the end
+    yield from waiting.items()  # if all lines are blank
 
 
 def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int, keep: str) -> bool:

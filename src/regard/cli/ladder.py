@@ -50,14 +50,13 @@ def ladder(
     console = LastingConsole(stderr=json)
     ready(console, what)
     with before_first_step(console):
-        from regard.checkpoint import write_file, write_json
         from regard.cli.progress import follow
         from regard.config import override
+        from regard.file_io import write_json
         from regard.recipes import KINDS, RECIPES, find_recipe
-        from regard.render.html import report_html
+        from regard.render.html import save_report
         from regard.render.terminal import sections_text
         from regard.report.ladder import Results, Standing
-        from regard.report.words import docs_folder
         from regard.training.ladder.cells import cells, measure
         from regard.training.ladder.rungs import published
 
@@ -80,8 +79,7 @@ def ladder(
     standing = Standing(recipe, trained, results, published(recipe), quality)
     every = [one for seeds_of_rung in results.values() for one in seeds_of_rung]
     write_json(place / "ladder.json", {**standing.numbers, "cells": every})
-    path = place / "ladder.html"
-    page = write_file(path, report_html(f"Ladder: {recipe.name}", standing.sections(place), docs_folder(path)))
+    page = save_report(place / "ladder.html", f"Ladder: {recipe.name}", standing.sections(place))
     if json:
         print_line({**standing.numbers, "page": page})
         return

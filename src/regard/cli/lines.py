@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import Queue
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from regard.cli.console import counted, notice
+from regard.cli.console import counted, many, notice
 from regard.errors import CONTROL, UserError, escape_controls
 
 if TYPE_CHECKING:
@@ -27,10 +27,11 @@ T = TypeVar("T")
 Lines = tuple[int, list[str]]  # the number of the first line, and the lines
 
 
-def chunks(file: str, size: int = AHEAD, bar: bool = True) -> Iterator[Lines]:
+def chunks(file: str, size: int = AHEAD, bar: bool = True, prints: bool = True) -> Iterator[Lines]:
     """The lines of a file, or of standard input (-), in chunks, each with the number of its first line.
 
-    A bar shows the lines that are done, see `counted`. Lines of standard input are held back only for another size.
+    A bar shows the lines that are done, see `counted`. Lines of standard input are yielded as they arrive, unless a
+    `size` is given.
     """
     path, total = Path(file).expanduser(), None
     if file == "-" or path.is_fifo():  # <(command) of a shell is a pipe
@@ -44,7 +45,7 @@ def chunks(file: str, size: int = AHEAD, bar: bool = True) -> Iterator[Lines]:
         total = None if path.suffix in PACKED else _count(path)
         arrived = iter(lambda: list(islice(rest, size)), [])
     first = 1
-    with counted("lines", total) if bar else nullcontext(lambda more: None) as count:
+    with counted("lines", total, prints) if bar else nullcontext(lambda more: None) as count:
         for lines in arrived:
             yield first, lines
             first += len(lines)
@@ -160,7 +161,7 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False) -> Iterator[Ch
 
     The unknown tokens are reported at the end.
     """
-    unknown = Unknown()
+    unknown = UnknownCounter()
     for first, lines in chunks(file):
         there = [(number, line) for number, line in enumerate(lines, first) if line.strip()]
         texts = [_pair(line, number) if paired else line for number, line in there]
@@ -185,7 +186,7 @@ def _pair(line: str, number: int) -> tuple[str, str]:
 
 def count_unknown(model: "Loaded", given: Iterable[Lines]) -> Iterator[Lines]:
     """The given chunks of lines. The unknown tokens are reported at the end."""
-    unknown = Unknown()
+    unknown = UnknownCounter()
     for first, lines in given:
         unknown.count(model.tokenizer, model.tokenizer.encode_batch(lines), first)
         yield first, lines
@@ -194,7 +195,7 @@ def count_unknown(model: "Loaded", given: Iterable[Lines]) -> Iterator[Lines]:
 
 
 @dataclass(eq=False)
-class Unknown:
+class UnknownCounter:
     """The number of tokens in each text that are not in a model's vocabulary, by the number of the text."""
 
     found: Counter[int] = field(default_factory=Counter)
@@ -204,17 +205,18 @@ class Unknown:
         """Count the unknown tokens of more texts; `first` is the number of the first."""
         if (mark := tokenizer.special_tokens.unk) is None:
             return
-        if found := {number: many for number, text in enumerate(tokens, first) if (many := text.count(mark))}:
+        if found := {number: unknown for number, text in enumerate(tokens, first) if (unknown := text.count(mark))}:
             self.found.update(found)
             self.name = tokenizer.pieces([mark])[0]
 
     def report(self) -> None:
         """Print one line on standard error if there were any."""
-        if many := self.found.total():
+        if total := self.found.total():
             lines = f"line {min(self.found)}"
             where = lines if len(self.found) == 1 else f"{len(self.found):,} lines, first in {lines}"
-            what = f"{many:,} {'token' if many == 1 else 'tokens'} in {where}"
-            notice(f"{what}: not in this model's vocabulary, and read as {self.name}")
+            notice(
+                f"{many(total, 'token', 'tokens')} in {where}: not in this model's vocabulary, and read as {self.name}"
+            )
 
 
 def numbered(line: int, answer: object | None) -> dict[str, Any]:

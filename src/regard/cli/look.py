@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.console import SafeConsole, notice
-from regard.cli.lines import Unknown, print_line
+from regard.cli.console import SafeConsole, many, notice
+from regard.cli.lines import UnknownCounter, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def look(
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
     view = verbs.look(model, text, target, beam, part, layer)
-    unknown = Unknown()
+    unknown = UnknownCounter()
     unknown.count(model.tokenizer, model.tokenizer.encode_batch([text]), first=1)
     unknown.report()
     if not view.layers and out is not None and out.suffix.lower() != ".html":
@@ -76,7 +76,7 @@ def look(
             SafeConsole(stderr=True).print(choices, style="dim", highlight=False, markup=False)
     if out is not None:
         if lines:
-            from regard.checkpoint import write_file
+            from regard.file_io import write_file
 
             write_file(out, view.lines())
         else:
@@ -89,7 +89,7 @@ def _choices(view: "AttentionView") -> str:
     if len(view.layers) < 2 and all(layer.heads == 1 for layer in view.layers):
         return ""
     parts = [
-        f"{part or 'in all'}: {len(layers)} {'layer' if len(layers) == 1 else 'layers'} of {layers[0].heads} heads"
+        f"{part or 'in all'}: {many(len(layers), 'layer', 'layers')} of {layers[0].heads} heads"
         for part, layers in view.parts.items()
     ]
     return f"{' · '.join(parts)}; choose with --part, --layer, --head, or see all with -o look.html"
@@ -97,15 +97,12 @@ def _choices(view: "AttentionView") -> str:
 
 def _object(view: "AttentionView") -> dict[str, Any]:
     """The weights by module, and the axes of every part, with the indices of tokens that are not in the vocabulary."""
-    from regard.render.view_data import Unknown
+    from regard.render.view_data import unknown_indices
 
     axes: dict[str, dict[str, Any]] = {}
     for part, (first, *_) in view.parts.items():
         sides = {"rows": first.rows or (), "columns": first.columns or ()}
-        unknown = {
-            f"unknown_{side}": [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
-            for side, pieces in sides.items()
-        }
+        unknown = {f"unknown_{side}": unknown_indices(pieces) for side, pieces in sides.items()}
         axes[part or "all"] = sides | unknown
     return {
         "title": view.title,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from regard.verbs import Loaded
 
 
-def there(run: Path) -> Path:
+def check_exists(run: Path) -> Path:
     """The directory of a model; a missing one is refused here, before torch is imported, which takes seconds."""
     if not (str(run).startswith("hf:") or run.exists() or run.parent.name == "steps"):  # a step may be in steps/.old
         raise UserError(f"{run}: no such directory; name a run, such as runs/dates.")
@@ -28,7 +28,7 @@ Run = Annotated[
     Path,
     typer.Argument(
         metavar="DIR",
-        callback=there,
+        callback=check_exists,
         help="A run, such as runs/dates, or a step of it; a public checkpoint's folder; or hf:OWNER/NAME.",
     ),
 ]

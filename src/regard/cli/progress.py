@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from regard.cli.console import notice
+from regard.cli.console import many, notice
 from regard.cli.options import all_kinds
 from regard.data.download import REMOTE_FILES, DownloadProgress, download
 from regard.report.figures import find_metric, size
@@ -82,11 +82,6 @@ def print_warnings(warnings: Iterable[str], console: Console) -> None:
     """Print warnings on standard error, unless the console is quiet."""
     for line in () if console.quiet else warnings:
         notice(f"warning: {line}")
-
-
-def many(count: int, one: str, more: str) -> str:
-    """1 batch, 1,200 batches."""
-    return f"{count:,} {one if count == 1 else more}"
 
 
 def fetch_data(data: object, console: Console) -> None:

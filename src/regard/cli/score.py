@@ -9,7 +9,7 @@ import typer
 from rich.cells import cell_len
 
 from regard.cli import options
-from regard.cli.console import notice
+from regard.cli.console import many, notice
 from regard.cli.lines import text_chunks
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def score(
     if count:
         notice(f"{count} tokens, perplexity {format_number(perplexity(total, count))}")
     if single:
-        lines = "1 line" if single == 1 else f"{single} lines"
+        lines = many(single, "line", "lines")
         notice(f"{lines} of one token: it has no probability, as this model has no begin token before it")
 
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.completion import recipe_names
-from regard.cli.console import INTERRUPTED, MISTAKE, LastingConsole, before_first_step, ready, reported
+from regard.cli.console import INTERRUPTED, MISTAKE, LastingConsole, before_first_step, many, ready, reported
 from regard.cli.lines import print_line, program
 from regard.cli.options import all_kinds
 from regard.errors import UserError
@@ -134,7 +134,7 @@ def _planned(
         recipe = stored_recipe(resumed, kinds)
         if recipe.name != name and recipe.name in kinds["recipe"]:
             command = shlex.join(["train", recipe.name, "--resume", "--out", str(resumed)])
-            raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; say: {program()} {command}")
+            raise UserError(f"{resumed}: a run of {recipe.name}, not of {name}; use: {program()} {command}")
         recipe = change(recipe, without_same_kinds(recipe, changes, kinds), kinds)
     else:
         recipe = change(find_recipe(name, kinds), changes, kinds)
@@ -173,7 +173,7 @@ class Job:
 
 def _estimate(recipe: "Recipe", init: "WarmStart | None", ranks: "Ranks", console: Console, json: bool) -> None:
     """Print the parameters, memory and time of the run on this machine, for one rank."""
-    from regard.cli.progress import many, print_warnings
+    from regard.cli.progress import print_warnings
     from regard.data.files import cache_folder
     from regard.report.figures import duration, size
     from regard.training.estimate import estimate
@@ -247,25 +247,22 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
         except KeyboardInterrupt:
             if run.saved < 0:
                 raise
-            console.out(f"\nstopped and saved at step {run.state.step}; go on with: {job.again}", highlight=False)
+            console.out(f"\nstopped and saved at step {run.state.step}; continue with: {job.again}", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
 
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     """Print the scores and some examples, write the report, print commands to try next."""
-    from regard.checkpoint import write_file
-    from regard.render.html import report_html
+    from regard.render.html import save_report
     from regard.render.terminal import sections_text
     from regard.report.run import run_sections, sample_table, score_table
-    from regard.report.words import docs_folder
 
     if not outcomes:  # only the first rank has outcomes
         return
     first = outcomes[0]
     seen, found = first.views(), first.samples()
-    page = first.path / "report.html"
     sections = run_sections(outcomes, seen, found)
-    path = write_file(page, report_html(first.recipe.name, sections, docs_folder(page)))
+    path = save_report(first.path / "report.html", first.recipe.name, sections)
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
         print_line({**runs[0], "report": path, "others": runs[1:]})

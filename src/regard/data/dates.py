@@ -213,6 +213,6 @@ def _draw(part: str, count: int, days: list[date], formats: list[DateFormat], rn
     if len(drawn) < count:
         raise UserError(
             f"data.{part}={count}: only {len(drawn)} different dates were found; "
-            f"ask for fewer, or widen data.languages or the years"
+            f"give fewer, or widen data.languages or the years"
         )
     return list(drawn.values())

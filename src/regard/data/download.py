@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.checkpoint import atomic_write, write_file
 from regard.data.files import CACHE_CURE, cache_folder, cached, find_data
 from regard.errors import UserError
+from regard.file_io import atomic_write, write_file
 
 CURE = ", or add --download"  # advice at the end of the error for a missing file that can be downloaded
 CHUNK = 2**18

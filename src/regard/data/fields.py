@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from regard.checkpoint import read_json, write_text
 from regard.data.example import Unit
 from regard.data.flat import Flat, FlatBuilder, id_type
 from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
+from regard.file_io import RESTORE, read_json, write_text
 
 MANY = 20  # so many classes are never too many
 AT_ONCE = 500  # examples that are encoded at a time: lists of Python numbers take twenty times the memory of an array
@@ -158,7 +158,7 @@ class LabelField:
         content = read_json(path)
         names = content.get("labels") if isinstance(content, dict) else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise UserError(f"{path}: not the labels of a run; restore the file or use another checkpoint.")
+            raise UserError(f"{path}: not the labels of a run; {RESTORE}.")
         try:
             return cls(tuple(names))
         except UserError as error:
@@ -207,7 +207,7 @@ class LinkField:
         content = read_json(path)
         unit = content.get("unit") if isinstance(content, dict) else None
         if unit not in ("char", "word"):
-            raise UserError(f"{path}: not the links of a run; restore the file or use another checkpoint.")
+            raise UserError(f"{path}: not the links of a run; {RESTORE}.")
         return cls(unit)
 
     def save(self, path: Path) -> None:

@@ -24,9 +24,9 @@ from typing import IO, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.checkpoint import NO_FOLLOW, as_user_error, lock_file
 from regard.data.example import Pair
 from regard.errors import UserError
+from regard.file_io import NO_FOLLOW, as_user_error, lock_file
 
 PACKED = (".gz", ".xz")  # the endings of compressed files
 NEWLINE = 0x0A
@@ -36,7 +36,7 @@ IN_SPACES = np.isin(
     range(256), [*{byte for point in range(0x3001) if chr(point).isspace() for byte in chr(point).encode()}]
 )
 LONGEST_LINE = 2**28  # the most bytes of a line
-MOST_UNPACKED, MOST_RATIO = 2**28, 50  # an unpacked file may have this many bytes, or so many times its packed size
+MOST_UNPACKED, MOST_RATIO = 2**26, 50  # an unpacked file may have this many bytes, or so many times its packed size
 
 
 def read_text(path: str | Path) -> str:

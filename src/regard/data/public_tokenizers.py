@@ -93,9 +93,7 @@ def read_tokenizers(folder: Path, config: Mapping[str, Any]) -> tuple[Tokenizer 
     files = {name: (folder / name).read_bytes() for name in sorted(names) if (folder / name).is_file()}
     missing = [name for name in wanted if name not in files]
     try:
-        separate = bool(
-            _settings(files).get("separate_vocabs")
-        )  # of Marian: a tokenizer.json holds only one vocabulary
+        separate = bool(_settings(files).get("separate_vocabs"))  # Marian: a tokenizer.json has only one vocabulary
         if missing and ("tokenizer.json" not in files or separate):
             cure = f"put it there{', or its tokenizer.json' * (not separate)}"
             raise UserError(f"{folder}: {missing[0]} is missing; {cure}.")

@@ -7,7 +7,7 @@ texts: the same files always give the same parts, in any order of their lines.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -84,11 +84,11 @@ class Labelled:
         if self.text and self.text == self.label:
             raise UserError(f"data.label={self.label}: this is the column of the texts; name the column of the labels.")
         columns = {"label": self.label, "text": self.text}
-        return _load(self.train, self.valid, self.test, lambda path: _read_labelled(path, columns), columns)
 
+        def read(path: str) -> list[Any]:
+            return [LabelledText(row["text"].strip(), row["label"].strip()) for _, row in read_table(path, columns)]
 
-def _read_labelled(path: str, columns: Mapping[str, str]) -> list[Any]:
-    return [LabelledText(row["text"].strip(), row["label"].strip()) for _, row in read_table(path, columns)]
+        return _load(self.train, self.valid, self.test, read, columns)
 
 
 @dataclass(frozen=True)
@@ -251,33 +251,35 @@ def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]], c
         if left := len(examples) - len(parts[name]):
             lacking = f"{left} of {len(examples)} examples have no {' or no '.join(columns)} and are left out"
             warnings.append(f"{path}: {lacking}; complete them if they matter.")
-    warnings += _label_warnings(train, parts["train"])
+    if doubt := _label_doubt(parts["train"]):
+        warnings.append(f"data.train={train}: {doubt}")
     if not valid:
         classes = _classes(parts["train"])
         parts["train"], parts["valid"] = hold_out(parts["train"])
         if not parts["valid"]:
             rare = min(classes, key=lambda name: classes[name])
             found = f"each text is the only one of its class, such as {rare!r:.40}, and none can be held out"
-            swapped = "".join(f" ({each.partition(': ')[2]})" for each in _label_warnings(train, parts["train"]))
-            raise UserError(f"data.train={train}: {found}; add examples, or give data.valid=FILE{swapped}")
+            more = f" ({doubt})" if doubt else ""
+            raise UserError(f"data.train={train}: {found}; add examples, or give data.valid=FILE{more}")
     if not parts["train"]:
         raise UserError(f"data.train={train}: too few to hold some out; add examples, or give data.valid=FILE")
     return Corpus(**parts, warnings=tuple(dict.fromkeys(warnings)))
 
 
-def _label_warnings(path: str, examples: list[Any]) -> Iterator[str]:
-    """Yield what is probably wrong with the labels: the columns are swapped, or nearly each text has its own class."""
+def _label_doubt(examples: list[Any]) -> str:
+    """Return what is probably wrong: the columns are swapped, or nearly each text has its own class; else nothing."""
     classes, texts = _classes(examples), {_text(example) for example in examples}
     if not classes:
-        return
+        return ""
     cure = "a file without a header has label<TAB>text; with a header, name the columns: data.label=… data.text=…"
     words = [sum(len(text.split()) for text in each) / len(each) for each in (classes, texts)]
     if len(classes) > 2 * len(texts) or words[0] > max(3, 2 * words[1]):
         found = f"the labels are longer or more varied than the texts ({len(classes)} labels, {len(texts)} texts)"
-        yield f"data.train={path}: {found}, so the columns may be swapped; {cure}"
-    elif len(classes) > max(2, len(examples) / 2):
+        return f"{found}, so the columns may be swapped; {cure}"
+    if len(classes) > max(2, len(examples) / 2):
         found = f"{len(classes)} classes in {len(examples)} examples, so most classes have one text"
-        yield f"data.train={path}: {found}; check which column has the labels: {cure}"
+        return f"{found}; check which column has the labels: {cure}"
+    return ""
 
 
 def _text(example: Any) -> str:

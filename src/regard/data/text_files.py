@@ -13,10 +13,10 @@ from copy import copy
 from pathlib import Path
 from typing import Any, overload
 
-from regard.checkpoint import atomic_write
 from regard.data.example import Text
 from regard.data.files import CACHE_CURE, PACKED, cached, locked, not_utf8, open_regular, opened, require_space
 from regard.errors import UserError
+from regard.file_io import atomic_write
 
 # Called for progress on a large file: (activity, bytes done, bytes in total).
 Report = Callable[[str, int, int], object]

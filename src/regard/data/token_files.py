@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.checkpoint import atomic_write, remove_leftovers
 from regard.data.files import CACHE_CURE, cache_folder, cached, locked, open_regular, require_space
 from regard.data.flat import Values, id_type
 from regard.data.text_files import Report, TextFile
 from regard.data.tokenizers import Tokenizer
+from regard.file_io import atomic_write, remove_leftovers
 
 FORMAT = 1  # the version of the file format
 SMALL = 2**24  # the most bytes of a text that is encoded in memory, without a file

@@ -22,7 +22,6 @@ from typing import Any, get_args
 import tokenizers as rust
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.checkpoint import write_text
 from regard.data.detokenize import (
     SPACE,
     UNKNOWN,
@@ -36,6 +35,7 @@ from regard.data.detokenize import (
 from regard.data.example import Tokens
 from regard.data.files import read_text
 from regard.errors import UserError, nearest
+from regard.file_io import write_text
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,12 @@ class Tokenizer:
         return self.special_tokens.wrap_input(tokens)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �. An id past the
-        last token, which a model with a padded vocabulary may generate, gives <id>.
+        """The text of tokens; pad, bos and eos give no text, and bytes that are not valid UTF-8 give �.
 
-        The inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to NFC
-        for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
+        An id past the last token, which a model with a padded vocabulary may generate, gives <id>.
+
+        This is the inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to
+        NFC for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
         """
         return b"".join(self.detokenizer(tokens)).decode("utf-8", errors="replace")
 
@@ -234,7 +235,7 @@ def rust_unknown_function(inner: rust.Tokenizer) -> UnknownFunction:
 def check_vocab(tokenizer: Tokenizer, vocab: int, path: Path) -> None:
     """Check that the model has a row for every id. It may have more rows: vocabularies are padded."""
     for role, token in vars(tokenizer.special_tokens).items():
-        if token is not None and token not in range(vocab):
+        if token is not None and (type(token) is not int or token not in range(vocab)):  # config.json may have 1.0
             raise UserError(
                 f"{path}: its special token `{role}` has the id {token}, but the model's vocabulary {vocab:,}; "
                 "correct the ids in config.json and the tokenizer files."

@@ -73,17 +73,7 @@ TOPICS: dict[str, Topic] = {
         "less than a minute",
         ("", "steps=1000 -o residuals.html"),
         "residuals.md",
-        (
-            "residual connection",
-            "positions",
-            "state",
-            "head",
-            "weights",
-            "linear probe",
-            "R²",
-            "loss",
-            "chance",
-        ),
+        ("residual connection", "positions", "state", "head", "weights", "linear probe", "R²", "loss", "chance"),
     ),
     "layers": Topic(
         "layers",

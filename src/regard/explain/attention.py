@@ -92,9 +92,8 @@ def _blocks_of_small_model(options: AttentionOptions, report: Report) -> tuple[l
         blocks = [compute_by_hand(call) for call in calls]
     about = (
         f"The first tables are the textbook example. The model is a causal language model ({sizes_of(SHAPE)}), "
-        f"{training_of(options.steps, options.seed)} to predict the next word of the sentences of a toy "
-        "grammar. It reads "
-        f"“{' '.join(words)}”."
+        f"{training_of(options.steps, options.seed)} to predict the next word of the sentences of a toy grammar. It "
+        f"reads “{' '.join(words)}”."
     )
     return words, blocks, about
 

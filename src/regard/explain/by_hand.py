@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.attention import Memory, MultiHead
 from regard.layers.kv_cache import AttentionPlan
-from regard.layers.transformer import Block, FeedForward
+from regard.layers.transformer import Block
 from regard.mask import EVERYTHING, Mask
 from regard.scores import Additive, Dot, Relative, Score, XLRelative
 
@@ -25,7 +25,7 @@ DEFAULTS: tuple[Any, ...] = (None, None, EVERYTHING)  # of the arguments of a bl
 
 
 @dataclass(frozen=True, eq=False)
-class Positions:
+class PositionTerm:
     """The term of a score that depends on the distance between query and key: a vector for each key times a query."""
 
     query: Tensor  # (D,)
@@ -54,7 +54,7 @@ class AttentionSteps:
     output: Tensor  # (D,)                    step 6
     scale: float
     bias: Tensor | None = None  # (T,) T5's bias for positions; 0 at masked keys
-    positions: Positions | None = None
+    positions: PositionTerm | None = None
     v: Tensor | None = None  # (D,) of an additive score
 
     @property
@@ -75,7 +75,7 @@ def attention_steps(
     values: Tensor,
     scale: float,
     bias: Tensor | None = None,
-    positions: Positions | None = None,
+    positions: PositionTerm | None = None,
     v: Tensor | None = None,
 ) -> AttentionSteps:
     """Steps 2 to 6 for a query (D,), keys (T, D) and values (T, D); ``bias`` (T,) is -∞ at masked keys."""
@@ -181,8 +181,10 @@ def compute_by_hand(call: BlockCall) -> BlockByHand:
     attended = added if block.pre else block.attention_norm(added)
     after = attended if block.cross is None else _cross_attention(block, attended, call)
     feed_input = block.feed_norm(after) if block.pre else after
-    inner = _inner(block.feed, feed_input)
-    fed = block.feed.down(inner)
+    feed = block.feed
+    inner = feed.activation(feed.up(feed_input) if feed.gate is None else feed.gate(feed_input))
+    inner = inner if feed.gate is None else inner * feed.up(feed_input)
+    fed = feed.down(inner)
     summed = after + fed if block.residual else fed
     output = summed if block.pre else block.feed_norm(summed)
     result = BlockByHand(
@@ -191,10 +193,6 @@ def compute_by_hand(call: BlockCall) -> BlockByHand:
     )
     assert result.difference < TOLERANCE, f"{call.name}: by hand and by the model differ by {result.difference:.1e}"
     return result
-
-
-def _inner(feed: FeedForward, x: Tensor) -> Tensor:
-    return feed.activation(feed.up(x)) if feed.gate is None else feed.activation(feed.gate(x)) * feed.up(x)
 
 
 def _first_row(memory: Memory) -> Memory:
@@ -229,7 +227,7 @@ def _steps_of_heads(
                 values[h],
                 scale,
                 None if bias is None else bias[h, t],
-                _positions(score, query[0, h, t], h, (q_at[t] - k_at).flatten()),
+                _position_term(score, query[0, h, t], h, (q_at[t] - k_at).flatten()),
                 v,
             )
             for t in range(len(q_at))
@@ -238,16 +236,16 @@ def _steps_of_heads(
     ]
 
 
-def _positions(score: Score, query: Tensor, head: int, distances: Tensor) -> Positions | None:
+def _position_term(score: Score, query: Tensor, head: int, distances: Tensor) -> PositionTerm | None:
     """The term for the distances (T,) of a relative score (Shaw et al. 2018; Dai et al. 2019); None for the others."""
     if isinstance(score, Relative):
-        return Positions(query, score.distance[distances.clamp(-score.furthest, score.furthest) + score.furthest])
+        return PositionTerm(query, score.distance[distances.clamp(-score.furthest, score.furthest) + score.furthest])
     if isinstance(score, XLRelative):
         near = distances.clamp(0, score.furthest)
         width = score.relative.in_features
         angles = near[:, None] * 10_000.0 ** (-torch.arange(0, width, 2, dtype=query.dtype) / width)
         r = torch.cat([angles.sin(), angles.cos()], dim=1)[:, :width]
-        return Positions(query + score.position[head], score.relative(r).unflatten(-1, (-1, len(query)))[:, head])
+        return PositionTerm(query + score.position[head], score.relative(r).unflatten(-1, (-1, len(query)))[:, head])
     return None
 
 

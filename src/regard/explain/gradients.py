@@ -113,8 +113,8 @@ def run(options: GradientsOptions, report: Report = no_report) -> Result:
     rows = [(one.name, f"{one.accuracy:.1%}", one.steps, one.before[-1], one.after[-1]) for one in networks]
     columns = ["network", "accuracy", "training steps", "first input,\nbefore training", "first input,\nafter training"]
     note = (
-        f"Chance is {1 / SYMBOLS:.1%}. The last two columns are ‖∂logit/∂input‖ for the first input, which "
-        "is the most distant one."
+        f"Chance is {1 / SYMBOLS:.1%}. The last two columns are ‖∂logit/∂input‖ for the first input, which is the most "
+        "distant one."
     )
     sections: list[Section] = [
         prose(__doc__),
@@ -125,9 +125,9 @@ def run(options: GradientsOptions, report: Report = no_report) -> Result:
     ]
     data = {"length": length, "steps": steps, "seed": seed, "networks": networks}
     about = (
-        f"Four networks of width {WIDTH}, each {training_of(steps, seed)}. The task is to recall the marked "
-        f"one of {length} "
-        f"random symbols at the end of the sequence. There are {SYMBOLS} symbols, so chance is {1 / SYMBOLS:.1%}."
+        f"Four networks of width {WIDTH}, each {training_of(steps, seed)}. The task is to recall the marked one of "
+        f"{length} random symbols at the end of the sequence. There are {SYMBOLS} symbols, so chance is "
+        f"{1 / SYMBOLS:.1%}."
     )
     return Result("Vanishing gradients", about, data, sections)
 

@@ -117,14 +117,12 @@ def _observe_small_model(options: HeadsOptions, report: Report) -> Observed:
     results = [mask_each_word(network, sentence(rng, rng.choice(ANIMALS))) for _ in range(SENTENCES)]
     accuracy = sum(one for _, one in results) / SENTENCES
     note = (
-        f"Every word of {SENTENCES} sentences was masked in turn; {accuracy:.0%} were predicted correctly. "
-        "Chance, a choice "
-        f"among all {len(VOCABULARY)} words, is {1 / len(VOCABULARY):.1%}."
+        f"Every word of {SENTENCES} sentences was masked in turn; {accuracy:.0%} were predicted correctly. Chance, a "
+        f"choice among all {len(VOCABULARY)} words, is {1 / len(VOCABULARY):.1%}."
     )
     about = (
-        f"The model is a small encoder ({sizes_of(SHAPE)}), {training_of(options.steps, options.seed)} to "
-        "predict masked "
-        "words of toy sentences about animals and their sounds."
+        f"The model is a small encoder ({sizes_of(SHAPE)}), {training_of(options.steps, options.seed)} to predict "
+        "masked words of toy sentences about animals and their sounds."
     )
     words = EXAMPLE.split()
     (weights, _), _ = mask_each_word(network, words)

@@ -225,8 +225,8 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
     about = {"lengths": lengths, "width": options.width, "window": options.window, "seed": options.seed}
     shown = (
         "No model is trained. One forward pass of each kind of layer, with random weights and inputs (seed "
-        f"{options.seed}) "
-        f"of width {options.width}, is measured on this machine at lengths {lengths[0]:,} to {lengths[-1]:,}."
+        f"{options.seed}) of width {options.width}, is measured on this machine at lengths {lengths[0]:,} to "
+        f"{lengths[-1]:,}."
     )
     return Result("The cost of a layer", shown, {**about, "at_1000": at_1000, "layers": costs}, sections)
 

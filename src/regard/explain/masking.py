@@ -72,11 +72,10 @@ def run(options: MaskingOptions, report: Report = no_report) -> Result:
     guess = random_sentences(options.seed)
     note = (
         f"Chance: if all {len(VOCABULARY)} words are equally likely, the loss is {math.log(len(VOCABULARY)):.3f}, and "
-        f"{guess:.1%} of the sentences are grammatical. The entropy of the grammar is {entropy:.3f} nats per "
-        "word: no causal model can have a lower loss. "
-        "“loss, causal” is the loss with a causal mask, as at generation. “attention ahead” is the part of the "
-        "attention that goes to later words. “grammatical” is the part of the generated sentences that the grammar "
-        "allows."
+        f"{guess:.1%} of the sentences are grammatical. The entropy of the grammar is {entropy:.3f} nats per word: no "
+        "causal model can have a lower loss. “loss, causal” is the loss with a causal mask, as at generation. "
+        "“attention ahead” is the part of the attention that goes to later words. “grammatical” is the part of the "
+        "generated sentences that the grammar allows."
     )
     rows = [
         [one.name, f"{one.loss:.3f}", f"{one.causal_loss:.3f}", f"{one.future_attention:.0%}", f"{one.grammatical:.0%}"]
@@ -97,10 +96,9 @@ def run(options: MaskingOptions, report: Report = no_report) -> Result:
     ]
     about = {"steps": options.steps, "seed": options.seed, "entropy": entropy, "sentence": sentence}
     shown = (
-        f"Two Transformers ({sizes_of(SHAPE)}), each {training_of(options.steps, options.seed)}. The task is "
-        "to predict the "
-        f"next word of sentences of a toy grammar with {len(VOCABULARY)} words. Both are tested on the same 512 new "
-        f"sentences, and each generates {options.count} sentences."
+        f"Two Transformers ({sizes_of(SHAPE)}), each {training_of(options.steps, options.seed)}. The task is to "
+        f"predict the next word of sentences of a toy grammar with {len(VOCABULARY)} words. Both are tested on the "
+        f"same 512 new sentences, and each generates {options.count} sentences."
     )
     return Result("Why a language model needs a causal mask", shown, {**about, "networks": networks}, sections)
 

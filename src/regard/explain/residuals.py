@@ -125,10 +125,9 @@ def run(options: ResidualsOptions, report: Report = no_report) -> Result:
     ]
     data = {"length": length, "steps": steps, "seed": seed, "networks": networks}
     about = (
-        f"Three encoders ({sizes_of(SHAPE)}), each {training_of(steps, seed)}. The task is to predict, at "
-        "every position, the "
-        f"symbol {OFFSET} positions earlier in a text of {length} symbols, each one of {SYMBOLS}. Chance is "
-        f"{1 / SYMBOLS:.1%}."
+        f"Three encoders ({sizes_of(SHAPE)}), each {training_of(steps, seed)}. The task is to predict, at every "
+        f"position, the symbol {OFFSET} positions earlier in a text of {length} symbols, each one of {SYMBOLS}. Chance "
+        f"is {1 / SYMBOLS:.1%}."
     )
     return Result("What residual connections carry", about, data, sections)
 

@@ -79,9 +79,8 @@ def run(options: ScalingOptions, report: Report = no_report) -> Result:
     ]
     data = {"keys": options.keys, "seed": options.seed, "widths": found}
     about = (
-        f"No model is trained. For each width, {options.queries} queries with {options.keys} keys each are "
-        "random numbers "
-        f"(seed {options.seed})."
+        f"No model is trained. For each width, {options.queries} queries with {options.keys} keys each are random "
+        f"numbers (seed {options.seed})."
     )
     return Result("Why dot products are divided by √width", about, data, sections)
 

@@ -72,9 +72,8 @@ def run(options: ScoresOptions, report: Report = no_report) -> Result:
     ]
     data = {"seed": options.seed, "width": options.width, "names": names, "weights": found}
     about = (
-        f"No model is trained. One query and {options.keys} keys of width {options.width} are random numbers, "
-        "and so are "
-        f"the matrices of the scores (seed {options.seed})."
+        f"No model is trained. One query and {options.keys} keys of width {options.width} are random numbers, and so "
+        f"are the matrices of the scores (seed {options.seed})."
     )
     return Result("Scores: how a query is compared with a key", about, data, sections)
 

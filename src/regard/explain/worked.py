@@ -57,7 +57,7 @@ def other(first: Tensor, second: Tensor) -> Tensor:
     return (first * second)[NUMBERS:].sum()
 
 
-class Lines:
+class Derivation:
     """The rows of a table in which each line follows from the lines above it."""
 
     columns = ("", f"first {NUMBERS} numbers", "other", "bias", "result")
@@ -120,7 +120,7 @@ def block_tables(block: BlockByHand, title: str, head: int, query: int, keys: Se
 
 def step_one(block: BlockByHand, head: int, query: int, title: str) -> Table:
     """Step 1 for one word: its query, key and value in one head, from the input of the block."""
-    attention, lines = block.block.attention, Lines()
+    attention, lines = block.block.attention, Derivation()
     width, states = attention.head_width, block.states[query]
     lines.vector("x, input of the block", block.x[query])
     name, notes = "x", [PRODUCT]
@@ -136,10 +136,10 @@ def step_one(block: BlockByHand, head: int, query: int, title: str) -> Table:
         lines.product(f"{name} · W_{part.upper()}", states, attention.qkv, first)
         lines.vector(f"{part}, {('query', 'key', 'value')[at]}", parts[part])
     _compared(lines, attention.read.score, parts["q"], parts["k"], head)
-    return Table(title, Lines.columns, lines.rows, " ".join(notes))
+    return Table(title, Derivation.columns, lines.rows, " ".join(notes))
 
 
-def _compared(lines: Lines, score: nn.Module, q: Tensor, k: Tensor, head: int) -> None:
+def _compared(lines: Derivation, score: nn.Module, q: Tensor, k: Tensor, head: int) -> None:
     """What a score computes from the query and the key before it compares them."""
     match score:
         case General():
@@ -273,7 +273,7 @@ def heads_joined(block: BlockByHand, query: int, title: str) -> Table:
 
 def rest_of_block(block: BlockByHand, query: int, title: str) -> Table:
     """From the output of attention to the output of the block: residual connections, norms and feed-forward layer."""
-    module, lines, feed = block.block, Lines(), block.block.feed
+    module, lines, feed = block.block, Derivation(), block.block.feed
     lines.vector("x, input of the block", block.x[query])
     lines.vector("a, output of attention", block.projected[query])
     name = "x + a" if module.residual else "a"
@@ -302,4 +302,4 @@ def rest_of_block(block: BlockByHand, query: int, title: str) -> Table:
         lines.norm(last, "y", block.summed[query], module.feed_norm)
     lines.vector("output of the block", block.output[query])
     lines.vector("the same, by the model", block.expected[query])
-    return Table(title, Lines.columns, lines.rows, f"{_norm_note(module.feed_norm)} {FORMULAS[activation]}.")
+    return Table(title, Derivation.columns, lines.rows, f"{_norm_note(module.feed_norm)} {FORMULAS[activation]}.")

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.checkpoint import check_finite, load_tensors, read_json, save_tensors, write_json
 from regard.config import format_value
 from regard.errors import UserError
+from regard.file_io import check_finite, load_tensors, read_json, read_object, save_tensors, write_json
 from regard.layers.init import SkipInit, empty_weights
 from regard.layers.transformer import Shape
 from regard.models import MODELS, Headed, Model, ModelConfig, Transformer, TransformerConfig
@@ -59,13 +59,13 @@ def is_public(path: Path) -> bool:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The content of config.json, whose model_type must be one of CHECKPOINT_TYPES, and of generation_config.json."""
-    settings = _read_object(path / "config.json")
+    settings = read_object(path / "config.json")
     if settings.get("model_type") is None and (path / "model.bin").is_file():
         cure = "open the run or the checkpoint that it was exported from"
         raise UserError(f"{path}: a directory of CTranslate2, which is written here but not opened; {cure}.")
     check_type(settings.get("model_type"), path / "config.json")
     generation = path / f"{GENERATION}.json"
-    return settings | ({GENERATION: _read_object(generation)} if generation.is_file() else {})
+    return settings | ({GENERATION: read_object(generation)} if generation.is_file() else {})
 
 
 def check_type(kind: object, place: Path) -> None:
@@ -73,13 +73,6 @@ def check_type(kind: object, place: Path) -> None:
     if not isinstance(kind, str) or kind not in CHECKPOINT_TYPES:
         found = "has no model_type" if kind is None else f"model_type={kind!s:.40}: this type is not supported"
         raise UserError(f"{place}: {found}; the types that open: {', '.join(CHECKPOINT_TYPES)}.")
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: should be an object of settings; restore the file.")
-    return found
 
 
 def read_model(path: Path, settings: Mapping[str, Any], allow_pickle: bool = False) -> Model:
@@ -169,7 +162,7 @@ def _read_pickle(path: Path, allowed: bool) -> dict[str, Tensor]:
     if not allowed:
         raise UserError(
             f"{path}: pickled weights can run code when they are opened; use a checkpoint with {WEIGHTS}, "
-            "or add --allow-pickle (allow_pickle=True in Python) to read nothing but tensors from it."
+            "or add --allow-pickle (in Python: allow_pickle=True) to read nothing but tensors from it."
         )
     try:
         with warnings.catch_warnings(action="ignore"):  # the errors below cover them

@@ -20,8 +20,8 @@ from regard.objectives import (
     ProfessorForcing,
     TeacherForcing,
 )
+from regard.synonyms import known_as
 from regard.tasks import Task
-from regard.words import known_as
 
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024

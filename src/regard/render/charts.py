@@ -133,14 +133,15 @@ def _grid(x_axis: Axis, y_axis: Axis) -> Iterator[Markup]:
 
 def _series(index: int, name: str, points: Sequence[tuple[float, float, float, float] | None]) -> Iterator[Markup]:
     """The path of a line, and circles that show the numbers on hover. A point is (x and y in pixels, x and y)."""
+    drawn = [point for point in points if point]
+    dot = "m-4 0h8" if len(drawn) == 1 else "h.01"  # a dash for the only point, a dot for a point without neighbours
     path, previous = "", None
     for point in points:
         if point:
             position = f"{point[0]:.1f} {point[1]:.1f}"
-            path += f"L{position}" if previous else f"M{position}h.01"  # h.01 makes a dot of a point without neighbours
+            path += f"L{position}" if previous else f"M{position}{dot}"
         previous = point
     yield _path(index, path)
-    drawn = [point for point in points if point]
     stride = max(1, math.ceil(len(drawn) / MAX_POINTS))
     for px, py, x, y in drawn[::stride]:
         tooltip = tag("title", {}, f"{name}: {_format_tick(x)}, {format_number(y)}")

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from regard.file_io import write_file
 from regard.render.charts import curve_svg, heatmap_svg
 from regard.render.formatting import (
     Markup,
@@ -18,6 +20,7 @@ from regard.render.formatting import (
 )
 from regard.render.page import document
 from regard.render.svg import matrix_svg
+from regard.report.glossary import docs_folder
 from regard.report.sections import (
     Curve,
     Gallery,
@@ -32,6 +35,11 @@ from regard.report.sections import (
 
 LARGE = 720  # pixels; wider pictures take the whole width of the page
 _VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # columns of numbers separated by spaces
+
+
+def save_report(path: Path, title: str, sections: Sequence[Section]) -> Path:
+    """Write the page of a report, with links to the documentation if it is on this machine."""
+    return write_file(path, report_html(title, sections, docs_folder(path)))
 
 
 def report_html(title: str, sections: Sequence[Section], docs: str = "") -> str:

@@ -23,10 +23,10 @@ from regard.render.view_data import (
     Frame,
     Layer,
     Matrix,
-    Unknown,
     caption,
+    unknown_indices,
 )
-from regard.report.words import PART_WORDS, WORDS
+from regard.report.glossary import PART_WORDS, WORDS
 
 Parts = Mapping[str, Sequence[Layer]]
 
@@ -170,10 +170,7 @@ class PageData:
             "labels": names,
             "widest": {axis: max(map(cell_len, each), default=0) for axis, each in names.items()},  # in letters
             "tall": any(len(graphemes(name)) > 2 for name in names["columns"]),  # headings stand upright
-            "unknown": {
-                axis: [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
-                for axis, pieces in axes.items()
-            },
+            "unknown": {axis: unknown_indices(pieces) for axis, pieces in axes.items()},
             "steps": steps,
             "chain": [[stage.shows, stage.title, stage.note] for stage in chain] if steps else [],
             "captions": [caption(name), caption(name, "the left", "the right")],

@@ -12,8 +12,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from regard.alignment import alignment_layer
-from regard.checkpoint import write_file
 from regard.errors import UserError, nearest
+from regard.file_io import write_file
 from regard.render.formatting import Markup, tag
 from regard.render.page import page_html
 from regard.render.svg import lines_svg, matrix_svg

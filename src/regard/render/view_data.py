@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from regard.errors import UserError
 
 Floats = NDArray[np.float32]
-Query = Literal[
-    "before", "state", "layer"
-]  # the decoder's state before a step, its state at the step, or the layer's own
+Query = Literal["before", "state", "layer"]  # the decoder's state before a step or at the step, or the layer's own
 
 FAINTEST_LINE = 0.04  # lines below this part of the colour scale are not drawn
 MAX_LINES = 4000  # of a picture
@@ -22,6 +20,11 @@ class Unknown(str):
     """The text of a token that is not in the vocabulary. A picture shows this text with a ring around it."""
 
     __slots__ = ()
+
+
+def unknown_indices(pieces: Sequence[str]) -> list[int]:
+    """The places of unknown tokens."""
+    return [at for at, piece in enumerate(pieces) if isinstance(piece, Unknown)]
 
 
 @dataclass(frozen=True)

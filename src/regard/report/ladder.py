@@ -11,9 +11,9 @@ from regard.config import format_value, tree
 from regard.metrics import METRICS, Metric
 from regard.recipes import Recipe
 from regard.report.figures import deviation, duration, find_metric, size
+from regard.report.glossary import glossary
 from regard.report.run import curves
 from regard.report.sections import Curve, Line, Pre, Section, Table, Text
-from regard.report.words import glossary
 from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal
 from regard.training.ladder.rungs import Published
 

@@ -13,9 +13,9 @@ from regard.data.fields import LabelField
 from regard.recipes import Recipe
 from regard.render import AttentionView
 from regard.report.figures import Metrics, duration, find_metric
+from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
 from regard.report.sections import Curve, Gallery, Line, Section, Table, Text
-from regard.report.words import PART_WORDS, glossary
 from regard.training.evaluate import Scores, evaluate
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
@@ -47,14 +47,10 @@ class Outcome:
     finished: Finished
 
     @property
-    def parameters(self) -> int:
-        return sum(weight.numel() for weight in self.model.module.parameters())
-
-    @property
     def numbers(self) -> dict[str, Any]:
         """Everything that was measured."""
         finished = {"seconds": self.finished.seconds, "ended_by": f"plan.{self.finished.reason}"}
-        run = {"step": self.model.step, "parameters": self.parameters, **finished}
+        run = {"step": self.model.step, "parameters": self.model.parameter_count, **finished}
         return {"part": self.part, "scores": self.scores.values, "notes": self.scores.notes, **run}
 
     @property
@@ -113,7 +109,7 @@ def score_table(outcomes: Sequence[Outcome]) -> Table:
     for name in measures:
         metric, values = find_metric(name, first.model.metrics), [one.scores.values for one in outcomes]
         rows.append([metric.title, *(metric.show(each[name]) if name in each else "–" for each in values)])
-    rows.append(["parameters", *(f"{one.parameters:,}" for one in outcomes)])
+    rows.append(["parameters", *(f"{one.model.parameter_count:,}" for one in outcomes)])
     rows.append(["best step", *(str(one.model.step) for one in outcomes)])
     rows.append(["training", *(duration(one.finished.seconds) for one in outcomes)])
     notes = [f"{name}: {note}" for name, note in first.scores.notes.items()]

@@ -15,7 +15,7 @@ from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
 from regard.data.token_files import CACHE_BYTES
-from regard.recipes import KINDS, Recipe
+from regard.recipes import KINDS, Plan, Recipe
 from regard.tensor_tree import signature
 from regard.training.evaluate import check_evaluation
 from regard.training.loop import GradientTrainer, train
@@ -83,38 +83,14 @@ def estimate(
 
 def _measure(prepared: Prepared) -> Estimate:
     # All layers train at the end of gradual unfreezing, which takes the most memory and time.
-    plan, activations = replace(prepared.recipe.plan, unfreeze=0), 0
+    plan = replace(prepared.recipe.plan, unfreeze=0)
     trainer = replace(prepared, recipe=replace(prepared.recipe, plan=plan)).trainer()
     if prepared.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(prepared.device)
     if isinstance(trainer, GradientTrainer):
-        loss_module, optimizer = trainer.loss_module, trainer.optimizer
-        plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
-        # Contiguous text: the batches of one lane, so that the longest batch is read with a carried state.
-        numbers, carried = [number * plan.accumulate for number in range(TIMED)], dict[int, Any]()
-        some = SelectedBatches(prepared.batches, numbers)
-        steps = train(loss_module, some, replace(plain, steps=TIMED), optimizer, carried=carried)
-        timed = [step.seconds for step in steps]
-        per_step = statistics.mean(timed[1:]) * plan.accumulate
-        while carried and len(numbers) < FILLING:  # until a memory is full, and the shapes of the carried state stay
-            before = signature(list(carried.values()))
-            numbers.append(len(numbers) * plan.accumulate)
-            list(train(loss_module, SelectedBatches(prepared.batches, numbers[-1:]), plain, optimizer, carried=carried))
-            if signature(list(carried.values())) == before:
-                break
-        number = numbers[-1]
-        if len(prepared.batches.shapes) > 1:  # the batch of the first epoch with the most positions, with padding
-            batches = map(prepared.batches.batch, range(len(prepared.batches)))
-            sizes = [sum(real.numel() for real in batch.real.values()) for batch in batches]
-            number = sizes.index(max(sizes))
-        longest = SelectedBatches(prepared.batches, [number])
-        saved = SavedBytes(loss_module)
-        with saved:
-            list(train(loss_module, longest, plain, optimizer, carried=carried))
-        activations = saved.bytes
+        per_step, activations = _try_steps(prepared, trainer, plan)
     else:
-        per_step = statistics.mean(step.seconds for step in islice(trainer.steps(0), TIMED))
-
+        per_step, activations = statistics.mean(step.seconds for step in islice(trainer.steps(0), TIMED)), 0
     weights = sum(weight.nbytes for weight in trainer.model.parameters())
     state = sum(tensor.nbytes for tensor in trainer.state().values())
     gradients = weights if isinstance(trainer, GradientTrainer) else 0
@@ -151,6 +127,34 @@ def _measure(prepared: Prepared) -> Estimate:
         warnings=prepared.warnings,
         head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
     )
+
+
+def _try_steps(prepared: Prepared, trainer: GradientTrainer, plan: Plan) -> tuple[float, int]:
+    """Run a few updates. Returns the seconds of a step, and the bytes of the activations of the longest batch."""
+    loss_module, optimizer = trainer.loss_module, trainer.optimizer
+    plain = replace(plan, steps=1, accumulate=1, capture=False, compile=False)
+    # Contiguous text: the batches of one lane, so that the longest batch is read with a carried state.
+    numbers, carried = [number * plan.accumulate for number in range(TIMED)], dict[int, Any]()
+    some = SelectedBatches(prepared.batches, numbers)
+    steps = train(loss_module, some, replace(plain, steps=TIMED), optimizer, carried=carried)
+    timed = [step.seconds for step in steps]
+    per_step = statistics.mean(timed[1:]) * plan.accumulate
+    while carried and len(numbers) < FILLING:  # until a memory is full, and the shapes of the carried state stay
+        before = signature(list(carried.values()))
+        numbers.append(len(numbers) * plan.accumulate)
+        list(train(loss_module, SelectedBatches(prepared.batches, numbers[-1:]), plain, optimizer, carried=carried))
+        if signature(list(carried.values())) == before:
+            break
+    number = numbers[-1]
+    if len(prepared.batches.shapes) > 1:  # the batch of the first epoch with the most positions, with padding
+        batches = map(prepared.batches.batch, range(len(prepared.batches)))
+        sizes = [sum(real.numel() for real in batch.real.values()) for batch in batches]
+        number = sizes.index(max(sizes))
+    longest = SelectedBatches(prepared.batches, [number])
+    saved = SavedBytes(loss_module)
+    with saved:
+        list(train(loss_module, longest, plain, optimizer, carried=carried))
+    return per_step, saved.bytes
 
 
 class SavedBytes(torch.autograd.graph.saved_tensors_hooks):

@@ -14,24 +14,21 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from regard.checkpoint import (
+from regard.checkpoint import Content, check_steps, read_pointer, save_step, truncate_after
+from regard.config import Kinds, to_json
+from regard.errors import UserError
+from regard.file_io import (
     NO_FOLLOW,
-    Content,
+    RESTORE,
     as_user_error,
-    check_steps,
     discard,
     load_tensors,
     lock_file,
     read_json,
-    read_pointer,
     remove_leftovers,
-    save_step,
     save_tensors,
-    truncate_after,
     write_json,
 )
-from regard.config import Kinds, to_json
-from regard.errors import UserError
 from regard.models import Model
 from regard.objectives.objective import Trainer
 from regard.recipes import Recipe
@@ -79,11 +76,10 @@ def check_folder(out: Path, existing: Existing, kinds: Kinds) -> None:
     if not is_run(out) and not seen <= {"latest", "steps", "steps/000000"}:
         raise UserError(f"{out}: holds other files and no run; choose another --out.")
     if not is_run(out) and existing == "resume":
-        raise UserError(f"{out}: holds no run to resume; leave --resume (existing) out to start one.")
+        raise UserError(f"{out}: holds no run to resume; leave out --resume (in Python: existing) to start one.")
     if existing == "resume" and read_pointer(out, "latest") is None:
-        raise UserError(
-            f'{out}: the run has no saved step to resume from; start it again with --overwrite (existing="overwrite").'
-        )
+        cure = 'start it again with --overwrite (in Python: existing="overwrite")'
+        raise UserError(f"{out}: the run has no saved step to resume from; {cure}.")
 
 
 def check_same(out: Path, recipe: Recipe, kinds: Kinds) -> None:
@@ -207,7 +203,7 @@ def restore(folder: Path, trainer: Trainer) -> None:
     try:
         trainer.restore(tensors, int(folder.name))
     except UserError as error:
-        raise UserError(f"{path}: {error}; restore the file or use another checkpoint.") from error
+        raise UserError(f"{path}: {error}; {RESTORE}.") from error
 
 
 def read_state(folder: Path) -> RunState:
@@ -216,7 +212,7 @@ def read_state(folder: Path) -> RunState:
     found = read_json(path)
     names = {field.name for field in fields(RunState)}
     if not isinstance(found, dict) or found.keys() != names:
-        raise UserError(f"{path}: not the state of a run; restore the file or use another checkpoint.")
+        raise UserError(f"{path}: not the state of a run; {RESTORE}.")
     step, best = int(folder.name), found["best_step"]
     valid = {
         "step": _whole(found["step"]) and found["step"] == step,
@@ -233,8 +229,8 @@ def read_state(folder: Path) -> RunState:
     }
     for name, fits in valid.items():
         if not fits:
-            cure = "restore the file or use another checkpoint"
-            raise UserError(f"{path}: {name}={found[name]!r:.40}: cannot be the state of a run at step {step}; {cure}.")
+            why = f"cannot be the state of a run at step {step}"
+            raise UserError(f"{path}: {name}={found[name]!r:.40}: {why}; {RESTORE}.")
     return RunState(**found)
 
 

@@ -15,11 +15,12 @@ from typing import cast
 
 import torch
 
-from regard.checkpoint import append_line, read_pointer, resolve, set_pointer
+from regard.checkpoint import read_pointer, resolve, set_pointer
 from regard.config import Kinds
 from regard.data.text_files import Report
 from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory
+from regard.file_io import append_line
 from regard.models import Model
 from regard.objectives.objective import Step
 from regard.recipes import Recipe, with_kinds
@@ -78,9 +79,8 @@ class Run:
         before = None
         if existing == "resume":
             if init:
-                raise UserError(
-                    f"{out}: a run that is resumed has weights already; leave out from= (init) or --resume (existing)."
-                )
+                cure = "leave out from= or --resume (in Python: init or existing)"
+                raise UserError(f"{out}: a run that is resumed has weights already; {cure}.")
             recipe = recipe or stored_recipe(out, kinds)
             check_same(out, recipe, kinds)
             before = resolve(out, ("latest",))
@@ -152,8 +152,8 @@ class Run:
                     self._save()
                 raise
             except RankLost as error:
-                cure = f'the run is complete up to step {self.saved}; continue it with --resume (existing="resume")'
-                raise RankLost(f"{self.out}: {error}; {cure}.") from error
+                cure = 'continue it with --resume (in Python: existing="resume")'
+                raise RankLost(f"{self.out}: {error}; the run is complete up to step {self.saved}; {cure}.") from error
 
     def _write_folder(self) -> list[Event]:
         """Create the directory. The first weights are written before the recipe, so that every run has weights."""

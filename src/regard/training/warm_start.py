@@ -23,9 +23,9 @@ from regard.models import HeadedConfig, ModelConfig
 from regard.recipes import KINDS, Recipe, change
 from regard.recipes.recipe import can_train, is_kind, models_for, name_of, shown_name
 from regard.stored import field_path, format_shape
+from regard.synonyms import known_as
 from regard.tasks import Task
 from regard.verbs.loaded import load
-from regard.words import known_as
 
 GIVEN = "from"  # the name of the given model's settings in the table of models
 

@@ -16,17 +16,19 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import processors
 
-from regard.checkpoint import as_user_error, check_finite, remove, resolve, temporary_path, write_file, write_json
+from regard.checkpoint import resolve, run_of
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
 from regard.errors import UserError, nearest
+from regard.file_io import as_user_error, check_finite, remove, temporary_path, write_file, write_json
 from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
 from regard.pretrained.folder import GENERATION, INDEX
 from regard.stored import average as averaged
+from regard.stored import check_weights
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files
 
@@ -37,19 +39,13 @@ TOKENIZER_FILES = {  # the only names that files of a tokenizer are written unde
     *(*SETTINGS_FILES, "target_vocab.json"),
     *(name for kind in TOKENIZER_TYPES.values() for name in kind.files),
 }
-WRITTEN = {  # all names that an exported model can have; only these are ever deleted
-    *(
-        "config.json",
-        *WHOLE,
-        f"{GENERATION}.json",
-        "target",
-        *TOKENIZER_FILES,
-        *(f"target/{name}" for name in TOKENIZER_FILES),
-    ),
-    *(f"{side}_vocabulary.json" for side in ("source", "target", "shared")),
-    *(MODULES, PROMPTS, *LIMITS, PLACES["Pooling"], POOLING),
-}
 WRITTEN_FOLDERS = ("target", PLACES["Pooling"])
+WRITTEN = {  # all names that an exported model can have; only these are ever deleted
+    *("config.json", f"{GENERATION}.json", *WHOLE, *WRITTEN_FOLDERS),
+    *(*TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
+    *(f"{side}_vocabulary.json" for side in ("source", "target", "shared")),
+    *(MODULES, PROMPTS, POOLING, *LIMITS),
+}
 GENERATION_SETTINGS = (  # settings of generation that older checkpoints keep in config.json
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_eos_token_id"),
     *("bad_words_ids", "num_beams", "max_length", "min_length", "length_penalty", "early_stopping"),
@@ -106,9 +102,10 @@ def _average(model: Loaded, count: int) -> Loaded:
     if model.recipe is None:
         found = f"{model.path} is a public checkpoint; only a run has steps to average"
         raise UserError(f"--average {count} (in Python: average): {found}.")
-    step = resolve(model.path)
     module = model.module.config.build()
-    module.load_state_dict(averaged(step.parents[2] if step.parent.name == ".old" else step.parents[1], count))
+    weights = averaged(run_of(resolve(model.path)), count)
+    check_weights(module.state_dict(), weights, model.path)
+    module.load_state_dict(weights)
     return replace(model, module=module.to(model.device).eval())
 
 

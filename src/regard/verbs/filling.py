@@ -44,7 +44,7 @@ def fill(
     model.expect("fill", model.predicts("masked"))
     check_is_list(texts)
     if top < 1:
-        raise UserError(f"top={top}: ask for at least 1 token.")
+        raise UserError(f"top={top}: give 1 or more.")
     tokens = model.read(texts, first)
     mask = _mask(model, texts, tokens, first)
     there = [row for row, ids in enumerate(tokens) if ids]

@@ -88,15 +88,13 @@ class Generated:
 
 @dataclass(frozen=True)
 class Piece:
-    """The part of a continuation that one token adds. The texts of all pieces joined are the continuation; a text may
-    be empty, since a token may be a part of a character. `ended` of the last piece is why generation stopped; `seed` is
-    that of the random draws."""
+    """The part of a continuation that one token adds. The texts of all pieces joined are the continuation."""
 
-    text: str
+    text: str  # may be empty: a token may be a part of a character
     token: int | None  # None for eos
     logp: float
-    ended: str = ""
-    seed: int | None = None
+    ended: str = ""  # of the last piece: why generation stopped
+    seed: int | None = None  # of the random draws
 
 
 def generate(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from regard.checkpoint import read_step
+from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
 from regard.data.fields import Field, LabelField, TextField
 from regard.data.flat import Row, Values
@@ -50,7 +50,8 @@ LONG_CURE = (  # the end of a message about a text that is too long
     'in Python: load(…, long="truncate")'
 )
 PRECISIONS = ("auto", "float32", "bf16")
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
+# A directory with a tokenizer has one of these files.
+VOCAB_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,8 @@ class Loaded:
         """The tokenizer of the target, or of the text of a model without a source."""
         texts = self._texts()
         if not texts:
-            raise UserError(f"{self.path}: has no tokenizer; add its tokenizer.json to use the model on text.")
+            cure = "add its tokenizer.json to use the model on text, or in Python load(model, tokenizer=…)"
+            raise UserError(f"{self.path}: has no tokenizer; {cure}.")
         return texts[-1].tokenizer
 
     @property
@@ -142,15 +144,18 @@ class Loaded:
         return MODEL_NAMES.get(self.task.head, f"a model of the task {self.task.name}")
 
     @property
+    def parameter_count(self) -> int:
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
     def about(self) -> str:
         """Which model this is, its task and its run, as a sentence for the pages."""
-        size = sum(parameter.numel() for parameter in self.module.parameters())
         trained = "" if self.recipe is None else f", recipe {self.recipe.name}, step {self.step}"
-        return f"The model is {self.kind}, {type(self.module).__name__} with {size:,} parameters: {self.path}{trained}."
+        what = f"{self.kind}, {type(self.module).__name__} with {self.parameter_count:,} parameters"
+        return f"The model is {what}: {self.path}{trained}."
 
     def __repr__(self) -> str:
-        size = sum(parameter.numel() for parameter in self.module.parameters())
-        what = f"{self.kind}, {type(self.module).__name__} of {size:,} parameters"
+        what = f"{self.kind}, {type(self.module).__name__} of {self.parameter_count:,} parameters"
         if self._texts() and (unused := self.module.config.token_vocab - self.target_tokenizer.size):
             what += f", {unused:,} of its {self.module.config.token_vocab:,} ids without a token"
         return f"<Loaded {self.path}: {what}, on {self.device} in {self.precision}>"
@@ -312,8 +317,7 @@ def _load_run(path: Path, kinds: Kinds) -> Loaded:
 def _load_step(path: Path, folder: Path, kinds: Kinds) -> Loaded:
     if not folder.name.isdecimal():
         raise UserError(f"{path}: a step outside its run, which has the recipe; name the run, or a step in its steps/.")
-    run = folder.parents[2] if folder.parent.name == ".old" else folder.parents[1]
-    recipe = stored_recipe(run, kinds)
+    recipe = stored_recipe(run_of(folder), kinds)
     module = load_model(folder, kinds)
     fields = read_fields(folder, find_task(recipe, kinds), module.config)
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
@@ -334,7 +338,7 @@ def _load_module(module: nn.Module, tokenizer: Any) -> Loaded:
 
 def _with_tokenizers(path: Path, module: Model, settings: Mapping[str, Any], folder: Path) -> Loaded:
     """A public model with the tokenizers of a folder. Without their files it gives states and logits alone."""
-    has_tokenizer = any((folder / file).is_file() for file in TOKENIZER_FILES)
+    has_tokenizer = any((folder / file).is_file() for file in VOCAB_FILES)
     source, target = public_tokenizers(folder, settings) if has_tokenizer else (None, None)
     for tokenizer, vocab in ((source, module.config.source_vocab), (target, module.config.token_vocab)):
         if tokenizer is not None:

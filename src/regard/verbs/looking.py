@@ -30,6 +30,14 @@ from regard.verbs.search import translate
 TOP = 5  # the likeliest tokens that a step shows
 
 
+@dataclass(frozen=True, eq=False)
+class Read:
+    """The result of one read of an attention module, for the first item of the batch."""
+
+    context: Floats  # (H, Tq, D)
+    visible: NDArray[np.bool_]  # (Tq, Tk) False where no head of the query may look
+
+
 def view(
     tape: Tape, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None, title: str = "", item: int = 0
 ) -> AttentionView:
@@ -153,7 +161,9 @@ def _predicting(model: Loaded, pair: IdPair, texts: tuple[str, str], paths: Sequ
     """Teacher forcing over one pair: all tokens at once if the model is parallel, else token by token."""
     module, ids = cast(CausalModel, model.module), model.target_tokenizer.special_tokens.wrap_target(pair[1])
     if len(ids) < 2:
-        raise UserError(f"{texts[1]!r}: one token, and the model knows no begin to say it after; give a longer text.")
+        raise UserError(
+            f"{texts[1]!r}: one token, and the model has no begin token to predict it from; give a longer text."
+        )
     source = torch.tensor([model.source_tokenizer.wrap_input(pair[0]) if model.source_tokenizer else []])
     tokens = torch.tensor([ids[:-1]], device=model.device)
     stride = len(ids) if model.module.config.parallel else 1
@@ -190,7 +200,7 @@ def _hidden(state: object) -> Floats | None:
 
 
 def _seen(
-    model: Loaded, tape: Tape, reads: "dict[str, list[Read]]", pair: IdPair, texts: tuple[str, str]
+    model: Loaded, tape: Tape, reads: dict[str, list[Read]], pair: IdPair, texts: tuple[str, str]
 ) -> AttentionView:
     """The picture of a tape of one pair, with its captions, contexts and masks."""
     known, part_of = axes(model, pair, texts), parts(model.module)
@@ -225,14 +235,6 @@ def _top(model: Loaded, logits: Tensor, target: int, piece: str) -> list[tuple[s
     tokens = best if target in best else [*best, target]
     names = [piece if token == target else name for token, name in zip(tokens, model.target_tokenizer.pieces(tokens))]
     return list(zip(names, spelt[tokens].tolist(), logits.softmax(0)[tokens].tolist()))
-
-
-@dataclass(frozen=True, eq=False)
-class Read:
-    """The result of one read of an attention module, for the first item of the batch."""
-
-    context: Floats  # (H, Tq, D)
-    visible: NDArray[np.bool_]  # (Tq, Tk) False where no head of the query may look
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.checkpoint import is_inside, read_json
 from regard.errors import UserError, nearest
+from regard.file_io import is_inside, read_json, read_object
 
 POOLS = ("mean", "first", "max", "tokens")
 POOLING_MODES = {  # the names of `sentence-transformers`, of older and newer versions, → ours
@@ -82,7 +82,7 @@ def sentence_files(path: Path) -> dict[str, Any]:
         {"idx": at, "name": str(at), "path": PLACES[kind], "type": f"sentence_transformers.models.{kind}"}
         for at, kind in enumerate(modules)
     ]
-    return {MODULES: listed} | {name: _read_object(file) for name, file in kept.items() if file.is_file()}
+    return {MODULES: listed} | {name: read_object(file) for name, file in kept.items() if file.is_file()}
 
 
 def _read_modules(home: Path) -> dict[str, str]:
@@ -103,9 +103,9 @@ def _read_modules(home: Path) -> dict[str, str]:
 
 def _read_pooling(home: Path, modules: Mapping[str, str]) -> Pooling:
     place = home / modules["Transformer"]
-    limits = next((_read_object(place / name) for name in LIMITS if (place / name).is_file()), {})
+    limits = next((read_object(place / name) for name in LIMITS if (place / name).is_file()), {})
     longest, path = limits.get("max_seq_length"), home / PROMPTS
-    settings = _read_object(path) if path.is_file() else {}
+    settings = read_object(path) if path.is_file() else {}
     pooling = home / modules["Pooling"] / "config.json"
     prompts, chosen = settings.get("prompts") or {}, settings.get("default_prompt_name")
     known = isinstance(prompts, dict) and isinstance(chosen, str)
@@ -114,7 +114,7 @@ def _read_pooling(home: Path, modules: Mapping[str, str]) -> Pooling:
         raise UserError(f"{path}: prompts should have a text for each name; restore the file.")
     if longest is not None and not (type(longest) is int and longest > 0):
         raise UserError(f"{place}: max_seq_length={longest!r:.20}: should be a whole number above 0; restore the file.")
-    if prefix and not _read_object(pooling).get("include_prompt", True):
+    if prefix and not read_object(pooling).get("include_prompt", True):
         raise UserError(f"{pooling}: include_prompt=false: is not supported; every token is pooled here.")
     return Pooling(
         pool=_pooling_mode(pooling),
@@ -127,7 +127,7 @@ def _read_pooling(home: Path, modules: Mapping[str, str]) -> Pooling:
 
 def _pooling_mode(path: Path) -> str:
     """The pooling mode in a file of settings."""
-    settings = _read_object(path)
+    settings = read_object(path)
     named = settings.get("pooling_mode")
     modes = [named] if isinstance(named, str) else named or []
     modes += [name.removeprefix(MODE) for name, on in settings.items() if name.startswith(MODE) and on is True]
@@ -137,10 +137,3 @@ def _pooling_mode(path: Path) -> str:
     if len(modes) != 1:
         raise UserError(f"{path}: {' + '.join(modes) or 'no pooling'}: should be one pooling mode.")
     return POOLING_MODES[modes[0]]
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: should be an object of settings; restore the file.")
-    return found

@@ -5,8 +5,8 @@ before the text: over all tokens). A model with a limited context reads windows 
 once, in the first window that has it, from the tokens before it in that window. A model that carries a state
 (recurrent, Transformer-XL) reads the text in segments, from the state after the segment before.
 
-The perplexity of a token depends on the tokenizer. Bits per byte and the perplexity of a word do not, so that models
-with other tokenizers can be compared.
+The perplexity of a token depends on the tokenizer. Bits per byte, bits per word and the perplexity of a word do
+not, so that models with other tokenizers can be compared.
 """
 
 import math
@@ -50,6 +50,10 @@ class RunningScore:
     @property
     def bits_per_byte(self) -> float:
         return self.nats / math.log(2) / self.bytes
+
+    @property
+    def bits_per_word(self) -> float:
+        return self.nats / math.log(2) / self.words
 
     @property
     def word_perplexity(self) -> float:
@@ -111,10 +115,10 @@ def _batches(text: Values, window: int, stride: int | None, budget: int) -> Iter
 
 
 def _size(examples: Iterable[Text]) -> tuple[int, int]:
-    """The bytes and words of a text; a word may go on from one example to the next."""
-    size = words = inside = 0
-    for text in (example.text for example in examples):
+    """The bytes and words of a text; a word may continue from one example to the next."""
+    size, words, inside = 0, 0, False
+    for text in (example.text for example in examples if example.text):
         size += len(text.encode())
-        words += len(text.split()) - (inside and bool(text) and not text[0].isspace())
-        inside = bool(text) and not text[-1].isspace() if text else inside
+        words += len(text.split()) - (inside and not text[0].isspace())
+        inside = not text[-1].isspace()
     return size, words

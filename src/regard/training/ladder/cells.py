@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from regard.checkpoint import read_json, write_json
 from regard.config import to_json
 from regard.errors import UserError
+from regard.file_io import read_json, write_json
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe
 from regard.training.evaluate import evaluate
@@ -97,7 +97,7 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
         "scores": scores.values,
         "notes": scores.notes,
         "step": model.step,
-        "parameters": sum(weight.numel() for weight in model.module.parameters()),
+        "parameters": model.parameter_count,
         "width": recipe.model.width,
         "tokens_per_second": statistics.median(line["tokens_per_second"] for line in log if line["kind"] == "train"),
         "training_seconds": evaluations(log)[-1]["training"],

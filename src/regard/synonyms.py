@@ -93,9 +93,11 @@ KNOWN_AS = {"recurrent": ("rnn", "lstm", "gru")}
 
 
 def ours(word: str, table: dict[str, str]) -> list[str]:
-    """Our names for a word of others; it may be spelled with hyphens or capitals, or with the part it is in."""
+    """Our names for a word: an option without its hyphens, or a word of others.
+
+    The word may be spelled with hyphens or capitals, or with the part it is in."""
     word = word.lower().lstrip("-").replace("-", "_").rpartition(".")[2]
-    return [name for name, others in table.items() if word in others.split()]
+    return [name for name, others in table.items() if word in others.split() or name == f"--{word}"]
 
 
 def known_as(names: list[str]) -> list[str]:

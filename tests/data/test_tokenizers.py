@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers import models
 
 from regard.data.tokenizers import (
     BOS,
@@ -20,6 +22,7 @@ from regard.data.tokenizers import (
     SpecialTokens,
     Tokenizer,
     check_vocab,
+    rust_unknown_function,
     train_tokenizer,
 )
 from regard.errors import UserError
@@ -293,6 +296,11 @@ def test_the_texts_of_unknown_tokens() -> None:
         unk = tokenizer.special_tokens.unk
         assert tokenizer.unknown(text) == [*parts, *["c"] * (kind == "word")]
         assert len(tokenizer.unknown(text)) == sum(token == unk for token in tokenizer.encode(text)), kind
+
+
+def test_the_text_of_an_unknown_token_has_no_spaces_around_it() -> None:
+    unknown = rust_unknown_function(RustTokenizer(models.WordLevel({"<unk>": 0}, "<unk>")))
+    assert [unknown(text, 0) for text in (" é ", " ")] == [["é"], [" "]]
 
 
 def test_unknown_kinds_and_sizes_are_errors() -> None:

@@ -26,6 +26,7 @@ def write(tmp_path: Path) -> Callable[[str, str], str]:
     ("data", "warning"),
     [
         pytest.param(LABELLED, "", id="right"),
+        pytest.param("".join(f"a {text.split()[1]}\t{n}\n" for n, text in enumerate(TEXTS)), "", id="short texts"),
         pytest.param(SWAPPED, "20 labels, 2 texts), so the columns may be swapped; a file without", id="swapped"),
         pytest.param(
             "".join(f"{n}\t{text}\n" for n, text in enumerate(TEXTS)),

@@ -186,7 +186,9 @@ def test_an_export_keeps_the_settings_of_sentence_transformers(tmp_path: Path, p
     root = sentences(tmp_path / "in", FIRST, place, normal=True, limits=limits)
     prompts = {"prompts": {"query": "the "}, "default_prompt_name": "query"}
     (root / "config_sentence_transformers.json").write_text(json.dumps(prompts), encoding="utf-8")
-    (root / "README.md").write_text("A model.", encoding="utf-8")
+    (root / ".cache").mkdir()
+    for name in ("README.md", ".cache/README.md"):  # files of hidden folders are not named
+        (root / name).write_text("A model.", encoding="utf-8")
     before = load(root, device="cpu", long="truncate")
     done = export(load(root, device="cpu"), tmp_path / "out")
     assert done.left_out == ("README.md",)

@@ -12,6 +12,7 @@ import pytest
 import regard.cli
 from regard import generate, load
 from regard.cli.console import SafeConsole
+from regard.cli.progress import print_warnings
 from regard.errors import escape_controls
 from regard.verbs import Translation, translate
 from tiny_public import bert, gpt2
@@ -30,6 +31,12 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def objects(said: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in said.out.removesuffix("\n").split("\n")]
+
+
+def test_only_one_rank_prints_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet in (False, True):
+        print_warnings(["few examples"], SafeConsole(quiet=quiet))
+    assert capsys.readouterr().err.count("few examples") == 1
 
 
 def test_control_characters_are_written_as_escapes() -> None:

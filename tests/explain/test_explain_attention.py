@@ -32,6 +32,14 @@ def test_a_masked_key_has_weight_zero() -> None:
     assert steps.weights.sum() == pytest.approx(1.0)
 
 
+def test_the_bias_of_a_masked_key_is_zero() -> None:
+    query, keys = torch.ones(2), torch.ones(2, 2)
+    found = [attention_steps(query, keys, keys, 1.0, torch.tensor([one, -torch.inf])).bias for one in (0.5, 0.0)]
+    assert found[0] is not None
+    assert found[0].tolist() == [0.5, 0.0]
+    assert found[1] is None  # a mask alone is no bias
+
+
 def calls_of(shape: Shape, mask: Mask = CAUSAL) -> list[BlockCall]:
     torch.manual_seed(0)
     network = TinyTransformer(shape, 11, mask).double()

@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,8 @@ def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
         ("latin.txt.gz", gzip.compress("f\xfcnf\n".encode("latin1"), mtime=0), "line 1: not UTF-8"),
         ("text.gz", b"not packed at all", "damaged, or not gz"),
         ("text.xz", b"not packed at all", "damaged, or not xz"),
-        ("cut.gz", gzip.compress(os.urandom(999).hex().encode(), mtime=0)[:500], "damaged"),
-        ("cut.xz", lzma.compress(os.urandom(999).hex().encode())[:500], "damaged"),
+        ("cut.gz", gzip.compress(random.Random(0).randbytes(999).hex().encode(), mtime=0)[:500], "damaged"),
+        ("cut.xz", lzma.compress(random.Random(0).randbytes(999).hex().encode())[:500], "damaged"),
         ("bent.gz", gzip.compress(b"abc" * 99, mtime=0)[:-8] + bytes(8), "damaged"),
     ],
 )

@@ -701,7 +701,7 @@ FAULTS = (
     Fault(
         "a run under nohup ends with its terminal",
         "training/interrupt.py",
-        "if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN",
+        "if number != HANGUP or signal.getsignal(number) is not signal.SIG_IGN",
         "if True",
         "training/test_run.py::test_under_nohup_a_closed_terminal_does_not_end_a_run",
     ),

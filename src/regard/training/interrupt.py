@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 # Schedulers and torchrun send SIGTERM, a terminal that is closed sends SIGHUP.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HANGUP = getattr(signal, "SIGHUP", None)  # Windows has none
+SIGNALS = tuple(filter(None, (signal.SIGINT, signal.SIGTERM, HANGUP)))
 
 
 class SignalGuard:
@@ -30,7 +31,7 @@ class SignalGuard:
         before = {
             number: signal.signal(number, self._handle)
             for number in SIGNALS
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores it
+            if number != HANGUP or signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores it
         }
         try:
             yield

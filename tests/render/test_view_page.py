@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,3 +204,11 @@ def test_any_text_gives_a_well_formed_page(title, pieces):
     page = AttentionView(title, pieces, pieces, [Layer("l", weights)], frames).html()
     page.encode("utf-8")
     assert len(Tree(page).scripts) == 2
+
+
+def test_a_page_explains_how_to_read_it_and_names_pages_that_exist():
+    page = AttentionView("t", ["a"], ["b"], [Layer("l", np.ones((1, 1, 1)))]).html()
+    assert "Even weights would be 1/n each" in page
+    named = re.findall(r"docs/[a-z-]+\.md", page)
+    assert len(named) == 3
+    assert all((Path(__file__).parents[2] / one).is_file() for one in named)

@@ -51,6 +51,14 @@ def document(title: str, body: Markup, *scripts: Markup) -> str:
     return Markup(f"<!doctype html>\n{tag('html', {'lang': 'en'}, lines(parts))}\n")
 
 
+READING = (
+    "Each row is a query, and its weights, one for each column, sum to 1. Even weights would be 1/n each for a row "
+    "that may look at n columns; a cell that is much darker than that is a choice of the model. A weight shows what is "
+    "read, and how much of it. It does not show the effect on the output: regard.edit changes weights, and so measures "
+    "the effect. More in docs/recording.md, docs/attention.md and docs/interventions.md."
+)
+
+
 def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None, about: str = "") -> str:
     """The page of all parts, layers and heads, with decoding steps if there are any.
 
@@ -83,7 +91,13 @@ def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None, about
             tag("div", {"class": "card look"}, lines(look)),
             *([_fragment("steps")] if frames else []),
         ),
-        tag("footer", {}, tag("p", {}, Markup(" · ".join(keys))), _words(parts, bool(frames))),
+        tag(
+            "footer",
+            {},
+            tag("p", {}, Markup(" · ".join(keys))),
+            _details("How to read it", tag("p", {}, READING)),
+            _words(parts, bool(frames)),
+        ),
         Markup('<div id="tip" role="tooltip" hidden></div>'),
     ]
     data = tag("script", {"type": "application/json", "id": "data"}, Markup(page_data.json()))
@@ -92,11 +106,15 @@ def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None, about
 
 
 def _words(parts: Parts, steps: bool) -> Markup:
-    """The meanings of the words of the page, closed until a reader opens them."""
+    """The meanings of the words of the page."""
     words = ["attention", "weights", "query", "key", "head", "piece", *["state", "context", "logits"] * steps]
     words += [word for word, part in PART_WORDS.items() if part in parts]
     meanings = [part for word in words for part in (tag("dt", {}, word), tag("dd", {}, WORDS[word]))]
-    return tag("details", {}, tag("summary", {}, "Words"), tag("dl", {}, *meanings))
+    return _details("Words", tag("dl", {}, *meanings))
+
+
+def _details(title: str, content: Markup) -> Markup:
+    return tag("details", {}, tag("summary", {}, title), content)
 
 
 def _fragment(name: str) -> Markup:

@@ -98,7 +98,7 @@ def evaluate(
         raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     if running:
-        if data is None or split or settings or free_running or by_length or beam != 1:
+        if data is None or split or settings or free_running or by_length or (beam, ranking) != (1, Penalty(1.0)):
             raise UserError("--running: measures one text, FILE of --data, and nothing else; give --data FILE alone.")
         _print_running(model, data, stride, batch_tokens, json)
         return

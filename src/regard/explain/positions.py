@@ -31,7 +31,7 @@ from regard.layers.transformer import Shape
 from regard.report.sections import Curve, Heatmap, Heatmaps, Line, Section, Table
 
 READING = """
-Sinusoids exist at any length, and are often said to extrapolate for that reason. After the default training they do
+Sinusoids exist at any length, so one may expect them to extrapolate. After the default training they do
 only a little better than the learned table. T5's bias loses some accuracy: in a longer text, a small bias competes with
 more words. Without positions the network can only name a symbol that occurs in the text.
 """

@@ -49,6 +49,6 @@ def pairs(tmp_path: Path) -> Path:
 def tiny(pairs: Path) -> list[str]:
     """Settings with which a recipe trains in a moment."""
     tokens = [f"data.train={pairs}", "data.source_tokens=char", "data.target_tokens=char"]
-    model = ["model.width=16", "model.embed=8", "model.capacity=32"]
+    model = ["model.width=16", "model.embed=8", "model.capacity=16"]
     plan = ["plan.steps=6", "plan.warmup=2", "plan.evaluate=3", "plan.log=2", "plan.threads=1", "plan.batch_tokens=512"]
     return [*tokens, *model, *plan]

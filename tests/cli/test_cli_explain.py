@@ -111,9 +111,10 @@ def test_the_help_of_a_topic_has_its_prose_and_its_options(regard: Regard, topic
     assert topic in QUICK
 
 
-@pytest.mark.parametrize("arguments", [[], ["scaling", "--help"], ["attention", "--help"], ["scalling"]])
-def test_the_list_and_the_help_do_not_import_torch(arguments: list[str]) -> None:
-    code = f"import sys; from regard.cli import main; main(['explain', *{arguments}]); sys.exit('torch' in sys.modules)"
+def test_the_list_and_the_help_do_not_import_torch() -> None:
+    code = "import sys; from regard.cli import main\n"
+    for arguments in ([], ["scaling", "--help"], ["attention", "--help"], ["scalling"]):
+        code += f"main(['explain', *{arguments}]); assert 'torch' not in sys.modules, {arguments}\n"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 

@@ -233,7 +233,13 @@ def test_any_score_in_many_heads(name: str) -> None:
 # --- compiled, and in mixed precision -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "narrowed"), list(product(SCORES, WINDOWS)))
+@pytest.mark.parametrize(
+    ("name", "narrowed"),
+    [  # each score and each window; a score in another window compiles the same lines
+        pytest.param(name, window, marks=[] if window == "none" or name == "additive" else [pytest.mark.slow])
+        for name, window in product(SCORES, WINDOWS)
+    ],
+)
 def test_a_read_compiles_whole(name: str, narrowed: str) -> None:
     torch.compiler.reset()
     read = Attention(build_score(name, WIDTH, 9, narrowed, radius=2))

@@ -10,6 +10,9 @@ import torch
 from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.heads import ClassHeadConfig, MaskedHead, pooled
+from regard.layers.kv_cache import AttentionPlan
+from regard.layers.tokens import check_capacity, check_length, real_positions
+from regard.layers.transformer import Shape, Stack
 from regard.models import (
     BertConfig,
     BigramConfig,
@@ -260,3 +263,69 @@ def test_each_attention_has_its_part_of_the_model() -> None:
     assert set(parts(gpt.build()).values()) == set(parts(headed).values()) == {"decoder"}
     assert set(parts(BertConfig(vocab=5, **small).build()).values()) == {"encoder"}
     assert source_reads(headed) == []
+
+
+def test_texts_and_capacities_may_be_as_long_as_the_table_of_positions() -> None:
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    for longest in (None, 5, 6):
+        check_length(tokens, longest)
+        assert check_capacity(5, 9, longest) == 5
+        assert check_capacity(None, 9, longest) == 9
+    with pytest.raises(UserError, match=r"a text of 5 tokens .*model\.context=4"):
+        check_length(tokens, 4)
+    with pytest.raises(UserError, match=r"capacity=5: .*model\.context=4"):
+        check_capacity(5, 9, 4)
+    real = torch.tensor([[0, 0, 1, 1, 0], [1, 0, 1, 1, 1]]).bool()
+    assert real_positions(tokens, real).tolist() == [[0, 0, 0, 1, 1], [0, 0, 1, 2, 3]]
+    assert real_positions(tokens, None).tolist() == [[0, 1, 2, 3, 4]]
+    for positions in ("learned", "sinusoidal", "sinusoidal-halves", "none", "t5", "relative"):
+        config = GptConfig(context=7, positions=positions)
+        limited = positions in ("learned", "sinusoidal", "sinusoidal-halves")
+        assert (config.longest, config.longest_target, config.position_rows) == ((7 if limited else None),) * 3
+
+
+@torch.no_grad()
+def test_a_stack_ends_with_a_norm_only_if_it_is_pre_norm_and_has_a_last_one() -> None:
+    small: dict[str, Any] = {"width": 4, "heads": 2, "layers": 2, "inner": 4}
+    x = torch.randn(1, 3, 4)
+    for place, last, ends in (
+        ("pre", True, True),
+        ("pre", False, False),
+        ("post", True, False),
+        ("post", False, False),
+    ):
+        stack = Stack(Shape(**small, norm_place=place, last_norm=last), causal=False).eval()
+        y = x
+        for block in stack.layers:
+            y, _ = block(y, AttentionPlan())
+        assert (stack.norm is not None) == ends
+        torch.testing.assert_close(stack(x), torch.nn.functional.layer_norm(y, (4,)) if ends else y)
+    for positions, causal in (("t5", True), ("t5", False), ("learned", True)):
+        bias = Stack(Shape(**small, positions=positions), causal).bias
+        assert (None if bias is None else bias.both_ways) == (None if positions == "learned" else not causal)
+
+
+@torch.no_grad()
+def test_a_state_of_some_sentences_continues_as_in_the_whole_batch() -> None:
+    torch.manual_seed(1)
+    small: dict[str, Any] = {"width": 4, "heads": 2, "layers": 1, "inner": 4}
+    source, real = torch.randint(1, 5, (3, 4)), torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 0, 0]]).bool()
+    tokens, more = torch.randint(5, (3, 2)), torch.randint(5, (6,))
+    sentences, rows = torch.tensor([1, 2]), torch.tensor([2, 3, 4, 5])
+    for config in (
+        TransformerConfig(source_vocab=5, target_vocab=5, **small),
+        Seq2SeqConfig(source_vocab=5, target_vocab=5, width=4, embed=4),
+        Seq2SeqConfig(source_vocab=5, target_vocab=5, width=4, embed=4, decoder="luong-feeding", coverage=True),
+        Seq2SeqConfig(source_vocab=5, target_vocab=5, width=4, embed=4, decoder="every"),
+        GptConfig(vocab=5, **small),
+    ):
+        model = config.build().double().eval()
+        states = []
+        for _ in range(2):  # a step consumes its state
+            state = model.start(source, real, rows=3, capacity=9)
+            state = model.advance(tokens, state, *[real[:, :2]] * config.takes_padding)[1]
+            states.append(state.select(torch.arange(3).repeat_interleave(2)))
+        expected, _ = model.step(more, states[0])
+        kept = states[1].keep(sentences, rows)
+        assert kept.sentences == 2
+        torch.testing.assert_close(model.step(more[rows], kept)[0], expected[rows])

@@ -301,6 +301,13 @@ FAULTS = (
         "self.mask",
         "models/test_settings.py",
     ),
+    Fault(
+        "the factors of additive logits overflow",
+        "kernels/additive.py",
+        "MAX_FACTORED = 40.0",
+        "MAX_FACTORED = 400.0",
+        "kernels/test_additive.py",
+    ),
     # -- decoding
     Fault(
         "top_p keeps one token too many",
@@ -336,6 +343,13 @@ FAULTS = (
         "masked_fill(~ends | done[:, None], NEG_INF)",
         "masked_fill(~ends, NEG_INF)",
         "decode/test_beam.py",
+    ),
+    Fault(
+        "the gate of a feed-forward layer is lost on a CPU",
+        "decode/fast_layers.py",
+        "type(layer) is FeedForward and layer.gate is None:",
+        "type(layer) is FeedForward:",
+        "decode/test_onednn.py",
     ),
     # -- objectives
     Fault(

@@ -145,6 +145,27 @@ def test_the_attention_is_of_as_many_tokens_as_the_model_reads(translator, monke
     assert sorted(seen) == [lengths[0], lengths[1], room, room, room]
 
 
+def test_a_corruption_differs_from_batch_to_batch_and_is_the_same_at_every_evaluation(language):
+    model = load(language, "cpu")
+    examples = [Text("ab" * length) for length in (1, 2, 3, 4, 5, 6)]
+
+    def drawn():
+        seen = []
+
+        def corruption(rows, random):
+            seen.append((len(rows), random.random()))
+            return rows
+
+        lanes = list(evaluate_module._lanes(model, examples, 16, corruption))
+        assert [len(lane) for lane in lanes] == [1] * len(seen)
+        assert sum(len(batch.rows) for lane in lanes for batch in lane) == len(examples)
+        return seen
+
+    assert len(drawn()) > 2
+    assert len({number for _, number in drawn()}) == len(drawn())
+    assert drawn() == drawn()
+
+
 def test_what_cannot_be_measured_is_left_out(translator):
     model = load(translator(decoder="once"))
     linked = [Pair("ab", "xy", links=frozenset({(0, 0)}))]

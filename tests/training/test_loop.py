@@ -12,10 +12,11 @@ from regard.data.batches import Batch, Batches
 from regard.errors import UserError
 from regard.models import Seq2SeqConfig
 from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
+from regard.objectives.objective import Step
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
-from regard.training.loop import GradientTrainer
+from regard.training.loop import GradientTrainer, require_finite
 from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer, state_shapes
 
 COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
@@ -210,6 +211,27 @@ def test_clipping_bounds_the_update_and_reports_the_length_before_it():
     moved = torch.cat([(_weights(loss_module)[name] - weight).flatten() for name, weight in before.items()])
     assert step.norm > 0.1
     assert float(moved.norm()) == pytest.approx(1e-3, rel=1e-2)
+
+
+def test_a_step_is_refused_if_its_loss_or_its_gradient_is_not_finite():
+    plan = Plan(rate=0.5, clip=2.0, warmup=3)
+    for loss, norm, message in (
+        (1.0, 2.0, None),
+        (math.inf, None, None),  # of a model that counts
+        (math.nan, None, None),
+        (math.inf, 2.0, "the loss is inf, the norm of the gradient 2;"),
+        (math.nan, 2.0, "the loss is nan, the norm of the gradient 2;"),
+        (1.0, math.inf, "the loss is 1, the norm of the gradient inf;"),
+        (1.0, math.nan, "the loss is 1, the norm of the gradient nan;"),
+    ):
+        total, length = torch.tensor(loss), None if norm is None else torch.tensor(norm)
+        step = Step(7, 1, total[None], total, ("nll",), length=length)
+        if message is None:
+            require_finite(step, plan)
+        else:
+            cure = r".*lower plan.rate \(0.5\) or plan.clip \(2\), or raise plan.warmup \(3\)"
+            with pytest.raises(Diverged, match=f"^step 7: training diverged: {message}{cure}"):
+                require_finite(step, plan)
 
 
 def test_an_optimiser_has_the_settings_of_the_plan_and_only_matrices_decay():

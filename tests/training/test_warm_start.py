@@ -16,7 +16,7 @@ from regard.recipes import KINDS, Plan, Recipe, find_recipe, find_task
 from regard.stored import stored_recipe
 from regard.training.estimate import estimate
 from regard.training.run import Run
-from regard.training.warm_start import WarmStart, warm_start_from, warm_started
+from regard.training.warm_start import Transfer, WarmStart, warm_start_from, warm_started
 from regard.verbs import classify
 from regard.verbs.loaded import load
 
@@ -100,6 +100,11 @@ def test_the_data_has_the_settings_of_the_tokenizers_that_are_given() -> None:
         refused = f"data.{setting}: it is {was} for the tokenizers of first"
         with pytest.raises(UserError, match=refused):
             warm_started(find_recipe("translate"), [f"data.{setting}"], given, "first")
+
+
+def test_a_module_that_is_both_new_and_unused_is_replaced() -> None:
+    found = Transfer(3, new=("a", "both", "c"), unused=("both", "d")).parts
+    assert found == {"new": ["a", "c"], "not used": ["d"], "replaced by new ones": ["both"]}
 
 
 def test_an_objective_is_chosen_beside_the_model_that_is_given(recipe, tmp_path):

@@ -881,6 +881,20 @@ FAULTS = (
         "math.isfinite(step.loss)",
         "training/test_loop.py",
     ),
+    Fault(
+        "a warm-up as long as the run has no warning",
+        "training/prepare.py",
+        "if plan.warmup >= plan.steps and",
+        "if plan.warmup > plan.steps and",
+        "training/test_budget.py::test_a_warm_up_as_long_as_the_run_has_a_warning",
+    ),
+    Fault(
+        "a floor above the ratio is accepted",
+        "objectives/sequence.py",
+        "if not 0 <= self.floor <= self.ratio:",
+        "if not 0 <= self.floor <= 1:",
+        "objectives/test_sequence.py",
+    ),
 )
 
 

@@ -13,7 +13,7 @@ from regard.errors import UserError
 from regard.recording import record
 from regard.render.view_data import Unknown
 from regard.stored import read_fields
-from regard.verbs import align, aligned, classify, load, look, score, translate, view
+from regard.verbs import align, aligned, classify, generate, load, look, score, translate, view
 
 Make = Callable[..., Path]
 LINES = ["abc cab", "", "a", "cc bb aa cc bb aa", "   ", "b?a", "bca cab abc", "ab"]
@@ -229,6 +229,12 @@ def test_scores_of_pairs_and_of_lines(translator: Make, language: Path) -> None:
         score(model, ["abc"])
     with pytest.raises(UserError, match="a line of text"):
         score(load(language, device="cpu"), [("abc", "xyz")])
+
+
+def test_an_empty_list_has_an_empty_answer(translator: Make, language: Path, classifier: Path) -> None:
+    pairs, lines = load(translator(), device="cpu"), load(language, device="cpu")
+    assert score(pairs, []) == align(pairs, []) == translate(pairs, []) == score(lines, []) == []
+    assert generate(lines, []) == classify(load(classifier, device="cpu"), []) == []
 
 
 def test_batch_mates_do_not_change_a_score(translator: Make, language: Path) -> None:

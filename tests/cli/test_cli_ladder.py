@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from regard.cli.ladder import _rungs
 from regard.cli.progress import follow
 from regard.metrics import METRICS
+from regard.recipes import find_recipe
 from regard.report.figures import deviation
 from regard.training.events import Event, Finished, Started
 
@@ -80,6 +82,16 @@ def test_families_under_one_budget(regard: Regard, tiny: list[str], pairs: Path)
     page = Path("lad/ladder.html").read_text(encoding="utf-8")
     assert "Quality against time: BLEU" in page
     assert "model.positions" in page
+
+
+def test_settings_of_the_plan_are_those_of_every_rung() -> None:
+    recipe = find_recipe("multi30k")
+    own = _rungs(recipe, [], None)
+    assert len({rung.plan.warmup for rung in own.values()}) > 1  # a rung has the warm-up of its family
+    given = _rungs(recipe, ["plan.warmup=7", "data.vocab=99"], None)
+    assert list(given) == list(own)
+    assert {(rung.plan.warmup, rung.data.vocab) for rung in given.values()} == {(7, 8000)}
+    assert list(_rungs(recipe, [], "transformer-learned,additive")) == ["additive", "transformer learned"]
 
 
 def test_some_rungs(regard: Regard, tiny: list[str], pairs: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 import torch
 import typer
 
+from regard.checks import DOES_NOT_APPLY, FAILED, PASSED, Finding
 from regard.cli import console as console_module
 from regard.cli import lines as lines_module
 from regard.cli import options
@@ -43,8 +44,8 @@ Make = Callable[..., Path]
     ("error", "line"),
     [
         (UserError("two\nlines"), "two lines"),
-        (MemoryError(), "out of memory; lower --batch-tokens (plan.batch_tokens), or give less text at a time, or use a "
-         "smaller model."),
+        (MemoryError(), "out of memory; lower --batch-tokens (plan.batch_tokens), or give less text at a time, or use "
+         "a smaller model."),
         (torch.OutOfMemoryError(), "out of memory; lower --batch-tokens (plan.batch_tokens), or choose --device cpu."),
         (OSError(errno.ENOSPC, "No space", "a/b"), "a/b: No space; free some space."),
         (OSError(errno.EDQUOT, "Quota", "a/b"), "a/b: Quota; free some space."),
@@ -86,6 +87,11 @@ def test_an_option_of_another_library_leads_to_ours(regard: Regard, arguments: l
     assert ("Did you mean" in said.err) == bool(meant)
 
 
+def test_the_last_of_several_starts_is_used(regard: Regard) -> None:
+    said = regard("train", "text", "from=one", "data.train=a.txt", "from=two")
+    assert (said.code, "two" in said.err, "one" in said.err) == (2, True, False)
+
+
 def test_a_directory_that_must_be_there(tmp_path: Path) -> None:
     for name in ("hf:owner/name", tmp_path, "runs/a/steps/000004"):  # a step may have been moved to steps/.old
         assert options.check_exists(Path(name)) == Path(name)
@@ -118,8 +124,8 @@ STARTED = Started(Path("runs/a"), 0, 40, 12_345, "cpu", "float32", 1200, 0, 3, 1
         ({"step": 5, "over": "minutes"}, "runs/a: finished at step 5 (plan.minutes), only judged again: 12.3k "
          "parameters on cpu (float32), 1,200 examples, 1 batch of 3 shapes"),
         ({"ranks": 2, "dropped": 1500, "examples": 1, "epoch": 2000, "shapes": 1, "counts": True},
-         "runs/a: a model of counts on 2 ranks, this one on cpu (float32), 1 example, 1,500 too long, 2,000 batches of 1 "
-         "shape"),
+         "runs/a: a model of counts on 2 ranks, this one on cpu (float32), 1 example, 1,500 too long, 2,000 batches of "
+         "1 shape"),
     ],
 )  # fmt: skip
 def test_the_first_line_of_a_run(changes: dict[str, Any], line: str) -> None:
@@ -343,3 +349,25 @@ def views() -> Iterator[tuple[list[Layer], str]]:
 def test_look_lists_what_else_there_is() -> None:
     for layers, line in views():
         assert _choices(AttentionView("", ["a"], ["b"], layers)) == line
+
+
+@pytest.mark.parametrize(("failures", "code"), [(2, 1), (0, 0)])
+def test_doctor_counts_its_findings(
+    regard: Regard, language: Path, monkeypatch: pytest.MonkeyPatch, failures: int, code: int
+) -> None:
+    given = [*[PASSED] * 3, *[FAILED] * failures, DOES_NOT_APPLY]
+    found = [Finding(f"check {n}", "claim", "did", status, None, None, "") for n, status in enumerate(given)]
+    monkeypatch.setattr("regard.checks.doctor", lambda model, data: found)
+    said = regard("doctor", language)
+    assert (said.code, said.err) == (code, "")
+    title = " ".join(said.out.split("checks passed,")[1].split()[:6])
+    assert said.out.split("checks passed,")[0].strip() == f"{language}: 3"
+    assert title.startswith(f"{failures} failed, 1 do not apply")
+    said = regard("doctor", language, "--json")
+    about = json.loads(said.out)
+    assert (said.code, about["run"], about["failed"]) == (
+        code,
+        str(language),
+        [f"check {3 + n}" for n in range(failures)],
+    )
+    assert [one["status"] for one in about["checks"]] == given

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 from regard import UserError, embed, export, load
 from regard.verbs import Loaded
+from regard.verbs.embedding import _cut
 from regard.verbs.pooling import Pooling, pooling_of, transformer_folder
 from tiny_public import bert, gpt2, transformers
 
@@ -122,6 +124,15 @@ def test_the_settings_of_sentence_transformers(tmp_path: Path, place: str) -> No
     assert np.linalg.norm(plain.vectors) != pytest.approx(1.0, abs=1e-3)
     with pytest.raises(UserError, match="line 1: 6 tokens, but at most 4 are read"):
         embed(load(transformer_folder(root), device="cpu"), ["rain fell on the tin roof"])
+
+
+def test_tokens_past_the_limit_are_cut() -> None:
+    for long, kept in (("truncate", {5: [1, 2, 3], 3: [1, 2, 3], 2: [1, 2], 0: []}), ("window", {2: [2, 3], 0: []})):
+        model: Any = SimpleNamespace(long=long)
+        assert {most: _cut(model, [1, 2, 3], most, 1) for most in kept} == kept
+        assert _cut(model, [1, 2, 3], None, 1) == [1, 2, 3]
+    with pytest.raises(UserError, match="line 7: 3 tokens, but at most 0 are read"):
+        _cut(SimpleNamespace(long="error"), [1, 2, 3], 0, 7)  # type: ignore[arg-type]
 
 
 def test_a_prompt_of_the_models_own(tmp_path: Path) -> None:

@@ -425,6 +425,17 @@ def test_the_commands_show_parts_layers_and_the_chain_rule(
     assert f"ln p(text) = {pieces[-1][3]}" in told[5]
 
 
+def test_align_names_the_layer_that_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pairs.tsv").write_text("abc\txy\n")
+    for layers, given, place in ((3, [], "1 of 0 to 2"), (3, ["--layer", "2"], "2 of 0 to 2"), (1, [], "")):
+        model = translator(layers=layers)
+        monkeypatch.setattr("regard.cli.options.opened", lambda *_, model=model: model)
+        assert main(["align", str(tmp_path), str(tmp_path / "pairs.tsv"), *given]) == 0
+        assert capsys.readouterr().err == (f"aligned by layer {place}, the mean of its heads\n" if place else "")
+
+
 def test_one_part_alone_may_have_no_steps() -> None:
     """The rows of the encoder are of the source, which nobody says."""
     encoder = look(translator(), "abc", target="zz", part="encoder")

@@ -94,6 +94,20 @@ def test_settings_of_the_plan_are_those_of_every_rung() -> None:
     assert list(_rungs(recipe, [], "transformer-learned,additive")) == ["additive", "transformer learned"]
 
 
+def test_a_ladder_of_a_recipe_or_of_a_file(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("a\tb\n" * 9, encoding="utf-8")
+    for what, told in (
+        ("mine", "plan.minutes"),  # a file needs no suffix; the setting is refused later
+        ("dates", "plan.minutes"),
+        ("nothing", '"nothing" is no recipe'),
+        ("dattes", 'Did you mean "dates"'),
+    ):
+        said = regard("ladder", what, "plan.minutes=1")
+        assert (said.code, said.err.count("\n"), told in said.err) == (2, 1, True), said.err
+    assert "no.tsv" in regard("ladder", "no.tsv", "plan.steps=1").err
+    assert not Path("runs").exists()
+
+
 def test_some_rungs(regard: Regard, tiny: list[str], pairs: Path) -> None:
     command = [*families(tiny, pairs), "--seeds", 1, "--json"]
     said = regard(*command, "--rungs", "transformer-learned,no attention", "--quality", 101)

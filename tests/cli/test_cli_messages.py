@@ -28,10 +28,13 @@ from regard.cli.lines import Chunk, UnknownCounter, chunks, plain, program, to_j
 from regard.cli.look import _choices
 from regard.cli.progress import follow
 from regard.errors import UserError
+from regard.metrics import perplexity
 from regard.render import AttentionView
+from regard.render.formatting import format_number
 from regard.render.view_data import Layer
 from regard.training.events import Evaluated, Finished, Started
 from regard.training.events import Progress as Going
+from regard.verbs import load, score
 
 Regard = Callable[..., "Said"]  # noqa: F821
 Make = Callable[..., Path]
@@ -228,6 +231,16 @@ def test_unknown_tokens_of_a_pair_are_those_of_both_its_sides(regard: Regard, tr
     assert "2 tokens in line 2" in regard("score", translator(), stdin="abc\txyz\na?\tx?\n").err
 
 
+def test_the_perplexity_of_all_lines_is_printed_at_the_end(regard: Regard, language: Path, tmp_path: Path) -> None:
+    many_lines = lines_module.AHEAD + 3  # more than one chunk
+    (tmp_path / "many.txt").write_text("ab\n" * many_lines + "\nabc\n", encoding="utf-8")
+    said = regard("score", language, "many.txt")
+    one, other = score(load(language, device="cpu"), ["ab", "abc"])
+    total, count = many_lines * one.total + other.total, many_lines * len(one.pieces) + len(other.pieces)
+    assert said.err == f"{count} tokens, perplexity {format_number(perplexity(total, count))}\n"
+    assert said.out.count("\n") == many_lines + 2
+
+
 @dataclass
 class Point:
     x: float
@@ -371,3 +384,47 @@ def test_doctor_counts_its_findings(
         [f"check {3 + n}" for n in range(failures)],
     )
     assert [one["status"] for one in about["checks"]] == given
+
+
+@pytest.mark.parametrize(
+    ("command", "rest", "fixed"),
+    [
+        *((name, [], {}) for name in ("translate", "classify", "score", "align", "embed")),
+        ("fill", ["a"], {}),
+        ("generate", ["a"], {}),
+        ("look", ["a"], {}),
+        ("eval", [], {"long": "truncate"}),
+        ("export", ["out"], {"device": "cpu", "precision": "auto", "long": "error"}),
+        ("doctor", [], {"device": "cpu", "precision": "float32", "long": "error"}),
+    ],
+)
+def test_options_of_loading_reach_the_loader(
+    regard: Regard,
+    language: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    rest: list[str],
+    fixed: dict[str, str],
+) -> None:
+    """The two flags apart, so that they cannot be exchanged."""
+    seen = list[tuple[object, ...]]()
+
+    def loader(*values: object) -> None:
+        seen.append(values)
+        raise ValueError("seen")
+
+    monkeypatch.setattr("regard.verbs.load", loader)
+    for flag, allow_pickle, download in (("--allow-pickle", True, False), ("--download", False, True)):
+        usual = {"device": "cpu", "precision": "bf16", "long": "window"}
+        given = [word for name, value in usual.items() if name not in fixed for word in (f"--{name}", value)]
+        with pytest.raises(ValueError, match="seen"):
+            regard(command, language, *rest, *given, flag)
+        assert seen[-1][:-1] == (language, *(usual | fixed).values(), allow_pickle, download)
+    with pytest.raises(ValueError, match="seen"):
+        regard(command, language, *rest)
+    assert seen[-1][:-1] == (
+        language,
+        *({"device": "auto", "precision": "auto", "long": "error"} | fixed).values(),
+        False,
+        False,
+    )

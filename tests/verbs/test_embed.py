@@ -135,6 +135,34 @@ def test_tokens_past_the_limit_are_cut() -> None:
         _cut(SimpleNamespace(long="error"), [1, 2, 3], 0, 7)  # type: ignore[arg-type]
 
 
+def test_the_prompt_is_the_default_one_if_there_is_one(tmp_path: Path) -> None:
+    modules = [{"type": "a.Transformer", "path": ""}, {"type": "a.Pooling", "path": "1_Pooling"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (tmp_path / "1_Pooling").mkdir()
+    for prompts, included, prefix in (
+        ({"prompts": {"query": "q: "}}, False, ""),  # no prompt, so that none is left out
+        ({"prompts": {"query": "q: "}, "default_prompt_name": "query"}, True, "q: "),
+        ({"prompts": {"query": "q: "}, "default_prompt_name": "other"}, True, ""),
+        ({"prompts": None, "default_prompt_name": None}, True, ""),
+        (
+            {"prompts": {"query": "q: "}, "default_prompt_name": "query"},
+            False,
+            "include_prompt=false: is not supported",
+        ),
+        ({"prompts": {"query": 3}, "default_prompt_name": "query"}, True, "prompts should have a text for each name"),
+        ({"prompts": ["q"], "default_prompt_name": "query"}, True, "prompts should have a text for each name"),
+        ({"default_prompt_name": 3}, True, "prompts should have a text for each name"),
+    ):
+        (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts), encoding="utf-8")
+        pooling = {"pooling_mode_mean_tokens": True, "include_prompt": included}
+        (tmp_path / "1_Pooling/config.json").write_text(json.dumps(pooling), encoding="utf-8")
+        if " " in prefix and ":" not in prefix[:2]:
+            with pytest.raises(UserError, match=prefix):
+                pooling_of(tmp_path)
+        else:
+            assert pooling_of(tmp_path) == Pooling("mean", prefix=prefix)
+
+
 def test_a_prompt_of_the_models_own(tmp_path: Path) -> None:
     root = sentences(tmp_path, MEAN)
     settings = {"prompts": {"query": "the ", "passage": ""}, "default_prompt_name": "query"}

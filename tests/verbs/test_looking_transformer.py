@@ -446,7 +446,10 @@ def test_the_json_of_look_is_the_view_that_was_chosen(
         ([], whole),
         (["--part", "cross", "--layer", "2"], whole.only("cross", 2)),
         (["--part", "encoder", "--layer", "0", "--head", "1"], whole.only("encoder", 0, 1)),
-        (["--head", "0", "-o", str(tmp_path / "look.npz")], whole.only(head=0)),
+        (
+            ["--part", "decoder", "--layer", "1", "--head", "0", "-o", str(tmp_path / "look.npz")],
+            whole.only("decoder", 1, 0),
+        ),
     ):
         assert main(["look", str(tmp_path), "ab?", "--target", "zz", "--json", *given]) == 0
         found = json.loads(capsys.readouterr().out)

@@ -673,6 +673,13 @@ FAULTS = (
         "if False:",
         "verbs/test_embed.py",
     ),
+    Fault(
+        "the highest rate is that of the steps that are drawn",
+        "cli/show.py",
+        "for step in {*steps, max(min(plan.warmup, plan.steps) - 1, 0)}",
+        "for step in steps",
+        "cli/test_cli_show.py",
+    ),
     # -- plans and label files
     Fault(
         "every schedule follows the minutes",

@@ -58,8 +58,8 @@ def test_the_schedule_is_drawn(regard: Regard) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        ["plan.schedule=linear", "plan.warmup=3333", "plan.steps=10000"],
-        ["plan.schedule=noam", "plan.warmup=3333", "plan.steps=10000", "plan.rate=1"],
+        ["plan.schedule=linear", "plan.warmup=3280", "plan.steps=10000"],
+        ["plan.schedule=noam", "plan.warmup=3280", "plan.steps=10000", "plan.rate=1"],
         ["plan.schedule=cosine", "plan.warmup=500", "plan.steps=40"],  # it ends within its warm-up
         ["plan.schedule=constant", "plan.warmup=0", "plan.steps=1"],
     ],

@@ -1,6 +1,8 @@
 """The ladder: every rung of one size, finished cells kept, one table and one page."""
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +30,11 @@ def test_a_ladder_is_fair_and_resumes(regard: Regard, tiny: list[str], pairs: Pa
     assert max(sizes) / min(sizes) < 1.11  # ± 5 % of the one that was asked for
     assert all(row["seeds"] == 1 and row["tokens_per_second"]["mean"] > 0 for row in ladder["rows"])
     assert all(row["loss"]["sd"] is None for row in ladder["rows"])
-    assert "The ladder" in Path("lad/ladder.html").read_text(encoding="utf-8")
+    page = Path("lad/ladder.html").read_text(encoding="utf-8")
+    assert "The ladder" in page
+    level = re.search(r"each of the (\d+) tokens the same probability has loss ([\d.]+), perplexity (\d+)", page)
+    assert level is not None
+    assert (level[2], level[3]) == (f"{math.log(int(level[1])):.3f}", level[1])
     before = {path: path.stat().st_mtime_ns for path in Path("lad/cells").rglob("metrics.jsonl")}
     Path("lad/cells/dot/seed-1.json").unlink()  # as if stopped before this cell was written down
     again = regard(*command, "--json")

@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import random
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,22 @@ def test_ids_are_the_references(case: Case) -> None:
     for text in AWKWARD:
         assert reader.encode(text) == case.expected(text), text
     assert reader.encode_batch(AWKWARD) == [reader.encode(text) for text in AWKWARD]
+
+
+def test_every_unknown_token_has_its_text(case: Case) -> None:
+    reader = case.source or case.ours
+    for text in AWKWARD:
+        found = reader.unknown(text)
+        assert len(found) == reader.encode(text).count(-1 if (unk := reader.special_tokens.unk) is None else unk), text
+        spellings = text + unicodedata.normalize("NFKC", text)  # a tokenizer may normalise the text first
+        assert all(part in spellings for part in found), (text, found)
+
+
+def test_a_word_that_marian_lacks_is_shown_as_itself(made: Callable[[str], Case]) -> None:
+    source = made("marian").source
+    assert source is not None
+    assert source.unknown("The ferry 七 leaves") == ["七"]
+    assert source.unknown("The ferry leaves") == []
 
 
 def test_special_tokens_of_an_input_are_the_references(case: Case) -> None:

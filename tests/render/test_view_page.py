@@ -212,3 +212,11 @@ def test_a_page_explains_how_to_read_it_and_names_pages_that_exist():
     named = re.findall(r"docs/[a-z-]+\.md", page)
     assert len(named) == 3
     assert all((Path(__file__).parents[2] / one).is_file() for one in named)
+
+
+def test_a_saved_page_links_to_the_documentation(tmp_path):
+    path = AttentionView("t", ["a"], ["b"], [Layer("l", np.ones((1, 1, 1)))]).save(tmp_path / "pages" / "page.html")
+    links = re.findall(r'<a href="([^"]+)">docs/', path.read_text(encoding="utf-8"))
+    assert [(path.parent / link).resolve() for link in links] == [
+        Path(__file__).parents[2] / "docs" / name for name in ("recording.md", "attention.md", "interventions.md")
+    ]

@@ -22,7 +22,6 @@ from typing import Any
 import tokenizers as rust
 from tokenizers import models, normalizers, pre_tokenizers
 
-from regard.data.tokenizers import EncodeFunction
 from regard.errors import UserError
 
 Files = Mapping[str, bytes]
@@ -195,12 +194,11 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def marian_encode_function(
-    model: bytes, vocab: Mapping[str, int], specials: Sequence[str], unknown: int
-) -> EncodeFunction:
-    """The encode function of Marian: pieces from `sentencepiece`, ids from Marian's own vocabulary.
+def marian_split_function(model: bytes, specials: Sequence[str]) -> Callable[[str], list[str]]:
+    """The function that splits a text into the pieces of Marian, which `sentencepiece` finds.
 
-    A language code such as >>fra<< before a text is one token, and so is a special token in the text.
+    A language code such as >>fra<< before a text is one piece, and so is a special token in the text. A piece that is
+    not in the vocabulary is a part of the text.
     """
     try:
         from sentencepiece import SentencePieceProcessor
@@ -219,8 +217,4 @@ def marian_encode_function(
         codes, text = ([language[0]], part[language.end() :]) if language else ([], part)
         return [*codes, *processor.encode(text, out_type=str)]
 
-    def encode(texts: Sequence[str]) -> list[list[int]]:
-        parts = ((part for part in special.split(text) if part) for text in texts)
-        return [[vocab.get(piece, unknown) for part in text for piece in pieces(part)] for text in parts]
-
-    return encode
+    return lambda text: [piece for part in special.split(text) if part for piece in pieces(part)]

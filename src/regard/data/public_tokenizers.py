@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import tokenizers as rust
 from tokenizers import processors
 
 from regard.data import public_builders as builders
-from regard.data.public_builders import BuildTokenizer, Files, Settings, marian_encode_function, token_text
+from regard.data.public_builders import BuildTokenizer, Files, Settings, marian_split_function, token_text
 from regard.data.public_vocab import PublicVocab, names_by_id, read_vocab
 from regard.data.tokenizers import (
     SPECIALS,
@@ -203,16 +203,21 @@ def _marian(files: Files, config: Settings, side: str) -> Tokenizer:
     separate = side == "target" and settings.get("separate_vocabs", False)
     vocab: dict[str, int] = json.loads(files["target_vocab.json" if separate else "vocab.json"])
     special_tokens = _special_tokens(TOKENIZER_TYPES["marian"], vocab.get, settings, config)
-    if special_tokens.unk is None or special_tokens.eos is None:
+    if (unk_id := special_tokens.unk) is None or special_tokens.eos is None:
         raise ValueError("vocab.json lacks <unk> or </s>")
     specials = [token_text(settings[role]) for role in T5]
-    encode_function = marian_encode_function(
-        files[f"{side}.spm"], vocab, [name for name in specials if name in vocab], special_tokens.unk
-    )
+    split = marian_split_function(files[f"{side}.spm"], [name for name in specials if name in vocab])
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        return [[vocab.get(piece, unk_id) for piece in split(text)] for text in texts]
+
+    def unknown(text: str, unk: int | None) -> list[str]:
+        return [piece.strip("▁") or piece for piece in split(text) if vocab.get(piece, unk) == unk]
+
     special = frozenset(vocab[name] for name in specials if name in vocab)
     public_vocab = PublicVocab("sentencepiece", names_by_id(vocab), special, special)
     packed = {"files": files, "config": config, "side": side}
-    return _tokenizer(encode_function, lambda text, unk: [], public_vocab, special_tokens, packed)
+    return _tokenizer(encode, unknown, public_vocab, special_tokens, packed)
 
 
 def _settings(files: Files) -> dict[str, Any]:

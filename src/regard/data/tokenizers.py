@@ -139,10 +139,7 @@ class Tokenizer:
         return [self.display_names[token] if token < self.size else number_of(token) for token in tokens]
 
     def unknown(self, text: str) -> list[str]:
-        """The parts of a text that are not in the vocabulary: one for each unknown token, in order.
-
-        Empty for Marian, whose tokenizer does not return the places of tokens.
-        """
+        """The parts of a text that are not in the vocabulary: one for each unknown token, in order."""
         return self.unknown_function(text, self.special_tokens.unk)
 
     def words(self, tokens: Iterable[int]) -> list[int]:

@@ -18,7 +18,7 @@ from regard.render.formatting import (
     right_to_left,
     tag,
 )
-from regard.render.page import document
+from regard.render.page import document, more_in
 from regard.render.svg import matrix_svg
 from regard.report.glossary import docs_folder
 from regard.report.sections import (
@@ -52,16 +52,9 @@ def report_html(title: str, sections: Sequence[Section], docs: str = "") -> str:
     cards = []
     for section in sections:
         heading = [tag("h2", {}, section.title)] if section.title else []
-        more = [_more(section.docs, docs)] if isinstance(section, Text) and section.docs else []
+        more = [more_in([section.docs], docs)] if isinstance(section, Text) and section.docs else []
         cards.append(tag("section", {"class": "card"}, *heading, *_body(section), *more))
     return document(title, tag("main", {"class": "text"}, "\n", lines([header, *cards])))
-
-
-def _more(name: str, docs: str) -> Markup:
-    """Where the documentation has more about a section."""
-    where = f"docs/{name}"
-    link = tag("a", {"href": f"{docs}/{name}"}, where) if docs else where
-    return tag("p", {"class": "quiet"}, "More in ", link)
 
 
 def _body(section: Section) -> list[Markup]:

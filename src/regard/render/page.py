@@ -55,14 +55,24 @@ READING = (
     "Each row is a query, and its weights, one for each column, sum to 1. Even weights would be 1/n each for a row "
     "that may look at n columns; a cell that is much darker than that is a choice of the model. A weight shows what is "
     "read, and how much of it. It does not show the effect on the output: regard.edit changes weights, and so measures "
-    "the effect. More in docs/recording.md, docs/attention.md and docs/interventions.md."
+    "the effect."
 )
+READING_DOCS = ("recording.md", "attention.md", "interventions.md")
 
 
-def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None, about: str = "") -> str:
+def more_in(names: Sequence[str], docs: str) -> Markup:
+    """A line that names pages of the documentation; with links if `docs`, the relative path to them, is given."""
+    places = [f"docs/{name}" for name in names]
+    links = [tag("a", {"href": f"{docs}/{name}"}, place) if docs else place for name, place in zip(names, places)]
+    separated = [part for link in links for part in (", ", link)][1:]
+    return tag("p", {"class": "quiet"}, "More in ", *separated)
+
+
+def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None, about: str = "", docs: str = "") -> str:
     """The page of all parts, layers and heads, with decoding steps if there are any.
 
-    ``first`` is drawn as a static picture for browsers without JavaScript.
+    ``first`` is drawn as a static picture for browsers without JavaScript. ``docs`` is the relative path from the page
+    to the documentation, if it is on this machine.
     """
     attention = bool(parts)
     parts = parts or {"": [Layer(first.label, first.weights[None], first.rows, first.columns)]}
@@ -95,7 +105,7 @@ def page_html(first: Matrix, parts: Parts, frames: Sequence[Frame] | None, about
             "footer",
             {},
             tag("p", {}, Markup(" · ".join(keys))),
-            _details("How to read it", tag("p", {}, READING)),
+            _details("How to read it", tag("p", {}, READING), more_in(READING_DOCS, docs)),
             _words(parts, bool(frames)),
         ),
         Markup('<div id="tip" role="tooltip" hidden></div>'),
@@ -113,8 +123,8 @@ def _words(parts: Parts, steps: bool) -> Markup:
     return _details("Words", tag("dl", {}, *meanings))
 
 
-def _details(title: str, content: Markup) -> Markup:
-    return tag("details", {}, tag("summary", {}, title), content)
+def _details(title: str, *content: Markup) -> Markup:
+    return tag("details", {}, tag("summary", {}, title), *content)
 
 
 def _fragment(name: str) -> Markup:

@@ -19,6 +19,7 @@ from regard.render.page import page_html
 from regard.render.svg import lines_svg, matrix_svg
 from regard.render.terminal import MatrixText
 from regard.render.view_data import Frame, Layer, Matrix
+from regard.report.glossary import docs_folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +138,12 @@ class AttentionView:
         heads = dict(zip(layers[0].head_numbers, layers[0].weights)) if single else {}
         return lines_svg(matrix, heads)
 
-    def html(self) -> str:
-        """An interactive page: one HTML file with all layers and heads, and the decoding steps if there are any."""
-        return page_html(self.matrix(), self.parts, self.frames, self.about)
+    def html(self, docs: str = "") -> str:
+        """An interactive page: one HTML file with all layers and heads, and the decoding steps if there are any.
+
+        The page links to the documentation if ``docs`` is the relative path to it.
+        """
+        return page_html(self.matrix(), self.parts, self.frames, self.about, docs)
 
     def __repr__(self) -> str:
         parts = [
@@ -152,7 +156,7 @@ class AttentionView:
         """Writes an .html, .svg or .npz file, chosen by the suffix. The file is written atomically."""
         suffix = Path(path).suffix.lower()
         if suffix == ".html":
-            return write_file(path, self.html())
+            return write_file(path, self.html(docs_folder(Path(path))))
         if suffix == ".svg":
             return write_file(path, self.svg())
         if suffix == ".npz":

@@ -95,7 +95,7 @@ class Standing:
             *curves(first, ("loss", *self.recipe.metrics), self.metrics),
             Table("Where the rungs differ", ["setting", *self.rungs], self._differences()),
             Pre(settings, "Settings"),
-            glossary(("rung", "parameters", "loss", "step", "width", "token", "attention")),
+            glossary(("chance", "rung", "parameters", "loss", "step", "width", "token", "attention")),
         ]
 
     def _title(self, measure: str) -> str:
@@ -136,6 +136,7 @@ class Standing:
         first = next(iter(self.results.values()))[0]
         where = f"on {first['part']}, beam {first['beam']}"
         found += [f"{self._title(name)} {where}: {note}." for name, note in first["notes"].items()]
+        found += [chance] if (chance := first.get("chance")) else []  # a cell of an earlier release has none
         return [*found, *([self.published.note] if self.published else [])]
 
     def _differences(self) -> list[list[str]]:

@@ -1,22 +1,20 @@
 """The report of a run: its scores, some examples, its attention, its curves and its settings."""
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from regard import verbs
 from regard.config import format_value, tree
-from regard.data.fields import LabelField
 from regard.recipes import Recipe
 from regard.render import AttentionView
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
 from regard.report.sections import Curve, Gallery, Line, Section, Table, Text
-from regard.training.evaluate import Scores, evaluate
+from regard.training.evaluate import Scores, describe_chance, evaluate
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
 from regard.training.run import Run
@@ -30,7 +28,6 @@ METRIC_WORDS = {  # the words that a report defines for a measure
     "bleu": ("BLEU",),
     "alignment": ("alignment", "chance"),
 }
-TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
 
 
 @dataclass(frozen=True)
@@ -62,27 +59,16 @@ class Outcome:
         """The attention of the model over the first few examples."""
         return [verbs.look(self.model, text) for text in self.texts]
 
+    @cached_property
     def chance(self) -> str:
         """The scores of a guess that does not use the input; empty where no such guess is known."""
-        labels = next((name for name, each in self.model.fields.items() if isinstance(each, LabelField)), None)
-        if labels is not None and self.examples:
-            answers = Counter(getattr(one, labels) for one in self.examples)
-            ((answer, count),) = answers.most_common(1)
-            share = count / len(self.examples)
-            return f"Chance: a model that always answers “{answer}”, the most frequent class, has accuracy {share:.1%}."
-        if self.model.task.head in TOKEN_HEADS:
-            vocab = self.model.target_tokenizer.size
-            return (
-                f"Chance: a model that gives each of the {vocab:,} tokens the same probability has loss "
-                f"{math.log(vocab):.3f}, perplexity {vocab:,} and accuracy {1 / vocab:.2%}."
-            )
-        return ""
+        return describe_chance(self.model, self.examples)
 
     def words(self, seen: Sequence[AttentionView]) -> list[str]:
         """The words that the report defines: those of its measures and of its pictures."""
         parts = {layer.part for view in seen for layer in view.layers}
         found = [word for name in self.scores.values for word in METRIC_WORDS.get(name, ())]
-        found += ["chance"] * bool(self.chance()) + ["step", "parameters", "width"]
+        found += ["chance"] * bool(self.chance) + ["step", "parameters", "width"]
         found += ["attention", "query", "key", "weights", "head", "piece"] if parts else []
         found += [name for name, part in PART_WORDS.items() if part in parts]
         return list(dict.fromkeys(found))
@@ -113,7 +99,7 @@ def score_table(outcomes: Sequence[Outcome]) -> Table:
     rows.append(["best step", *(str(one.model.step) for one in outcomes)])
     rows.append(["training", *(duration(one.finished.seconds) for one in outcomes)])
     notes = [f"{name}: {note}" for name, note in first.scores.notes.items()]
-    note = " ".join([*(["; ".join(notes) + "."] if notes else []), first.chance()]).strip()
+    note = " ".join([*(["; ".join(notes) + "."] if notes else []), first.chance]).strip()
     title = f"Scores: {len(first.examples):,} examples of {first.part}"
     return Table(title, ["", *(outcome.name for outcome in outcomes)], rows, note)
 

@@ -1,6 +1,7 @@
 """Evaluation of a model: the metrics of `regard.metrics` on examples, and how a run selects its best step."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from regard.alignment import merge
 from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
+from regard.data.fields import LabelField
 from regard.data.flat import Row, Rows
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.decode import Penalty
@@ -31,6 +33,7 @@ N = TypeVar("N", int, float, Tensor)
 
 # The fields that a task must have for a metric, by what the metric needs.
 METRIC_FIELDS = {"sums": set[str](), "answers": {"source", "target"}, "weights": {"source", "target"}}
+TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
 WITH = {"alignment": ("chance",)}  # metrics that are reported together with others
 
 
@@ -198,6 +201,23 @@ def _has_comparable_links(model: Loaded, example: Any) -> bool:
     if getattr(example, "links", None) is None or model.source_tokenizer is None:
         return False
     return example.unit == "word" or {model.source_tokenizer.kind, model.target_tokenizer.kind} == {"char"}
+
+
+def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
+    """The scores of a guess that does not use the input, as a sentence; empty where no such guess is known."""
+    labels = next((name for name, each in model.fields.items() if isinstance(each, LabelField)), None)
+    if labels is not None and examples:
+        answers = Counter(getattr(one, labels) for one in examples)
+        ((answer, number),) = answers.most_common(1)
+        share = number / len(examples)
+        return f"Chance: a model that always answers “{answer}”, the most frequent class, has accuracy {share:.1%}."
+    if model.task.head in TOKEN_HEADS:
+        vocab = model.target_tokenizer.size
+        return (
+            f"Chance: a model that gives each of the {vocab:,} tokens the same probability has loss "
+            f"{math.log(vocab):.3f}, perplexity {vocab:,} and accuracy {1 / vocab:.2%}."
+        )
+    return ""
 
 
 def truncated(model: Loaded, examples: Sequence[Any]) -> int:

@@ -15,7 +15,7 @@ from regard.errors import UserError
 from regard.file_io import read_json, write_json
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe
-from regard.training.evaluate import evaluate
+from regard.training.evaluate import describe_chance, evaluate
 from regard.training.events import Finished
 from regard.training.folder import is_run
 from regard.training.ladder.quality import curve, evaluations, read_log
@@ -96,6 +96,7 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
         "part": part,
         "scores": scores.values,
         "notes": scores.notes,
+        "chance": describe_chance(model, examples),
         "step": model.step,
         "parameters": model.parameter_count,
         "width": recipe.model.width,

@@ -78,6 +78,8 @@ def test_the_size_of_an_error(found: list[float], expected: list[float], error: 
 def test_random_texts_leave_out_special_tokens_and_padding() -> None:
     subject = Subject.copy_of(Sound(), CALLS)
     whole, ragged, other = subject.texts(), subject.texts(ragged=True), subject.texts(seed=1)
+    assert (subject.dtype, subject.bound) == (torch.float64, 1e-6)
+    assert replace(subject, dtype=torch.float32).bound == 1e-4
     assert whole.tokens.shape == (3, 6)
     assert whole.real.all()
     assert ragged.real.sum(dim=1).tolist() == [6, 3, 1]
@@ -282,3 +284,12 @@ def test_the_loss_of_a_model_is_that_of_its_task() -> None:
         assert calls.one_per_text == (config is structured)
     source = Seq2SeqConfig(source_vocab=20, target_vocab=16, width=8, embed=8, capacity=8, dropout=0.0)
     assert (model_calls(source).vocab, model_calls(source).source_vocab) == (16, 20)
+
+
+def test_frozen_weights_are_examined_and_a_model_of_counts_is_not_resumed(bigram: Path) -> None:
+    found = check("accumulated", Sound().requires_grad_(False))
+    assert found.status == PASSED
+    counts = regard.load(bigram)
+    module = counts.module
+    resumed = CHECKS["resumed"](Subject(module, module, loaded_calls(counts)))
+    assert (resumed.status, "a model that counts grows as it learns" in resumed.note) == (DOES_NOT_APPLY, True)

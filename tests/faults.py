@@ -626,6 +626,27 @@ FAULTS = (
         "not any(",
         "explain/test_explain_training.py",
     ),
+    Fault(
+        "an encoder of a page has decoding steps",
+        "render/page.py",
+        'return part != "encoder" and len(',
+        "return len(",
+        "render/test_view_page.py",
+    ),
+    Fault(
+        "NaN hides the best value of a column",
+        "render/formatting.py",
+        "return None if cell is None or cell != cell else float(cell)",
+        "return None if cell is None else float(cell)",
+        "render/test_view_report.py",
+    ),
+    Fault(
+        "a heatmap's largest negative number does not count",
+        "report/sections.py",
+        "float(np.abs(np.nan_to_num(self.values)).max(initial=0.0))",
+        "float(np.nan_to_num(self.values).max(initial=0.0))",
+        "render/test_drawn.py",
+    ),
     # -- the checks of regard doctor
     Fault(
         "doctor: buffers may be NaN",

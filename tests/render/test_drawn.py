@@ -81,7 +81,7 @@ MANY = Curve(
     log_y=True,
     log_x=True,
 )
-SIGNS = Heatmap("signs", "across", "down", [[1.0, -2.0, 0.5], [0.005, math.nan, 2.0]], ["a", "bcd"], ["x", "y", "z"])
+SIGNS = Heatmap("signs", "across", "down", [[1.0, -2.0, 0.5], [0.005, math.nan, 1.5]], ["a", "bcd"], ["x", "y", "z"])
 SMALL = Heatmap("small", "across", "down", np.arange(24).reshape(2, 12) / 40, side=5, vmax=1.0)
 REPORT: list[Section] = [
     Text("One <line>\nof text.\n\nAnother.", "Words", "scaling.md"),

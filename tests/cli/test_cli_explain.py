@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from regard.checkpoint import save_step, set_pointer
+from regard.cli.explain import _settings
 from regard.config import override, to_json, tree
 from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
+from regard.errors import UserError
 from regard.explain import TOPICS, masking
 from regard.explain.coreference import pairs
 from regard.explain.topic import Progress, Topic
@@ -248,6 +250,30 @@ def test_a_mistake_gives_one_line(regard: Regard, arguments: list[object], messa
     assert result.code == 2
     assert message in result.err
     assert len(result.err.strip().splitlines()) == 1
+
+
+def test_json_has_the_numbers_and_the_page(regard: Regard) -> None:
+    alone = json.loads(regard("explain", "scaling", "keys=4", "--json").out)
+    said = regard("explain", "scaling", "keys=4", "--json", "-o", "Page.HTML")  # capitals are allowed
+    assert (said.code, said.err, json.loads(said.out)) == (0, "", {**alone, "page": "Page.HTML"})
+    assert (alone["page"], Path("Page.HTML").is_file()) == (None, True)
+
+
+def test_words_without_a_name_are_the_model_and_its_text() -> None:
+    heads, scaling = TOPICS["heads"].options, TOPICS["scaling"].options
+    for words, settings in (
+        ([], []),
+        (["run"], ["model=run"]),
+        (["layer=1", "run", "a = b"], ["model=run", "text=a = b", "layer=1"]),
+    ):
+        assert _settings("heads", heads, words) == settings
+    assert _settings("scaling", scaling, ["keys=4", "widths=1,2"]) == ["keys=4", "widths=1,2"]
+    for options, words, told in (
+        (heads, ["a", "b", "c d"], '"c d": an option has the form name=value; see: regard explain topic --help'),
+        (scaling, ["a"], '"a": topic takes options only, as name=value; see: regard explain topic --help'),
+    ):
+        with pytest.raises(UserError, match=re.escape(told)):
+            _settings("topic", options, words)
 
 
 def test_a_model_without_blocks_and_an_empty_text(regard: Regard, classifier: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_resized_transformer_has_a_width_of_whole_heads_and_as_many_weights_as
         GptConfig(**small | {"heads": 5, "head_width": 16}),
         BertConfig(**small | {"inner": 203}),
         TransformerConfig(**small),
-        TransformerConfig(**small, decoder_heads=4, decoder_layers=5, decoder_inner=104),
+        TransformerConfig(**small, decoder_heads=16, decoder_layers=5, decoder_inner=104),
     ):
         heads = 1 if config.head_width else lcm(config.heads, getattr(config, "decoder_heads", 0) or config.heads)
         changed = [name for name in ("width", "inner", "decoder_inner") if name in vars(config)]

@@ -18,6 +18,8 @@ from regard.recipes import KINDS, Plan, Recipe
 from regard.stored import recipe_json
 
 torch.set_num_threads(1)
+if not torch.accelerator.is_available():  # torch.manual_seed formats the stack three times for devices that are absent
+    torch.manual_seed = lambda seed: torch.default_generator.manual_seed(int(seed))
 
 
 @pytest.fixture(autouse=True)

@@ -523,6 +523,16 @@ def test_json_files_bring_back_what_was_written(cut: Path, obj: Any) -> None:
     assert read_json(cut / "any.json") == obj
 
 
+def test_json_files_have_no_numbers_that_json_lacks(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"é": 1.5})
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == '{\n  "é": 1.5\n}\n'
+    for number in (float("nan"), float("inf"), float("-inf")):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            write_json(tmp_path / "a.json", {"loss": number})
+    assert read_json(tmp_path / "a.json") == {"é": 1.5}
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
 def test_no_pickle_is_ever_read() -> None:
     for module in (checkpoint, file_io):
         source = Path(module.__file__).read_text()

@@ -132,6 +132,10 @@ def test_a_slice_of_the_queries_has_its_rows_of_every_table() -> None:
     assert torch.equal(some.pairs, table[:2])
     assert torch.equal(some.bias, mask.bias[:2])
     assert some.empty_rows.tolist() == [[True], [False]]
+    one = Mask(pairs=table[3:], bias=torch.randn(1, 4), keys=table[3:])  # a row for all queries stays
+    last, at = one.for_queries(slice(2, 4)), torch.arange(4)
+    assert torch.equal(last.table(at[2:], at, 2), one.table(at, at, 2))
+    assert torch.equal(last.keys, one.keys)
 
 
 def test_a_promise_of_sight_outlives_statements_and_nothing_else() -> None:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from regard.attention import Attention, Memory, MultiHead, weights
 from regard.errors import UserError
+from regard.layers.transformer import Shape, Stack
 from regard.mask import CAUSAL, Mask
 from regard.recording import Tape, active_tape, attentions, pause_recording, record
 from regard.scores import SCORES, WINDOWS, Additive, Dot, build_score
@@ -326,6 +327,29 @@ def test_a_tape_has_the_numbers_of_its_heads_and_layers(toy: Toy, example: tuple
     assert tape.heads == {"layers.1.read": [3, 1]}  # the source has one head: nothing to choose from
     assert tape.layer_number("layers.1.read") == 1
     assert tape.layer_number("source") is None
+
+
+def test_layers_that_share_blocks_are_numbered_in_the_order_of_their_reads() -> None:
+    shape = Shape(width=4, heads=2, layers=2, inner=4, groups=1, group_blocks=2)
+    stack = Stack(shape, causal=False)
+    with record(stack) as tape:
+        stack(torch.randn(1, 3, 4))
+    assert tape.names() == [f"blocks.{block}.attention.read[{turn}]" for turn in range(2) for block in range(2)]
+    assert [tape.layer_number(name) for name in tape] == [0, 1, 2, 3]
+    with record(stack, "blocks.1.*") as tape:
+        stack(torch.randn(1, 3, 4))
+    assert [tape.modules.index(name) for name in tape] == [tape.layer_number(name) for name in tape] == [2, 3]
+
+
+@pytest.mark.parametrize("reader", [None, nn.Identity()])
+def test_only_reads_of_a_cache_continue_a_text(reader: nn.Module | None) -> None:
+    attention, states = Attention(Dot(), reader=reader), torch.randn(1, 3, 2)
+    memory, at = attention.memory(states), torch.arange(3)
+    for k_at, continues in ((None, [False, False, False]), (at, [False, True, False])):
+        with record(attention) as tape:
+            for here in (at[:2], at[2:], at[:1]):  # the last read begins another text
+                attention(states[:, here], memory, q_at=here, k_at=k_at)
+        assert tape.continues == {"": continues}
 
 
 def test_an_empty_tape_is_named() -> None:

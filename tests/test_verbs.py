@@ -10,10 +10,11 @@ import torch
 
 from regard.checkpoint import resolve
 from regard.errors import UserError
-from regard.recording import record
+from regard.recording import Axes, record
 from regard.render.view_data import Unknown
 from regard.stored import read_fields
-from regard.verbs import align, aligned, classify, load, look, score, translate, view
+from regard.verbs import align, aligned, classify, generate, load, look, score, translate, view
+from regard.verbs.forced import kept
 
 Make = Callable[..., Path]
 LINES = ["abc cab", "", "a", "cc bb aa cc bb aa", "   ", "b?a", "bca cab abc", "ab"]
@@ -229,6 +230,34 @@ def test_scores_of_pairs_and_of_lines(translator: Make, language: Path) -> None:
         score(model, ["abc"])
     with pytest.raises(UserError, match="a line of text"):
         score(load(language, device="cpu"), [("abc", "xyz")])
+
+
+def test_an_empty_list_has_an_empty_answer(translator: Make, language: Path, classifier: Path) -> None:
+    pairs, lines = load(translator(), device="cpu"), load(language, device="cpu")
+    assert score(pairs, []) == align(pairs, []) == translate(pairs, []) == score(lines, []) == []
+    assert generate(lines, []) == classify(load(classifier, device="cpu"), []) == []
+
+
+@torch.no_grad()
+def test_labels_are_ranked_by_their_probabilities(classifier: Path) -> None:
+    model, texts = load(classifier, device="cpu"), ["ab ba", "cc", "a b c"]
+    ids = [torch.tensor([model.tokenizer.encode(text)]) for text in texts]
+    for sign in (1, -1):  # each label is the likeliest once
+        with model.module.register_forward_hook(lambda module, given, found, sign=sign: sign * found):
+            answers = classify(model, texts)
+        for one, tokens in zip(answers, ids):
+            expected = dict(zip(("bad", "good"), (sign * model.logits(tokens))[0].softmax(0).tolist()))
+            assert one.labels == pytest.approx(expected, abs=1e-6)
+            assert list(one.labels) == sorted(expected, key=lambda name: -expected[name])
+            assert (one.label, one.probability) == next(iter(one.labels.items()))
+
+
+def test_rows_that_a_batch_does_not_have_are_left_out() -> None:
+    axes = Axes(["a", "b"], ["x"], "cross")
+    assert kept(axes, None, 3) is axes
+    for rows, names in (([0], ["a"]), ([1, 0], ["b", "a"]), ([-1, 1, 2, 3, 9], ["b", ""]), ([], [])):
+        assert kept(axes, rows, 3).rows == names  # the third row is padding of a longer text
+        assert kept(axes, rows, 3).columns == ["x"]
 
 
 def test_batch_mates_do_not_change_a_score(translator: Make, language: Path) -> None:

@@ -36,19 +36,27 @@ def regard(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     return run
 
 
-@pytest.fixture
-def pairs(tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Words and the same words backwards in capitals, as a file of pairs."""
     words = ["".join(chr(97 + (7 * i + 3 * j * (i % 5)) % 6) for j in range(2 + i % 6)) for i in range(200)]
-    path = tmp_path / "pairs.tsv"
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
     path.write_text("".join(f"{word}\t{word[::-1].upper()}\n" for word in words), encoding="utf-8")
     return path
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny(pairs: Path) -> list[str]:
     """Settings with which a recipe trains in a moment."""
     tokens = [f"data.train={pairs}", "data.source_tokens=char", "data.target_tokens=char"]
-    model = ["model.width=16", "model.embed=8", "model.capacity=32"]
+    model = ["model.width=16", "model.embed=8", "model.capacity=16"]
     plan = ["plan.steps=6", "plan.warmup=2", "plan.evaluate=3", "plan.log=2", "plan.threads=1", "plan.batch_tokens=512"]
     return [*tokens, *model, *plan]
+
+
+@pytest.fixture(scope="session")
+def trained(tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `regard train translate` with these settings leaves; tests work on copies."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    assert main(["train", "translate", *tiny, "--out", str(run)]) == 0
+    return run

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from regard.checkpoint import save_step, set_pointer
+from regard.cli.explain import _settings
 from regard.config import override, to_json, tree
 from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
+from regard.errors import UserError
 from regard.explain import TOPICS, masking
 from regard.explain.coreference import pairs
-from regard.explain.topic import Progress
+from regard.explain.topic import Progress, Topic
 from regard.file_io import save_tensors, write_json
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, Objective, TeacherForcing
@@ -80,7 +82,14 @@ def test_a_topic_in_the_terminal_and_as_a_page_with_its_words_and_chance_levels(
 def test_in_eighty_columns_lines_break_between_words(
     regard: Regard, monkeypatch: pytest.MonkeyPatch, topic: str
 ) -> None:
-    outputs = []
+    outputs, results, run = [], [], Topic.run
+
+    def run_once(*arguments: Any) -> Any:
+        if not results:
+            results.append(run(*arguments))
+        return results[0]
+
+    monkeypatch.setattr(Topic, "run", run_once)
     for columns in ("80", "200"):
         monkeypatch.setenv("COLUMNS", columns)
         outputs.append(regard("explain", topic, *QUICK[topic]).out)
@@ -111,9 +120,10 @@ def test_the_help_of_a_topic_has_its_prose_and_its_options(regard: Regard, topic
     assert topic in QUICK
 
 
-@pytest.mark.parametrize("arguments", [[], ["scaling", "--help"], ["attention", "--help"], ["scalling"]])
-def test_the_list_and_the_help_do_not_import_torch(arguments: list[str]) -> None:
-    code = f"import sys; from regard.cli import main; main(['explain', *{arguments}]); sys.exit('torch' in sys.modules)"
+def test_the_list_and_the_help_do_not_import_torch() -> None:
+    code = "import sys; from regard.cli import main\n"
+    for arguments in ([], ["scaling", "--help"], ["attention", "--help"], ["scalling"]):
+        code += f"main(['explain', *{arguments}]); assert 'torch' not in sys.modules, {arguments}\n"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
@@ -240,6 +250,30 @@ def test_a_mistake_gives_one_line(regard: Regard, arguments: list[object], messa
     assert result.code == 2
     assert message in result.err
     assert len(result.err.strip().splitlines()) == 1
+
+
+def test_json_has_the_numbers_and_the_page(regard: Regard) -> None:
+    alone = json.loads(regard("explain", "scaling", "keys=4", "--json").out)
+    said = regard("explain", "scaling", "keys=4", "--json", "-o", "Page.HTML")  # capitals are allowed
+    assert (said.code, said.err, json.loads(said.out)) == (0, "", {**alone, "page": "Page.HTML"})
+    assert (alone["page"], Path("Page.HTML").is_file()) == (None, True)
+
+
+def test_words_without_a_name_are_the_model_and_its_text() -> None:
+    heads, scaling = TOPICS["heads"].options, TOPICS["scaling"].options
+    for words, settings in (
+        ([], []),
+        (["run"], ["model=run"]),
+        (["layer=1", "run", "a = b"], ["model=run", "text=a = b", "layer=1"]),
+    ):
+        assert _settings("heads", heads, words) == settings
+    assert _settings("scaling", scaling, ["keys=4", "widths=1,2"]) == ["keys=4", "widths=1,2"]
+    for options, words, told in (
+        (heads, ["a", "b", "c d"], '"c d": an option has the form name=value; see: regard explain topic --help'),
+        (scaling, ["a"], '"a": topic takes options only, as name=value; see: regard explain topic --help'),
+    ):
+        with pytest.raises(UserError, match=re.escape(told)):
+            _settings("topic", options, words)
 
 
 def test_a_model_without_blocks_and_an_empty_text(regard: Regard, classifier: Path) -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
+import torch
 
+from regard.data.fields import TargetText
+from regard.data.tokenizers import train_tokenizer
 from regard.file_io import load_tensors
+from regard.models import BertConfig, GptConfig
+from regard.verbs import Loaded
+from regard.verbs.exporting import _tokenizer_files
 
 Said = Any
 
@@ -63,3 +71,25 @@ def test_mistakes(regard: Callable[..., Said], run: str, language: Path, transla
         assert expected in said.err
         assert said.err.count("\n") == 1
         assert not Path("out").exists()
+
+
+def test_the_settings_of_an_exported_tokenizer() -> None:
+    """Padding is on the left of a text that is continued, and the special tokens are those that the model reads."""
+    tokenizer = train_tokenizer("char", ["abc"], 20)
+    special = tokenizer.special_tokens
+    shape = {"vocab": tokenizer.size, "width": 8, "heads": 2, "layers": 1, "inner": 8, "context": 9}
+    left, right = GptConfig(**shape), BertConfig(**shape)  # type: ignore[arg-type]
+    unlimited = replace(left, positions="none")
+    for config, side, inputs, longest, around in (
+        (left, "left", ["input_ids", "attention_mask"], 9, [special.bos]),
+        (unlimited, "left", ["input_ids", "attention_mask"], unlimited.longest, [special.bos]),
+        (right, "right", ["input_ids", "token_type_ids", "attention_mask"], 9, []),
+        (replace(right, segments=0), "right", ["input_ids", "attention_mask"], 9, []),
+    ):
+        loaded = Loaded(Path("a"), config.build(), torch.device("cpu"), {"text": TargetText(tokenizer)})
+        files = _tokenizer_files(tokenizer, loaded)
+        settings = json.loads(files["tokenizer_config.json"])
+        assert (settings["padding_side"], settings["model_input_names"]) == (side, inputs)
+        assert settings.get("model_max_length") == longest
+        found = tokenizers.Tokenizer.from_str(files["tokenizer.json"].decode()).encode("abc").ids
+        assert found == [*around, *tokenizer.encode("abc")]

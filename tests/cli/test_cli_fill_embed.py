@@ -94,6 +94,13 @@ def test_embed_json_and_many_lines(
     assert np.load(tmp_path / "none.npz")["vectors"].shape == (0, 16)
 
 
+def test_lines_are_numbered_through_all_chunks(regard: Regard, public: Path, tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("a\n" * 520 + "the " * 60 + "\n", encoding="utf-8")
+    for verb, more in (("embed", ["--json"]), ("embed", ["-o", "out.npz"])):
+        said = regard(verb, public, "many.txt", *more)
+        assert (said.code, said.err.startswith("error: line 521: ")) == (2, True), (verb, said.err)
+
+
 def test_embed_refuses_what_cannot_be(regard: Regard, public: Path, language: Path) -> None:
     assert "line 2: 60 tokens, but at most 38" in regard("embed", public, stdin="a\n" + "a " * 60 + "\n").err
     assert 'Did you mean "mean"' in regard("embed", public, "--pool", "meen", stdin="a\n").err

@@ -29,6 +29,17 @@ def test_prompts_are_printed_with_their_answers(regard: Regard, public: Path) ->
     assert regard("generate", public, "the grey", "a", "--limit", 9, "--stream").out == said.out
 
 
+def test_blank_lines_have_blank_answers_wherever_they_are(regard: Regard, public: Path) -> None:
+    answer = regard("generate", public, "--limit", 2, stdin="a\n").out
+    for lines in (["", " "], ["", "a"], ["a", "", ""], ["", "a", "", "a", ""]):
+        text = "".join(f"{line}\n" for line in lines)
+        for more in ([], ["--stream"]):
+            said = regard("generate", public, "--limit", 2, *more, stdin=text)
+            assert said.out == "".join(answer if line.strip() else "\n" for line in lines), (lines, more)
+        found = regard("generate", public, "--limit", 2, "--json", stdin=text).out.splitlines()
+        assert [json.loads(one)["line"] for one in found] == list(range(1, len(lines) + 1))
+
+
 def test_json_has_tokens_and_logps_in_order(regard: Regard, public: Path) -> None:
     prompts = ["rain fell on the tin roof", "a", "", "the grey heron", "a"]
     how = ["--temperature", 1.2, "--top-k", 50, "--top-p", 0.99, "--seed", 3, "--limit", 7]

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from regard.cli.ladder import _rungs
 from regard.cli.progress import follow
 from regard.metrics import METRICS
+from regard.recipes import find_recipe
 from regard.report.figures import deviation
 from regard.training.events import Event, Finished, Started
 
@@ -86,6 +88,30 @@ def test_families_under_one_budget(regard: Regard, tiny: list[str], pairs: Path)
     page = Path("lad/ladder.html").read_text(encoding="utf-8")
     assert "Quality against time: BLEU" in page
     assert "model.positions" in page
+
+
+def test_settings_of_the_plan_are_those_of_every_rung() -> None:
+    recipe = find_recipe("multi30k")
+    own = _rungs(recipe, [], None)
+    assert len({rung.plan.warmup for rung in own.values()}) > 1  # a rung has the warm-up of its family
+    given = _rungs(recipe, ["plan.warmup=7", "data.vocab=99"], None)
+    assert list(given) == list(own)
+    assert {(rung.plan.warmup, rung.data.vocab) for rung in given.values()} == {(7, 8000)}
+    assert list(_rungs(recipe, [], "transformer-learned,additive")) == ["additive", "transformer learned"]
+
+
+def test_a_ladder_of_a_recipe_or_of_a_file(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("a\tb\n" * 9, encoding="utf-8")
+    for what, told in (
+        ("mine", "plan.minutes"),  # a file needs no suffix; the setting is refused later
+        ("dates", "plan.minutes"),
+        ("nothing", '"nothing" is no recipe'),
+        ("dattes", 'Did you mean "dates"'),
+    ):
+        said = regard("ladder", what, "plan.minutes=1")
+        assert (said.code, said.err.count("\n"), told in said.err) == (2, 1, True), said.err
+    assert "no.tsv" in regard("ladder", "no.tsv", "plan.steps=1").err
+    assert not Path("runs").exists()
 
 
 def test_some_rungs(regard: Regard, tiny: list[str], pairs: Path) -> None:

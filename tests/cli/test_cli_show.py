@@ -8,8 +8,12 @@ import pytest
 import torch
 
 from regard.cli.show import bars
+from regard.data.dates import Dates
+from regard.data.example import Corpus, Pair
 from regard.explain import gradients
 from regard.explain.gradients import SYMBOLS, GradientsOptions, RecurrentRecall, gradient_norms, sample_batch
+from regard.recipes import KINDS, change, find_recipe
+from regard.training.optim import rate_at
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -49,6 +53,37 @@ def test_the_schedule_is_drawn(regard: Regard) -> None:
     assert "constant" in said.out
     assert "█" in said.out
     assert bars([0.0, 0.5, 1.0], height=2) == ["  █", " ██"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["plan.schedule=linear", "plan.warmup=3280", "plan.steps=10000"],
+        ["plan.schedule=noam", "plan.warmup=3280", "plan.steps=10000", "plan.rate=1"],
+        ["plan.schedule=cosine", "plan.warmup=500", "plan.steps=40"],  # it ends within its warm-up
+        ["plan.schedule=constant", "plan.warmup=0", "plan.steps=1"],
+    ],
+)
+def test_the_highest_rate_is_that_of_all_steps(regard: Regard, settings: list[str]) -> None:
+    recipe = change(find_recipe("dates"), settings, KINDS)
+    plan = recipe.plan
+    highest = max(rate_at(plan, step, recipe.model.width) for step in range(plan.steps))
+    said = regard("show", "dates", *settings, "--schedule")
+    first, *drawn, last = said.out.splitlines()
+    assert first == f"rate by step: {plan.schedule} after {plan.warmup} steps of warm-up, highest {highest:.3g}"
+    assert (len(drawn), last.split()) == (10, ["0", str(plan.steps)])
+    assert len(last) == max(map(len, drawn)) or plan.schedule != "constant"
+
+
+def test_every_accepted_target_is_an_example(regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [Pair("ab", "x", others=("y", "z")), *(Pair(f"source {n}", "t") for n in range(9))]
+    monkeypatch.setattr(Dates, "load", lambda self: Corpus(train=pairs, valid=pairs[:2], test=[]))
+    title, columns, *rows = regard("show", "dates", "--example").out.splitlines()
+    assert title.strip() == "dates: 10 train, 2 valid, 0 test"
+    assert columns.split() == ["source", "target"]
+    assert [" ".join(row.split()) for row in rows if row.strip()] == [
+        "ab x / y / z", "source 0 t", "source 1 t", "source 2 t", "source 3 t"
+    ]  # fmt: skip
 
 
 def test_examples_are_shown(regard: Regard, pairs: Path) -> None:

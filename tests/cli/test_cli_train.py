@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -42,9 +43,9 @@ def test_a_run_from_start_to_next_steps(regard: Regard, tiny: list[str]) -> None
 
 
 def test_an_existing_run_is_resumed_or_replaced_only_when_told(
-    regard: Regard, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+    regard: Regard, tiny: list[str], trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert regard("train", "translate", *tiny, "--out", "run").code == 0
+    copytree(trained, "run")
     before = Path("run/latest").read_text(encoding="utf-8")
     said = regard("train", "translate", *tiny, "--out", "run")
     assert said.code == 2
@@ -81,8 +82,8 @@ def test_a_run_with_a_name_of_its_own_is_resumed_by_its_recipe(regard: Regard, t
         assert "regard look 'my runs/[red]one'" in said.out
 
 
-def test_a_baseline_is_resumed_or_begun(regard: Regard, tiny: list[str]) -> None:
-    assert regard("train", "translate", *tiny, "--out", "run").code == 0
+def test_a_baseline_is_resumed_or_begun(regard: Regard, trained: Path) -> None:
+    copytree(trained, "run")
     Path("run/baseline/steps/000000").mkdir(parents=True)  # a kill before the recipe was written: no run yet
     Path("run/baseline/latest").write_text("000000\n", encoding="utf-8")
     for expected in ("run/baseline: ", "run/baseline: finished at step 6"):
@@ -110,8 +111,8 @@ def test_json_and_flags(regard: Regard, tiny: list[str]) -> None:
     assert (recipe["plan"]["seed"], recipe["plan"]["device"]) == (5, "cpu")
 
 
-def test_a_run_starts_from_another(regard: Regard, tiny: list[str]) -> None:
-    assert regard("train", "translate", *tiny, "--out", "first").code == 0
+def test_a_run_starts_from_another(regard: Regard, tiny: list[str], trained: Path) -> None:
+    copytree(trained, "first")
     assert regard("train", "translate", *tiny, "from=first", "--out", "second").code == 0
     first, second = (
         [json.loads(line)["loss"] for line in Path(run, "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -218,8 +219,8 @@ def test_eval_reads_the_columns_of_the_run(regard: Regard, tmp_path: Path) -> No
     assert 'other.csv, line 1 (the header): no column "stars"' in regard("eval", "run", "--data", "other.csv").err
 
 
-def test_eval_of_a_translator(regard: Regard, tiny: list[str], pairs: Path) -> None:
-    assert regard("train", "translate", *tiny, "--out", "run").code == 0
+def test_eval_of_a_translator(regard: Regard, trained: Path, pairs: Path) -> None:
+    copytree(trained, "run")
     said = regard("eval", "run", "--data", pairs, "--beam", 2, "--free-running", "--json")
     found = json.loads(said.out)
     assert (found["examples"], found["beam"], found["step"] > 0) == (200, 2, True)

@@ -176,7 +176,7 @@ def test_the_seed_determines_the_corpus() -> None:
 )
 def test_invalid_settings_are_named(settings: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Dates(**settings).load()  # type: ignore[arg-type]
+        Dates(**{"languages": ("en",), **settings}).load()  # type: ignore[arg-type]
 
 
 def test_without_babel_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

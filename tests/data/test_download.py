@@ -139,6 +139,34 @@ def test_only_missing_files_are_downloaded(server: Served, cache: Path, monkeypa
     assert fetch("set/a.txt", RemoteFile(f"{server.url}/a")) == cache / "set" / "a.txt"
 
 
+def test_a_file_is_searched_in_the_data_folder_first_then_in_the_cache(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    for folder in (data, cache):
+        folder.mkdir()
+    monkeypatch.setenv("REGARD_DATA", str(data))
+    for name in ("a.txt", "a.txt.gz"):
+        other = {"a.txt": "a.txt.gz", "a.txt.gz": "a.txt"}[name]
+        best_first = [data / name, data / other, cache / name, cache / other]
+        for path in best_first:
+            path.write_bytes(b"text")
+        for path in best_first:
+            assert find_data(name) == path
+            path.unlink()
+        (data / name).mkdir()  # a folder is no file
+        with pytest.raises(UserError) as error:
+            find_data(name, "!")
+        cure = f"set REGARD_DATA (now {data}) to the folder that holds {name}!"
+        assert str(error.value) == f"{data / name}: not found; {cure}"
+        (data / name).rmdir()
+    monkeypatch.delenv("REGARD_DATA")
+    (cache / "a.txt").write_bytes(b"text")
+    assert find_data("a.txt") == cache / "a.txt"
+    with pytest.raises(UserError, match=r"^b\.txt: not found, as REGARD_DATA is not set; .* holds b\.txt$"):
+        find_data("b.txt")
+
+
 def test_data_without_an_address_is_an_error() -> None:
     with pytest.raises(UserError, match="--download: Pairs is not read from public files"):
         download(Pairs())

@@ -59,6 +59,13 @@ def test_rows_are_padded_after_their_end(items: list[list[int]], more: int) -> N
     assert real.tolist() == [[at < len(item) for at in range(width)] for item in items]
 
 
+def test_whole_numbers_are_padded_as_int64_and_others_as_float32() -> None:
+    types = {np.uint16: torch.int64, np.uint32: torch.int64, np.int32: torch.int64, np.int64: torch.int64}
+    for given_, padded in (types | {np.float32: torch.float32, np.float64: torch.float32}).items():
+        found = Rows.of([{"x": np.array([1, 2], given_)}, {"x": np.array([], given_)}]).padded("x", 3, fill=9)
+        assert (found.dtype, found.tolist()) == (padded, [[1, 2, 9], [9, 9, 9]])
+
+
 def test_ids_are_padded_to_the_longest() -> None:
     rows, real = pad_ids([[5, 6], [], [7]])
     assert rows.tolist() == [[5, 6], [0, 0], [7, 0]]

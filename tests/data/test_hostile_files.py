@@ -45,6 +45,31 @@ def test_a_packed_file_that_grows_without_measure(
     assert len(list(iterate_lines(path))) == 100
 
 
+@pytest.mark.parametrize(("end", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_a_packed_file_may_have_the_larger_of_two_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, pack: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"text.txt{end}"
+    text = b"a line of text.\n" * 1000  # 16,000 bytes
+    path.write_bytes(pack(text))
+    packed = path.stat().st_size
+    for most, ratio, read in (
+        (16_000, 0, True),
+        (15_999, 0, False),
+        (0, -(-16_000 // packed), True),
+        (0, 16_000 // packed - 1, False),
+        (16_000, 1, True),
+        (1, -(-16_000 // packed), True),
+    ):
+        monkeypatch.setattr(files, "MOST_UNPACKED", most)
+        monkeypatch.setattr(files, "MOST_RATIO", ratio)
+        if read:
+            assert read_text(path).encode() == text
+        else:
+            with pytest.raises(UserError, match=f"more than {max(most, ratio * packed):,} bytes, {ratio} times"):
+                read_text(path)
+
+
 def test_a_line_that_does_not_end(tmp_path: Path, small: None) -> None:
     (tmp_path / "text").write_bytes(b"short\n" + b"x" * 1001)
     with pytest.raises(UserError, match=r"text, line 2: longer than 1,000 bytes"):

@@ -92,5 +92,10 @@ def test_links_that_cannot_be_used_are_refused() -> None:
         LinkField.fit([CHARS[0].alignment, WORDS[0].alignment], "alignment", Pairs())
     with pytest.raises(UserError, match="links between words, but training had links between chars"):
         LinkField("char").encode([WORDS[0].alignment])
-    with pytest.raises(UserError, match=r"data.source_tokens=word: the links of the data join characters; set"):
-        token_links(fields_of(CHARS, "word"))
+    words, chars = fields_of(CHARS, "word"), fields_of(CHARS, "char")
+    for name in ("source", "target"):
+        message = rf"data.{name}_tokens=word: the links of the data join characters; set data.{name}_tokens=char"
+        with pytest.raises(UserError, match=message):
+            token_links({**chars, name: words[name]})
+    for tokens in ("word", "bpe", "char"):  # links between words fit all tokens
+        token_links(fields_of(WORDS, tokens))

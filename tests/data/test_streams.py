@@ -141,6 +141,21 @@ def test_lanes_of_a_validation_text_have_every_target_once(size: int, window: in
     assert found == text[1:].tolist()
 
 
+def test_a_validation_text_has_one_lane_for_32_windows_of_its_four_rows_up_to_four_lanes() -> None:
+    for window in (1, 5):
+        full = 4 * 32 * window  # targets of a lane whose rows have 32 windows each
+        for targets, lanes in (
+            (1, 1),
+            (full, 1),
+            (2 * full - 1, 1),
+            (2 * full, 2),
+            (4 * full - 1, 3),
+            (4 * full, 4),
+            (9 * full, 4),
+        ):
+            assert len(contiguous(np.zeros(targets + 1, np.uint16), window)) == lanes
+
+
 def test_what_is_too_short_is_refused_with_a_cure() -> None:
     with pytest.raises(UserError, match=r"plan\.batch_tokens=15: less than one window of 16"):
         Windows(TEXT, 16, 15, seed=1)

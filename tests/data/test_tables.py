@@ -89,6 +89,7 @@ def test_a_semicolon_inside_quotes_is_no_delimiter(write: Write) -> None:
     assert texts(write("a.csv", '"a;b",text\n1;2,x\n')) == ["x"]
     assert texts(write("b.csv", '"a,b";text\n"1,2";x\n')) == ["x"]
     assert texts(write("c.csv", "text\na;b\n")) == ["a;b"]
+    assert texts(write("d.csv", "a;b,text\n1;2,x\n")) == ["x"]  # a comma in the header
 
 
 def test_leading_blank_lines_and_blank_rows_are_skipped(write: Write) -> None:

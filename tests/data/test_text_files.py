@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import json
 import lzma
 import os
 import random
@@ -161,6 +162,35 @@ def test_a_packed_file_is_unpacked_once(
     with pytest.raises(UserError, match=r"damaged, or not"):
         TextFile(packed)
     assert not list(Path(os.environ["REGARD_CACHE"]).glob("texts/.*.half"))
+
+
+def test_the_cache_has_no_entry_for_a_file_that_changed_a_moment_ago(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file could change again within the resolution of its time, with the same size."""
+    now = time.time_ns()
+    monkeypatch.setattr(text_files.time, "time_ns", lambda: now)
+    for name, pack in (("text.txt", bytes), ("text.txt.gz", gzip.compress)):
+        path = tmp_path / name
+        for seconds, entries in ((0, 0), (2, 0), (3, 1)):
+            path.write_bytes(pack(LINES.encode()))
+            then = now - seconds * 10**9
+            os.utime(path, ns=(then, then))
+            text = TextFile(path)
+            assert text.path.stat().st_mtime_ns == then
+            text.check()
+            found = [json.loads(entry.read_text()) for entry in sorted(cache.glob("texts/*.json"))]
+            assert len(found) == entries * (2 if name.endswith(".gz") else 1)  # of the packed and the unpacked file
+        status = path.stat()
+        signature = [status.st_size, status.st_mtime_ns, status.st_ino]
+        expected = {"signature": signature} | (
+            {"text": text.path.name, "bytes": len(LINES.encode())}
+            if name.endswith(".gz")
+            else {"sha256": hashlib.sha256(LINES.encode()).hexdigest()}
+        )
+        assert expected in found
+        for entry in cache.glob("texts/*.json"):
+            entry.unlink()
 
 
 @pytest.fixture

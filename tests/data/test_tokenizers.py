@@ -320,3 +320,14 @@ def test_a_special_token_that_the_model_has_no_row_for(tmp_path: Path) -> None:
         odd = replace(tokenizer, special_tokens=replace(tokenizer.special_tokens, bos=bos))
         with pytest.raises(UserError, match=f"its special token `bos` has the id {bos}, but the model's vocabulary 7"):
             check_vocab(odd, tokenizer.size, tmp_path)
+
+
+def test_no_special_token_but_eos_may_be_generated() -> None:
+    whole = SpecialTokens(pad=9, bos=8, eos=2, unk=5, mask=4, prefix=1, suffix=2)
+    assert (whole.ids, whole.forbidden) == ((1, 2, 4, 8, 9), (4, 5, 8, 9))
+    assert whole.wrap_input([6, 7]) == [1, 6, 7, 2]
+    assert whole.wrap_target([6, 7]) == [8, 6, 7, 2]
+    one = SpecialTokens(pad=3, bos=3, eos=3)  # GPT-2: one token has all roles
+    assert (one.ids, one.forbidden, one.wrap_input([6])) == ((3,), (), [6])
+    bare = SpecialTokens(pad=0, bos=None, eos=None)
+    assert (bare.ids, bare.forbidden, bare.wrap_target([6])) == ((0,), (0,), [6])

@@ -1,6 +1,7 @@
 """Weights reordered for oneDNN: the same results, and an unchanged model."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from torch import Tensor, nn
 
 from regard.decode import beam, collect, greedy, stream, with_onednn
 from regard.decode.fast_layers import OneDnnLinear
-from regard.layers.product import Product
+from regard.layers.product import Product, Readout
+from regard.layers.transformer import ACTIVATIONS, FeedForward, Shape
 from regard.models import GptConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.recording import attentions, record
 
@@ -132,3 +134,15 @@ def test_a_readout_with_another_matrix_is_computed_anew() -> None:
     readout, x = with_onednn(model).output, torch.randn(9, 16)
     for weight in (torch.randn(37, 16), torch.randn(37, 16)):
         torch.testing.assert_close(readout(Product(x, weight)), x @ weight.mT, atol=1e-5, rtol=1e-5)
+
+
+@needs_onednn
+@torch.no_grad()
+def test_every_kind_of_feed_forward_layer_computes_the_same() -> None:
+    x = torch.randn(8, 4)
+    for activation, gated, bias in product(ACTIVATIONS, (False, True), (False, True)):
+        shape = Shape(width=4, heads=2, inner=6, activation=activation, gated=gated, feed_bias=bias)
+        model = nn.ModuleList([FeedForward(shape), Readout()]).eval()
+        faster = with_onednn(model)
+        assert faster is not model
+        torch.testing.assert_close(faster[0](x), model[0](x), atol=1e-6, rtol=1e-5)

@@ -1,9 +1,13 @@
 """The textbook example, and blocks computed by hand."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 from regard.attention import attend, weights
+from regard.explain.attention import _sharpest_head
 from regard.explain.by_hand import BlockCall, attention_steps, compute_by_hand, record_block_calls, textbook_example
 from regard.explain.experiment import TinyTransformer
 from regard.layers.transformer import Shape, Stack
@@ -91,3 +95,11 @@ def test_nothing_is_recorded_after_the_with_statement() -> None:
         pass
     network(torch.zeros(1, 2, dtype=torch.long))
     assert calls == []
+
+
+def test_the_sharpest_head_has_the_largest_weight_on_another_word() -> None:
+    tables = ([[0.9, 0.1], [0.3, 0.7]], [[0.6, 0.4], [0.8, 0.2]], [[0.7, 0.3], [0.0, 1.0]])
+    heads = [[SimpleNamespace(weights=torch.tensor(row)) for row in table] for table in tables]
+    block: Any = SimpleNamespace(heads=heads)
+    assert [_sharpest_head(block, query) for query in (0, 1)] == [1, 1]
+    assert _sharpest_head(SimpleNamespace(heads=heads[::2]), 1) == 0  # type: ignore[arg-type]

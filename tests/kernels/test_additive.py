@@ -132,3 +132,13 @@ def test_forward_and_backward_stay_small(rows: int, length: int, mebibytes: int)
     command = [sys.executable, "-c", MEASURE, str(rows), str(length), "64"]
     grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert grown <= mebibytes * 1024
+
+
+def test_large_queries_and_keys_of_opposite_signs_cancel() -> None:
+    for size in (30.0, 45.0, 200.0):
+        q, k = torch.full((1, 5, 2), size), torch.full((1, 4, 2), 0.5 - size)
+        found = additive_logits(q.requires_grad_(), k, torch.ones(2))
+        torch.testing.assert_close(found, plain_additive_logits(q, k, torch.ones(2)))
+        found.sum().backward()
+        assert q.grad is not None
+        assert q.grad.isfinite().all()

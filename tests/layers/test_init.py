@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from regard.layers.init import SkipInit
+from regard.layers.init import SkipInit, init_weights
+from regard.layers.transformer import Shape, Stack
 from regard.models import BertConfig, GptConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
 from regard.pretrained.convert import deinterleave_sinusoids
 from regard.pretrained.folder import read_model, read_settings, write_model
@@ -41,6 +42,17 @@ def test_what_a_block_adds_starts_smaller_by_the_depth_of_its_own_stack(depth: i
             assert spread(block.feed.down) == pytest.approx(expected, rel=0.05)
             if block.cross is not None:  # the only news of the source
                 assert spread(block.cross.out) == pytest.approx(1 / 16, rel=0.05)
+
+
+def test_a_block_that_layers_share_starts_smaller_by_their_number_once() -> None:
+    torch.manual_seed(1)
+    stack = Stack(Shape(**SMALL | {"width": 128, "layers": 8, "groups": 2}), causal=False)
+    for deviation, wide in ((0.02, 0.02), (None, 1 / math.sqrt(128))):
+        init_weights(stack, deviation)
+        for block in stack.blocks:
+            assert spread(block.attention.out) == pytest.approx(wide / 4, rel=0.05)
+            assert spread(block.attention.qkv) == pytest.approx(wide, rel=0.05)
+            assert block.attention.qkv.bias.eq(0).all()
 
 
 @pytest.mark.parametrize("config", [pytest.param(config, id=name) for name, config in CONFIGS.items()])

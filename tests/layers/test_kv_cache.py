@@ -75,6 +75,27 @@ def test_beams_may_read_several_tokens_at_once_and_change_their_number() -> None
         torch.testing.assert_close(model.readout(features[:, -1]), afresh(model, texts), atol=1e-9, rtol=0.0)
 
 
+@torch.no_grad()
+def test_beams_of_a_text_past_the_capacity_have_the_memory_that_each_would_have_alone() -> None:
+    torch.manual_seed(5)
+    model = GptConfig(**SMALL, positions="xl", memory=3).build().double().eval()
+    texts = torch.randint(VOCAB, (2, 2))
+    _, state = model.advance(texts, model.start(rows=2, capacity=5))
+    state, texts = state.select(torch.tensor([0, 0, 1, 1])), texts.repeat_interleave(2, 0)
+    for step in range(9):
+        new = torch.randint(VOCAB, (4,))
+        logits, state = model.step(new, state)
+        texts = torch.cat([texts, new[:, None]], 1)
+        if step == 8:
+            for row, text in enumerate(texts):
+                _, alone = model.advance(text[None, :2], model.start(rows=1, capacity=40))
+                for token in text[2:]:
+                    expected, alone = model.step(token[None], alone)
+                torch.testing.assert_close(logits[row], expected[0], atol=1e-9, rtol=0.0)
+        rows = torch.tensor([1, 0, 3, 3] if step % 2 else [0, 0, 3, 2])
+        state, texts = state.select(rows), texts[rows]
+
+
 def padded(texts: list[Tensor], left: list[int], length: int) -> tuple[Tensor, Tensor]:
     """Texts with so much padding before each, and behind it as much as is missing: tokens and real, (B, length)."""
     tokens, real = torch.full((len(texts), length), 9), torch.zeros(len(texts), length, dtype=torch.bool)

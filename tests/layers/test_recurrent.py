@@ -1,5 +1,7 @@
 """Recurrent layers against torch's own, against their equations, and against the padding they must not see."""
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import UserError
 from regard.layers.recurrent import KERNELS, Recurrent, Weights, cell
+from regard.layers.unrolled import UnrolledRecurrent
 
 CELLS = tuple(KERNELS)
 TORCH_CELLS = {"rnn": nn.RNNCell, "lstm": nn.LSTMCell, "gru": nn.GRUCell}
@@ -183,6 +186,25 @@ def test_dropout_lies_between_layers_and_only_in_training() -> None:
     deep.eval()
     torch.testing.assert_close(deep.advance(x, deep.zeros(8, x)), deep.definition(x, deep.zeros(8, x)), **EXACT)
     torch.testing.assert_close(deep(x)[0], deep.definition(x, deep.zeros(8, x))[0], **EXACT)
+
+
+@torch.no_grad()
+def test_every_route_drops_the_input_of_the_second_layer_and_no_output() -> None:
+    for kind in CELLS:
+        ours, x = stack(kind, layers=2, dropout=1.0), torch.randn(2, 4, 3, dtype=torch.float64)
+        state = torch.randn(2, 2, ours.parts, 6, dtype=torch.float64)
+        cut = copy.deepcopy(ours)
+        cut.onward[1].weight_ih_l0.zero_()  # as if its input were zeros
+        outputs, after = cut.definition(x, state)
+        loop, unrolled, steps = UnrolledRecurrent(ours, x[..., :2]), state, state
+        for t in range(4):
+            output, unrolled = loop.step(x[:, t, 2:], unrolled)
+            torch.testing.assert_close(output, outputs[:, t], **EXACT)
+            output, steps = ours.step(x[:, t], steps)
+            torch.testing.assert_close(output, outputs[:, t], **EXACT)
+        torch.testing.assert_close((unrolled, steps, *ours.advance(x, state)), (after, after, outputs, after), **EXACT)
+        expected, _ = cut.definition(x, torch.zeros_like(state))
+        torch.testing.assert_close(ours(x)[0], expected, **EXACT)
 
 
 def test_mistakes_are_named() -> None:

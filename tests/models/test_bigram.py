@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -49,6 +49,18 @@ def test_probabilities_sum_to_one(smoothing: str, k: float) -> None:
     for _ in range(3):
         torch.testing.assert_close(model.readout(before).exp().sum(1), torch.ones(9).double(), atol=1e-12, rtol=0)
         model.add(torch.randint(5, (2, 30)), torch.randint(9, (2, 30)))
+
+
+def test_the_formula_of_a_probability_has_its_value() -> None:
+    pairs = torch.tensor([[0, 1, 1, 2]]), torch.tensor([[1, 2, 2, 0]])
+    for smoothing, k, counted in product(("add-k", "interpolated"), (0.0, 0.5, 1.0), (False, True)):
+        model = BigramConfig(vocab=4, smoothing=smoothing, k=k).build()
+        if counted:
+            model.add(*pairs)
+        for u, v in product(range(4), range(4)):
+            value = float(model.probability(torch.tensor(u), torch.tensor(v)))
+            assert eval(model.formula(u, v).replace("·", "*")) == pytest.approx(value), (smoothing, k, u, v)
+    assert BigramConfig(vocab=4).build().formula(0, 1) == "(0 + 1) / (0 + 1 · 4)"
 
 
 def test_interpolation_mixes_the_bigram_and_the_single_token() -> None:

@@ -143,3 +143,18 @@ def test_the_past_keeps_its_precision_under_autocast(score: str, grad: bool) -> 
 def test_a_wrong_setting_is_named_with_its_cure(setting: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         replace(CONFIG, **setting)
+
+
+@torch.no_grad()
+def test_padding_anywhere_changes_neither_the_features_of_a_text_nor_its_state() -> None:
+    model = LstmnConfig(vocab=9, width=6, embed=4).build().double().eval()
+    text, real = torch.tensor([[4, 5, 6, 7]]), torch.tensor([[0, 1, 0, 0, 1, 1, 0, 1, 0]]).bool()
+    tokens = torch.full((1, 9), 8).masked_scatter(real, text)
+    expected, alone = model.advance(text, model.start(rows=1))
+    for pieces in ([9], [3, 6], [1] * 9):
+        features, state = [], model.start(rows=1)
+        for some, there in zip(tokens.split(pieces, 1), real.split(pieces, 1)):
+            found, state = model.advance(some, state, there)
+            features.append(found)
+        torch.testing.assert_close(torch.cat(features, 1)[real], expected[0])
+        torch.testing.assert_close(state.summary, alone.summary)

@@ -99,6 +99,14 @@ def test_a_setting_out_of_range_is_refused_by_name(setting, value):
         TeacherForcing(**{setting: value})
 
 
+def test_the_floor_is_at_most_the_ratio():
+    for ratio, floor in ((1.0, 1.0), (0.5, 0.5), (0.5, 0.0), (0.0, 0.0)):
+        assert TeacherForcing(ratio=ratio, floor=floor).floor == floor
+    for ratio, floor in ((0.5, 0.6), (0.0, 0.1), (1.0, -0.1)):
+        with pytest.raises(UserError, match=rf"objective.floor={floor}: give 0 to objective.ratio \({ratio}\)"):
+            TeacherForcing(ratio=ratio, floor=floor)
+
+
 def test_exposure_separates_forced_from_free():
     """A model that counts is right when teacher-forced, and wrong after its first mistake when free-running."""
 

@@ -13,6 +13,7 @@ import torch
 import regard
 from regard.errors import UserError
 from regard.models import HeadedConfig
+from regard.pretrained.checkpoint_type import label_names, label_settings
 from regard.recipes import KINDS, change, find_recipe
 from regard.training.run import Run
 from regard.training.warm_start import warm_start_from, warm_started
@@ -27,6 +28,26 @@ SHORT = [
     *("plan.steps=4", "plan.evaluate=2", "plan.batch_tokens=256", "plan.warmup=1", "plan.threads=1"),
     *("plan.rate=1e-2", "plan.device=cpu", "plan.patience=0"),
 ]
+
+
+def test_classes_are_named_in_the_order_of_their_numbers() -> None:
+    twelve = {str(number): f"c{number}" for number in range(12)}
+    for settings, names in (
+        ({"id2label": {"2": "b", "0": "c", "1": "a"}}, ("c", "a", "b")),
+        ({"id2label": dict(sorted(twelve.items()))}, tuple(twelve.values())),  # "10" comes before "2" in the file
+        ({"id2label": {"0": 7, "1": "x"}}, ("7", "x")),
+        ({"id2label": {"0": "one", "1": "two"}, "num_labels": 5}, ("one", "two")),
+        ({"num_labels": 3}, ("LABEL_0", "LABEL_1", "LABEL_2")),
+        ({"num_labels": 1}, ("LABEL_0",)),
+        ({"id2label": {}}, ("LABEL_0", "LABEL_1")),
+        ({}, ("LABEL_0", "LABEL_1")),
+    ):
+        assert label_names(settings, "config.json") == names
+    written = label_settings(("b", "a"))
+    assert written == {"id2label": {"0": "b", "1": "a"}, "label2id": {"b": 0, "a": 1}}
+    for count in (0, -1, True, 2.0):
+        with pytest.raises(UserError, match=f"^config.json: num_labels={count}: give the number of classes"):
+            label_names({"num_labels": count}, "config.json")
 
 
 def bert_classifier(folder: Path) -> Any:

@@ -28,6 +28,7 @@ from regard.file_io import load_tensors, save_tensors, write_json
 from regard.models import BertConfig, GptConfig, ModelConfig, TransformerConfig
 from regard.objectives import MaskedTokens, TeacherForcing
 from regard.pretrained.convert import deinterleave_sinusoids, untie_embeddings
+from regard.pretrained.ct2 import write_ct2
 from regard.pretrained.folder import CHECKPOINT_TYPES, write_model
 from regard.recipes import KINDS, Plan, Recipe, find_recipe
 from regard.stored import recipe_json
@@ -595,6 +596,30 @@ def ctranslate2_gives_the_same_tokens(model: regard.Loaded, folder: Path, pieces
         for one, ours in zip(found, regard.translate(model, LINES, beam, 1, Penalty(penalty, stop="exact"), most)):
             assert [id_of(name) for name in one.hypotheses[0]] == ours.tokens
             assert np.isclose(one.scores[0], ours.score, atol=1e-4)
+
+
+def test_ctranslate2_reads_which_special_tokens_are_added_to_a_source(
+    translator: Callable[..., regard.Loaded], tmp_path: Path
+) -> None:
+    pytest.importorskip("ctranslate2")
+    model = translator()
+    source, target = model.source_tokenizer, model.target_tokenizer
+    assert source is not None
+    size = model.module.config.source_vocab
+    names = [*("< pad >", "< bos >", "< eos >", "< unk >")]
+    for prefix, suffix in ((None, None), (None, 2), (1, None), (3, 2)):
+        folder = tmp_path / f"{prefix} {suffix}"
+        folder.mkdir()
+        special = replace(source.special_tokens, prefix=prefix, suffix=suffix)
+        write_ct2(model.module, folder, replace(source, special_tokens=special), target)
+        found = json.loads((folder / "config.json").read_text())
+        assert (found["add_source_bos"], found["add_source_eos"]) == (prefix is not None, suffix is not None)
+        assert found["bos_token"] == names[1 if prefix is None else prefix]
+        assert [found[name] for name in ("decoder_start_token", "eos_token", "unk_token")] == names[1:]
+        assert found["layer_norm_epsilon"] == pytest.approx(model.module.config.epsilon)
+        for vocabulary in folder.glob("*_vocabulary.json"):
+            assert json.loads(vocabulary.read_text())[:4] == names
+            assert len(json.loads(vocabulary.read_text())) in (size, model.module.config.target_vocab)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,8 @@ def test_a_view_of_one_part_layer_or_head(tmp_path):
     assert head.frames is not None
     assert view.only("encoder").frames is None  # an encoder has no decoding steps
     assert len(view.only("encoder").layers) == 3
+    square = AttentionView("t", ["a"], ["x"], [Layer("e", np.ones((1, 1, 1)), part="encoder")], [Frame("a", [], [0.0])])
+    assert square.only("encoder").frames is None  # as many rows as there are steps
     assert view.only(layer="encoder.1").layers[0].number == 1
     assert view.only() is view
     with pytest.raises(UserError, match="has head 3"):

@@ -220,3 +220,8 @@ def test_a_saved_page_links_to_the_documentation(tmp_path):
     assert [(path.parent / link).resolve() for link in links] == [
         Path(__file__).parents[2] / "docs" / name for name in ("recording.md", "attention.md", "interventions.md")
     ]
+
+
+def test_an_encoder_with_as_many_rows_as_steps_has_no_steps():
+    found = data(translator(rows=3, columns=3).html())["parts"]
+    assert [(part["name"], part["steps"]) for part in found] == [("cross", True), ("encoder", False), ("decoder", True)]

@@ -111,3 +111,10 @@ def test_wrong_tables_raise_errors_with_the_name():
         Table("S", ["a", "b"], [[1, 2], [1]])
     with pytest.raises(ValueError, match='"c", which is no column'):
         Table("S", ["a"], [[1]], best={"c": "low"})
+
+
+def test_a_value_that_is_no_number_is_never_the_best():
+    page = report_html(
+        "t", [Table("S", ["a", "loss"], [["x", float("nan")], ["y", 2.0], ["z", 3.0]], "", {"loss": "low"})]
+    )
+    assert [cells_of(page, name)[1][0] for name in "xyz"] == ["figure", "figure best", "figure"]

@@ -63,6 +63,31 @@ def test_a_schedule_in_steps_has_the_places_of_its_steps():
     assert place_in_schedule(replace(plan, minutes=1, schedule="noam"), 50, passed=0.9) == 50
 
 
+def test_a_warm_up_as_long_as_the_run_has_a_warning(recipe):
+    for settings, reached, cure in (
+        ("plan.steps=4 plan.warmup=3", "", ""),
+        ("plan.steps=4 plan.warmup=4", "100%", "steps"),
+        ("plan.steps=4 plan.warmup=5", "80%", "steps"),
+        ("plan.epochs=1 plan.warmup=8", "50%", "epochs"),
+    ):
+        made = recipe(*settings.split())
+        found = prepare(made).warnings
+        assert len(found) == bool(reached)
+        for warning in found:
+            assert warning.startswith(f"plan.warmup={made.plan.warmup}: the run has 4 steps, so the learning rate")
+            assert warning.endswith(f"reaches {reached} of its maximum; lower plan.warmup, or raise plan.{cure}.")
+
+
+def test_the_size_of_a_validation_set_that_is_too_small_is_in_a_warning(recipe, tmp_path):
+    path = tmp_path / "few.tsv"
+    for count, found in ((1, "1 example,"), (2, "2 examples,"), (9, "9 examples,"), (10, "")):
+        path.write_text("".join(f"{'a' * n}b\tb\n" for n in range(count)))
+        warnings = prepare(recipe(f"data.valid={path}")).warnings
+        assert [f"data.valid: the validation set has {found} too few" in warning for warning in warnings] == (
+            [True] if found else []
+        )
+
+
 def test_plans_that_cannot_work_have_a_warning(recipe, tmp_path):
     started, *_, finished = Run(recipe("plan.steps=4", "plan.warmup=40", "plan.samples=1"), tmp_path / "long")
     assert isinstance(started, Started)

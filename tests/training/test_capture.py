@@ -93,7 +93,10 @@ def test_the_kind_of_a_batch_has_the_shape_and_type_of_every_tensor():
         dataclasses.replace(one, counts={"tokens": 6}),  # as many as there are places: no padding
         dataclasses.replace(one, counts={"image": 8}),
         dataclasses.replace(one, counts={"tokens": 6, "image": 8}),
+        dataclasses.replace(one, segment=0),  # contiguous text, which has another first state
     ]
+    assert kind_of(others[-1]) == kind_of(dataclasses.replace(one, segment=7))
+    assert len({kind_of(one, state) for state in (None, torch.zeros(2), torch.zeros(3), [torch.zeros(2)] * 2)}) == 4
     assert len({kind_of(batch) for batch in (one, *others)}) == 1 + len(others)
     # A name may be in both maps, and each has its own tensor.
     swapped = dataclasses.replace(one, fields={**one.fields, "tokens": one.real["tokens"]}, real=one.fields)

@@ -12,10 +12,12 @@ from regard.data.batches import collate
 from regard.data.example import LabelledText, Pair, Text
 from regard.errors import UserError
 from regard.metrics import METRICS
+from regard.training import estimate as estimate_module
 from regard.training import evaluate as evaluate_module
 from regard.training.estimate import SavedBytes, estimate
 from regard.training.evaluate import Scores, evaluate, evaluate_step, select_best, truncated
 from regard.training.folder import RunState
+from regard.training.prepare import prepare
 from regard.verbs import align, classify, load
 
 EXAMPLES = [Pair("ab", "xy"), Pair("abc", "xyz"), Pair("b a", "yx", others=("y x",))]
@@ -127,6 +129,43 @@ def test_examples_past_the_limit_are_counted(translator, language):
     assert truncated(speaker, [Text("a" * 31), Text("a" * 32)]) == 1  # the beginning takes a place
 
 
+def test_the_attention_is_of_as_many_tokens_as_the_model_reads(translator, monkeypatch):
+    seen, real = [], evaluate_module.forced
+
+    def recorded(model, pairs, batch_tokens):
+        seen.extend((len(source), len(target)) for source, target in pairs)
+        return real(model, pairs, batch_tokens)
+
+    monkeypatch.setattr(evaluate_module, "forced", recorded)
+    model = load(translator(), long="truncate")
+    room = tuple(model.fields[name].room(model.longest) for name in ("source", "target"))
+    lengths = [(3, 2), (room[0] - 1, room[1] - 1), room, (room[0] + 1, room[1] + 1), (90, 90)]
+    pairs = [Pair("a" * one, "x" * two, links=frozenset({(0, 0)}), unit="char") for one, two in lengths]
+    assert evaluate(model, pairs, ("alignment",)).values.keys() == {"alignment", "chance"}
+    assert sorted(seen) == [lengths[0], lengths[1], room, room, room]
+
+
+def test_a_corruption_differs_from_batch_to_batch_and_is_the_same_at_every_evaluation(language):
+    model = load(language, "cpu")
+    examples = [Text("ab" * length) for length in (1, 2, 3, 4, 5, 6)]
+
+    def drawn():
+        seen = []
+
+        def corruption(rows, random):
+            seen.append((len(rows), random.random()))
+            return rows
+
+        lanes = list(evaluate_module._lanes(model, examples, 16, corruption))
+        assert [len(lane) for lane in lanes] == [1] * len(seen)
+        assert sum(len(batch.rows) for lane in lanes for batch in lane) == len(examples)
+        return seen
+
+    assert len(drawn()) > 2
+    assert len({number for _, number in drawn()}) == len(drawn())
+    assert drawn() == drawn()
+
+
 def test_what_cannot_be_measured_is_left_out(translator):
     model = load(translator(decoder="once"))
     linked = [Pair("ab", "xy", links=frozenset({(0, 0)}))]
@@ -168,6 +207,26 @@ def test_an_estimate_is_timed_on_the_threads_of_the_run(recipe):
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_an_estimate_ends_at_the_first_limit_of_the_plan(recipe, monkeypatch):
+    monkeypatch.setattr(estimate_module, "_try_steps", lambda prepared, trainer, plan: (0.5, 7))  # seconds of a step
+    for settings, steps, ends_by in (
+        ("plan.steps=1000", 1000, "steps"),
+        ("plan.steps=1000 plan.minutes=9", 1000, "steps"),  # 500 seconds
+        ("plan.steps=1000 plan.minutes=8", 960, "minutes"),
+        ("plan.steps=1000 plan.minutes=0.001", 1, "minutes"),
+        ("plan.epochs=2", 8, "epochs"),
+        ("plan.epochs=2 plan.minutes=0.03", 4, "minutes"),
+    ):
+        found = estimate(recipe(*settings.split()))
+        assert (found.steps, found.ends_by, found.seconds) == (steps, ends_by, steps * 0.5)
+    prepared = prepare(recipe())
+    assert (found.parameters, found.counts) == (sum(one.numel() for one in prepared.config.build().parameters()), False)
+    assert (found.epoch, found.shapes) == (len(prepared.batches), prepared.batches.shapes)
+    assert (found.examples, found.dropped, found.activations_bytes) == (60, 0, 7)
+    assert found.gradients_bytes == found.weights_bytes
+    assert found.peak_bytes == 2 * found.weights_bytes + found.optimizer_bytes + 7
 
 
 def test_an_estimate_adds_up_and_leaves_no_trace(recipe, tmp_path):

@@ -1,6 +1,7 @@
 """The loop: exact averages, the same run from the same seed, and good weights kept from bad gradients."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ from regard.data.batches import Batch, Batches
 from regard.errors import UserError
 from regard.models import Seq2SeqConfig
 from regard.objectives import LossModule, ProfessorForcing, TeacherForcing
+from regard.objectives.objective import Step
 from regard.recipes import Plan
 from regard.tasks import TASKS
 from regard.training import Diverged, train
-from regard.training.loop import GradientTrainer
+from regard.training.loop import GradientTrainer, require_finite
 from regard.training.optim import build_optimizer, optimizer_state, rate_at, restore_optimizer, state_shapes
 
 COLUMNS = pair_columns([([4 + n % 5, 4 + n % 3, 5], [5, 4 + n % 3, 4 + n % 5][: 1 + n % 3]) for n in range(24)])
@@ -211,15 +213,45 @@ def test_clipping_bounds_the_update_and_reports_the_length_before_it():
     assert float(moved.norm()) == pytest.approx(1e-3, rel=1e-2)
 
 
-def test_only_matrices_decay():
-    loss_module = _loss_module()
-    plan = dataclasses.replace(PLAN, optimizer="adamw", decay=0.5)
-    decays, stays = build_optimizer(loss_module, plan).param_groups
-    assert decays["weight_decay"] == 0.5
-    assert {weight.dim() for weight in decays["params"]} == {2}
-    assert stays["weight_decay"] == 0.0
-    assert {weight.dim() for weight in stays["params"]} <= {0, 1}
-    assert len(decays["params"]) + len(stays["params"]) == len(list(loss_module.parameters()))
+def test_a_step_is_refused_if_its_loss_or_its_gradient_is_not_finite():
+    plan = Plan(rate=0.5, clip=2.0, warmup=3)
+    for loss, norm, message in (
+        (1.0, 2.0, None),
+        (math.inf, None, None),  # of a model that counts
+        (math.nan, None, None),
+        (math.inf, 2.0, "the loss is inf, the norm of the gradient 2;"),
+        (math.nan, 2.0, "the loss is nan, the norm of the gradient 2;"),
+        (1.0, math.inf, "the loss is 1, the norm of the gradient inf;"),
+        (1.0, math.nan, "the loss is 1, the norm of the gradient nan;"),
+    ):
+        total, length = torch.tensor(loss), None if norm is None else torch.tensor(norm)
+        step = Step(7, 1, total[None], total, ("nll",), length=length)
+        if message is None:
+            require_finite(step, plan)
+        else:
+            cure = r".*lower plan.rate \(0.5\) or plan.clip \(2\), or raise plan.warmup \(3\)"
+            with pytest.raises(Diverged, match=f"^step 7: training diverged: {message}{cure}"):
+                require_finite(step, plan)
+
+
+def test_an_optimiser_has_the_settings_of_the_plan_and_only_matrices_decay():
+    plan = dataclasses.replace(PLAN, rate=0.3, decay=0.5, betas=(0.6, 0.7), epsilon=1e-3)
+    adam = {"lr": 0.3, "betas": (0.6, 0.7), "eps": 1e-3}
+    for name, kind, decay, options in (
+        ("adamw", torch.optim.AdamW, 0.5, adam),
+        ("adam", torch.optim.Adam, 0.0, adam),
+        ("sgd", torch.optim.SGD, 0.5, {"lr": 0.3, "momentum": 0.9, "nesterov": False}),
+    ):
+        loss_module = _loss_module()
+        optimizer = build_optimizer(loss_module, dataclasses.replace(plan, optimizer=name))
+        assert type(optimizer) is kind
+        matrices, vectors = optimizer.param_groups
+        assert (matrices["weight_decay"], vectors["weight_decay"]) == (decay, 0.0)
+        for group, dims in ((matrices, {2}), (vectors, {1})):
+            assert {key: group[key] for key in options} == options
+            assert (group["factor"], group["start"], group["fused"]) == (1.0, 0, True)
+            assert {weight.dim() for weight in group["params"]} == dims
+        assert len(matrices["params"]) + len(vectors["params"]) == len(list(loss_module.parameters()))
 
 
 def test_the_rate_rises_and_falls_as_the_schedule_says():
@@ -236,6 +268,23 @@ def test_the_rate_rises_and_falls_as_the_schedule_says():
     assert rates("cosine")[55] == pytest.approx(0.5)
     assert rates("cosine")[-1] < 0.001
     assert rates("inverse-sqrt")[39] == pytest.approx(0.5)
+
+
+def test_the_rate_of_each_step_follows_from_its_definition():
+    for warmup in (0, 1, 10, 99, 100, 150):
+        plan = Plan(steps=100, warmup=warmup, rate=2.0)
+        for n in (0, 1, 9, 10, 11, 50, 98, 99, 100, 130):
+            done = min((n - warmup) / max(100 - warmup, 1), 1)
+            after = {
+                "constant": 2.0,
+                "linear": 2 * (1 - done),
+                "cosine": 2 * math.cos(math.pi * done / 2) ** 2,
+                "inverse-sqrt": 2 * math.sqrt(max(warmup, 1) / (n + 1)),
+            }
+            for schedule, rate in after.items():
+                expected = 2 * (n + 1) / warmup if n < warmup else rate
+                found = rate_at(dataclasses.replace(plan, schedule=schedule), n, width=64)
+                assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_noam_is_the_papers_equation():

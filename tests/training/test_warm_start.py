@@ -7,14 +7,16 @@ import pytest
 import torch
 
 from regard.config import override
+from regard.data.sources import Pairs
 from regard.data.streams import Book
+from regard.data.tokenizers import train_tokenizer
 from regard.errors import UserError
-from regard.models import LstmnConfig
+from regard.models import LstmnConfig, Seq2SeqConfig
 from regard.recipes import KINDS, Plan, Recipe, find_recipe, find_task
 from regard.stored import stored_recipe
 from regard.training.estimate import estimate
 from regard.training.run import Run
-from regard.training.warm_start import warm_start_from, warm_started
+from regard.training.warm_start import Transfer, WarmStart, warm_start_from, warm_started
 from regard.verbs import classify
 from regard.verbs.loaded import load
 
@@ -73,6 +75,36 @@ def test_what_is_said_again_is_no_contradiction_and_dropout_is_free(recipe, firs
 def test_what_contradicts_the_weights_is_refused_by_name(first, setting, message):
     with pytest.raises(UserError, match=message):
         warm_started(find_recipe("translate"), [setting], warm_start_from(first), first)
+
+
+def test_the_data_has_the_settings_of_the_tokenizers_that_are_given() -> None:
+    lines = ["a b", "c d e"]
+    words, letters = train_tokenizer("word", lines, 50), train_tokenizer("char", lines, 40)
+    other = train_tokenizer("char", [*lines, "f"], 40)
+    config = Seq2SeqConfig(source_vocab=words.size, target_vocab=letters.size, width=8, embed=4)
+    public = replace(words, kind="wordpiece")
+    for tokenizers, data, expected in (  # source_tokens, target_tokens, vocab, joint
+        ([words, letters], Pairs(vocab=77, joint=True), ("word", "char", 77, True)),
+        ([words, letters], None, ("word", "char", max(words.size, letters.size), False)),
+        ([letters, letters], None, ("char", "char", letters.size, True)),
+        ([letters, other], None, ("char", "char", other.size, False)),
+        ([letters, public], None, ("char", "bpe", letters.size, False)),  # not a kind of the setting: as in the recipe
+    ):
+        given = WarmStart(config, tokenizers, data=data)
+        chosen, _ = warm_started(find_recipe("translate"), ["data.train=a.tsv"], given, "first")
+        found = chosen.data
+        assert (found.source_tokens, found.target_tokens, found.vocab, found.joint) == expected
+        assert found.train == "a.tsv"
+    given = WarmStart(config, [words, letters])
+    for setting, was in (("source_tokens=char", "word"), ("target_tokens=word", "char"), ("joint=true", "false")):
+        refused = f"data.{setting}: it is {was} for the tokenizers of first"
+        with pytest.raises(UserError, match=refused):
+            warm_started(find_recipe("translate"), [f"data.{setting}"], given, "first")
+
+
+def test_a_module_that_is_both_new_and_unused_is_replaced() -> None:
+    found = Transfer(3, new=("a", "both", "c"), unused=("both", "d")).parts
+    assert found == {"new": ["a", "c"], "not used": ["d"], "replaced by new ones": ["both"]}
 
 
 def test_an_objective_is_chosen_beside_the_model_that_is_given(recipe, tmp_path):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 from regard import UserError, embed, export, load
 from regard.verbs import Loaded
+from regard.verbs.embedding import _cut
 from regard.verbs.pooling import Pooling, pooling_of, transformer_folder
 from tiny_public import bert, gpt2, transformers
 
@@ -122,6 +124,43 @@ def test_the_settings_of_sentence_transformers(tmp_path: Path, place: str) -> No
     assert np.linalg.norm(plain.vectors) != pytest.approx(1.0, abs=1e-3)
     with pytest.raises(UserError, match="line 1: 6 tokens, but at most 4 are read"):
         embed(load(transformer_folder(root), device="cpu"), ["rain fell on the tin roof"])
+
+
+def test_tokens_past_the_limit_are_cut() -> None:
+    for long, kept in (("truncate", {5: [1, 2, 3], 3: [1, 2, 3], 2: [1, 2], 0: []}), ("window", {2: [2, 3], 0: []})):
+        model: Any = SimpleNamespace(long=long)
+        assert {most: _cut(model, [1, 2, 3], most, 1) for most in kept} == kept
+        assert _cut(model, [1, 2, 3], None, 1) == [1, 2, 3]
+    with pytest.raises(UserError, match="line 7: 3 tokens, but at most 0 are read"):
+        _cut(SimpleNamespace(long="error"), [1, 2, 3], 0, 7)  # type: ignore[arg-type]
+
+
+def test_the_prompt_is_the_default_one_if_there_is_one(tmp_path: Path) -> None:
+    modules = [{"type": "a.Transformer", "path": ""}, {"type": "a.Pooling", "path": "1_Pooling"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (tmp_path / "1_Pooling").mkdir()
+    for prompts, included, prefix in (
+        ({"prompts": {"query": "q: "}}, False, ""),  # no prompt, so that none is left out
+        ({"prompts": {"query": "q: "}, "default_prompt_name": "query"}, True, "q: "),
+        ({"prompts": {"query": "q: "}, "default_prompt_name": "other"}, True, ""),
+        ({"prompts": None, "default_prompt_name": None}, True, ""),
+        (
+            {"prompts": {"query": "q: "}, "default_prompt_name": "query"},
+            False,
+            "include_prompt=false: is not supported",
+        ),
+        ({"prompts": {"query": 3}, "default_prompt_name": "query"}, True, "prompts should have a text for each name"),
+        ({"prompts": ["q"], "default_prompt_name": "query"}, True, "prompts should have a text for each name"),
+        ({"default_prompt_name": 3}, True, "prompts should have a text for each name"),
+    ):
+        (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts), encoding="utf-8")
+        pooling = {"pooling_mode_mean_tokens": True, "include_prompt": included}
+        (tmp_path / "1_Pooling/config.json").write_text(json.dumps(pooling), encoding="utf-8")
+        if " " in prefix and ":" not in prefix[:2]:
+            with pytest.raises(UserError, match=prefix):
+                pooling_of(tmp_path)
+        else:
+            assert pooling_of(tmp_path) == Pooling("mean", prefix=prefix)
 
 
 def test_a_prompt_of_the_models_own(tmp_path: Path) -> None:

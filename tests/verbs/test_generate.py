@@ -366,8 +366,11 @@ def test_what_slides_past_the_context_fits_on_no_tape(ours: Callable[..., Loaded
     model = ours("gpt", long="window")
     with record(model.module), pytest.raises(UserError, match=r"limit=40: a tape holds one context of 24 tokens"):
         generate(model, ["a"], limit=40)
+    room = 24 - len(model.opening) - 1  # beside the begin token and the prompt
+    with record(model.module), pytest.raises(UserError, match=rf"limit={room + 1}: .*; record at most {room} more"):
+        generate(model, ["a"], limit=room + 1)
     with record(model.module) as tape:
-        generate(model, ["a"], limit=5)
+        generate(model, ["a"], limit=room)
     assert len(tape)
 
 

@@ -425,6 +425,46 @@ def test_the_commands_show_parts_layers_and_the_chain_rule(
     assert f"ln p(text) = {pieces[-1][3]}" in told[5]
 
 
+def test_align_names_the_layer_that_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pairs.tsv").write_text("abc\txy\n")
+    for layers, given, place in ((3, [], "1 of 0 to 2"), (3, ["--layer", "2"], "2 of 0 to 2"), (1, [], "")):
+        model = translator(layers=layers)
+        monkeypatch.setattr("regard.cli.options.opened", lambda *_, model=model: model)
+        assert main(["align", str(tmp_path), str(tmp_path / "pairs.tsv"), *given]) == 0
+        assert capsys.readouterr().err == (f"aligned by layer {place}, the mean of its heads\n" if place else "")
+
+
+def test_the_json_of_look_is_the_view_that_was_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = translator()
+    monkeypatch.setattr("regard.cli.options.opened", lambda *_: model)
+    whole = look(model, "ab?", target="zz")
+    for given, seen in (
+        ([], whole),
+        (["--part", "cross", "--layer", "2"], whole.only("cross", 2)),
+        (["--part", "encoder", "--layer", "0", "--head", "1"], whole.only("encoder", 0, 1)),
+        (
+            ["--part", "decoder", "--layer", "1", "--head", "0", "-o", str(tmp_path / "look.npz")],
+            whole.only("decoder", 1, 0),
+        ),
+    ):
+        assert main(["look", str(tmp_path), "ab?", "--target", "zz", "--json", *given]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert (found["title"], found["rows"], found["columns"]) == ("ab? → zz", list(seen.rows), list(seen.columns))
+        assert found["parts"] == {layer.name: layer.part for layer in seen.layers}
+        for layer in seen.layers:
+            np.testing.assert_allclose(found["layers"][layer.name], layer.weights, rtol=1e-6)
+        for part, (first, *_) in seen.parts.items():
+            unknown = {"rows": [2] if part == "encoder" else [], "columns": [] if part == "decoder" else [2]}
+            for side, pieces in (("rows", first.rows), ("columns", first.columns)):
+                assert found["axes"][part][side] == list(pieces or ())
+                assert found["axes"][part][f"unknown_{side}"] == unknown[side]
+    assert (tmp_path / "look.npz").is_file()
+
+
 def test_one_part_alone_may_have_no_steps() -> None:
     """The rows of the encoder are of the source, which nobody says."""
     encoder = look(translator(), "abc", target="zz", part="encoder")

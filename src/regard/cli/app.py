@@ -110,13 +110,16 @@ def regard(
     """
 
 
+_GROUP = typer.main.get_command(app)  # built once: it takes longer than many commands
+
+
 def run_command(arguments: Sequence[str] | None = None, kinds: "Kinds | None" = None) -> int:
     """Run one command; the exit code, as `regard.cli.main` returns it."""
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     debug = "--debug" in arguments or bool(os.environ.get("REGARD_DEBUG"))
     try:
         with added(kinds):
-            code = app([word for word in arguments if word != "--debug"], prog_name="regard", standalone_mode=False)
+            code = _GROUP([word for word in arguments if word != "--debug"], prog_name="regard", standalone_mode=False)
         if sys.stdout is not None:  # None: closed from the start (>&-)
             sys.stdout.flush()
         return code if isinstance(code, int) else 0

@@ -168,7 +168,7 @@ def text_chunks(model: "Loaded", file: str, paired: bool = False) -> Iterator[Ch
         sources = [line.partition("\t")[0] for line in lines] if paired else lines
         unknown.count(model.tokenizer, model.read(sources, first), first)
         if paired:
-            targets = [line.partition("\t")[2].strip() for line in lines]
+            targets = [line.partition("\t")[2].partition("\t")[0].strip() for line in lines]
             unknown.count(model.target_tokenizer, model.target_tokenizer.encode_batch(targets), first)
         yield Chunk(first, lines, texts)
         sys.stdout.flush()

@@ -103,7 +103,9 @@ def _schedule(console: SafeConsole, recipe: "Recipe") -> None:
     plan, width = recipe.plan, max(20, min(console.width - 14, 100))
     steps = [round(at * (plan.steps - 1) / (width - 1)) for at in range(width)]
     rates = [rate_at(plan, step, recipe.model.width) for step in steps]
-    highest = max(rate_at(plan, step, recipe.model.width) for step in {*steps, min(plan.warmup, plan.steps) - 1})
+    highest = max(
+        rate_at(plan, step, recipe.model.width) for step in {*steps, max(min(plan.warmup, plan.steps) - 1, 0)}
+    )
     console.print(f"rate by step: {plan.schedule} after {plan.warmup} steps of warm-up, highest {highest:.3g}")
     for line in bars(rates, height=10):
         console.print(line, highlight=False, style="blue")

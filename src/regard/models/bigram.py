@@ -129,7 +129,7 @@ class Bigram(Causal):
         if self.config.smoothing == "add-k":
             return f"({pair}{add}) / ({first}{below})" if first + self.config.k else f"1 / {self.config.vocab}"
         second, total, weight = int(self.second[v]), int(self.second.sum()), self.config.weight
-        single = f"({second}{add}) / ({total}{below})"
+        single = f"({second}{add}) / ({total}{below})" if total + self.config.k else f"1 / {self.config.vocab}"
         return f"{weight:g} · {pair} / {first} + {1 - weight:g} · {single}" if first else single
 
     def start(

@@ -17,7 +17,6 @@ class Encoded:
     states: Tensor  # (B, Ts, width): of a text, one for each token
     summary: Tensor  # (B, width): of the whole source
     real: Tensor | None = None  # (B, Ts) False at padding
-    values: Tensor | None = None  # (B, Ts, width): what attention reads; None: the states
 
 
 class RecurrentEncoder(nn.Module):

@@ -105,7 +105,7 @@ class Seq2SeqConfig(Facts):
 
     def without_attention(self) -> Self:
         """The same model, whose decoder reads the source's last state once (Sutskever et al. 2014)."""
-        return replace(self, decoder="once")
+        return replace(self, decoder="once", coverage=False)
 
     def resized(self, width: int) -> Self:
         even = (width + 1) // 2 * 2  # the two directions of the encoder share the width
@@ -346,7 +346,7 @@ def _score(config: Seq2SeqConfig) -> Score:
 
 def _attending_state(decoder: Bahdanau | Luong | LuongFeeding, hidden: Tensor, source: Encoded) -> RecurrentState:
     """The state before the first step of a decoder that attends to the source."""
-    memory = decoder.attention.memory(source.states, source.real, source.values)
+    memory = decoder.attention.memory(source.states, source.real)
     coverage = hidden.new_zeros(source.states.shape[:2]) if decoder.coverage else None
     return RecurrentState(hidden, _no_tokens_read(hidden), len(hidden), memory=memory, coverage=coverage)
 

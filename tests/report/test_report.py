@@ -1,0 +1,333 @@
+"""Reports of runs and ladders: exact tables, notes and curves for results that are written out here."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import regard
+from regard.data.fields import InputText, LabelField
+from regard.data.tokenizers import train_tokenizer
+from regard.metrics import METRICS
+from regard.recipes import find_recipe
+from regard.render import AttentionView, Layer
+from regard.report.figures import duration, find_metric, size
+from regard.report.glossary import WORDS, docs_folder, glossary
+from regard.report.ladder import Standing
+from regard.report.run import Outcome, curves, run_sections, sample_table, score_table
+from regard.report.samples import Sample, excerpt, excerpts, gapped, samples
+from regard.report.sections import Curve, Gallery, Table, Text, paragraphs
+from regard.training.evaluate import Scores
+from regard.training.events import Finished
+from regard.training.ladder.rungs import Published
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *[(0.4, "0 s"), (99.4, "99 s"), (100, "1 min 40 s"), (184.6, "3 min 05 s"), (5999, "99 min 59 s")],
+        *[(6000, "1 h 40 min"), (7_859, "2 h 10 min")],
+    ],
+)
+def test_a_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_sizes_and_metrics_without_a_name() -> None:
+    assert [size(each) for each in (0, 912.4, 1000, 45_612, 1_234_567, 2.5e9)] == [
+        *("0", "912", "1k", "45.6k", "1.23M", "2.5G")
+    ]
+    assert find_metric("bleu", METRICS) is METRICS["bleu"]
+    unknown = find_metric("other", METRICS)
+    assert (unknown.title, unknown.show(0.123456), unknown.lower_is_better) == ("other", "0.1235", True)
+
+
+def test_words_are_sorted_without_regard_to_case_and_docs_are_relative(tmp_path: Path) -> None:
+    table = glossary(["width", "BLEU", "alignment", "chance"])
+    assert [row[0] for row in table.rows] == ["alignment", "BLEU", "chance", "width"]
+    assert table.rows[1][1] == WORDS["BLEU"]
+    assert (tmp_path / "out" / docs_folder(tmp_path / "out" / "page.html") / "glossary.md").resolve().is_file()
+    assert paragraphs("a\nb\n\n \n\nc  d\n") == ["a b", "c d"]
+
+
+# -- ladders ----------------------------------------------------------------------------------------------------------
+
+
+def cell(seed: int, loss: float, bleu: float | None, curve: list[tuple[int, float, float]], parameters: int) -> Any:
+    return {
+        "seed": seed,
+        "parameters": parameters,
+        "width": 8,
+        "scores": {"loss": loss, **({} if bleu is None else {"bleu": bleu})},
+        "notes": {"bleu": "sacreBLEU"},
+        "part": "test",
+        "beam": 4,
+        "tokens_per_second": 1000.0 * seed,
+        "training_seconds": 10.0 * seed,
+        "curve": [{"step": step, "seconds": seconds, "value": value} for step, seconds, value in curve],
+    }
+
+
+def standing(**settings: Any) -> Standing:
+    recipe = find_recipe("multi30k")
+    recipe = replace(recipe, title="A ladder", plan=replace(recipe.plan, select="bleu", steps=20))
+    other = replace(recipe, plan=replace(recipe.plan, rate=0.5, seed=9), model=replace(recipe.model, layers=1))
+    results = {
+        "no attention": [cell(1, 2.0, None, [(10, 3.0, 5.0), (20, 6.0, 8.0)], 1234)],
+        "full": [
+            cell(1, 1.0, 20.0, [(10, 4.0, 10.0), (20, 8.0, 20.0)], 5678),
+            cell(2, 2.0, 21.0, [(10, 5.0, 12.0), (20, 9.0, 18.0)], 5678),
+        ],
+    }
+    rungs = {"no attention": other, "full": recipe}
+    return Standing(recipe, rungs, results, **settings)
+
+
+def test_the_rows_of_a_ladder_are_means_over_its_seeds() -> None:
+    found = standing()
+    none, full = found.rows
+    assert found.goal is not None
+    assert (found.goal.measure, found.goal.value) == ("bleu", pytest.approx(0.95 * 19))
+    assert none == {
+        **{"cell": "no attention", "seeds": 1, "parameters": 1234, "width": 8, "loss": {"mean": 2.0, "sd": None}},
+        **{"tokens_per_second": {"mean": 1000.0, "sd": None}, "training_seconds": {"mean": 10.0, "sd": None}},
+        **{"seconds_to_quality": None, "published": None},
+    }
+    assert full["bleu"] == {"mean": 20.5, "sd": pytest.approx(math.sqrt(0.5))}
+    assert full["tokens_per_second"] == {"mean": 1500.0, "sd": pytest.approx(500 * math.sqrt(2))}
+    assert full["seconds_to_quality"] == {"mean": 8.0, "sd": None, "reached": 1}
+    assert full["seeds"] == 2
+    assert found.numbers["quality"] == vars(found.goal)
+    assert found.numbers["published"] is None
+
+
+def test_the_table_of_a_ladder() -> None:
+    published = Published("their BLEU", {"full": 36.54}, "Published elsewhere.")
+    found = standing(published=published, quality=12.0)
+    (table, own) = found.tables()
+    assert isinstance(table, Table)
+    assert table.title == "A ladder: 20 steps, 2 seeds, mean ± standard deviation"
+    columns = ["", "parameters", "loss", "BLEU", "tokens/s", "to BLEU 12.00", "published, their BLEU"]
+    assert [METRICS["loss"].title, METRICS["bleu"].title] == columns[2:4]
+    assert list(table.columns) == columns
+    assert table.rows == [
+        ["no attention", "1,234", "2", "–", "1k", "never", "–"],
+        ["full", "5,678", "1.5 ± 0.7", "20.50 ± 0.71", "1.5k", "6.5 s", "36.5"],
+    ]
+    assert table.note == (
+        "To validation BLEU 12.00: seconds of training, without evaluations, until an evaluation first found it. "
+        "BLEU on test, beam 4: sacreBLEU. Published elsewhere."
+    )
+    assert table.best == {"loss": "low", "BLEU": "high"}
+    assert isinstance(own, Table)
+    assert own.columns == ["", "no attention", "full"]
+    assert [row[0] for row in own.rows] == ["plan.rate"]  # the seed is no setting of a rung
+    assert own.rows[0][1] == "0.5"
+    shared = standing().tables()[0]
+    assert isinstance(shared, Table)
+    assert shared.note.startswith("To validation BLEU 18.05, 95% of the best rung's: ")
+    assert shared.rows[1][5] == "8.0 s (1 of 2)"
+    assert found.numbers["published"] == {"measure": "their BLEU", "note": "Published elsewhere."}
+
+
+def test_the_sections_of_a_ladder(tmp_path: Path) -> None:
+    for name, seed in (("no-attention", 1), ("full", 1)):
+        run = tmp_path / "cells" / name / f"seed-{seed}"
+        run.mkdir(parents=True)
+        (run / "metrics.jsonl").write_text(json.dumps({"kind": "valid", "step": 5, "loss": 0.5}), encoding="utf-8")
+    sections = standing().sections(tmp_path)
+    titles = [section.title for section in sections]
+    assert titles[:4] == ["What is shown", "The ladder", "Quality against time: BLEU", "Validation: loss"]
+    assert titles[4:] == ["Where the rungs differ", "Settings", "Words"]
+    timed, loss, differ = sections[2], sections[3], sections[4]
+    assert isinstance(timed, Curve)
+    assert [(line.name, list(line.xs), list(line.ys)) for line in timed.lines] == [
+        ("no attention", [3.0, 6.0], [5.0, 8.0]),
+        ("full", [4.5, 8.5], [11.0, 19.0]),
+    ]
+    assert (timed.log_y, timed.x_label, timed.y_label) == (False, "seconds of training", "BLEU")
+    assert isinstance(loss, Curve)
+    assert [(line.name, line.xs, line.ys) for line in loss.lines] == [(n, [5], [0.5]) for n in ("no attention", "full")]
+    assert isinstance(differ, Table)
+    names = [row[0] for row in differ.rows]
+    assert names == ["plan.rate", "model.layers"]  # the plan's first
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Example:
+    text: str
+    label: str = ""
+
+
+def outcome(tmp_path: Path, name: str = "run", **settings: Any) -> Outcome:
+    tokenizer = train_tokenizer("char", ["ab"], 40)
+    model: Any = SimpleNamespace(
+        fields={"text": InputText(tokenizer)},
+        metrics=METRICS,
+        task=SimpleNamespace(name="a task", verb="look", head="next"),
+        target_tokenizer=tokenizer,
+        tokenizer=tokenizer,
+        step=40,
+        parameter_count=12345,
+        about="A model.",
+    )
+    recipe = replace(find_recipe("shakespeare"), title="title of a recipe", metrics=("perplexity",))
+    scores = Scores({"loss": 1.5, "bleu": 12.25}, {"bleu": "a signature"})
+    given = {"part": "test", "examples": [Example("ab")] * 1200, "scores": scores, "model": model}
+    finished = Finished(60, "patience", 40, 1.5, 184.6)
+    return Outcome(name, tmp_path / name, recipe, finished=finished, **{**given, **settings})
+
+
+def test_the_scores_of_runs_side_by_side(tmp_path: Path) -> None:
+    first = outcome(tmp_path)
+    other = outcome(tmp_path, "other", scores=Scores({"loss": 2.0, "accuracy": 0.25}, {}))
+    table = score_table([first, other])
+    vocab = first.model.target_tokenizer.size
+    assert table.title == "Scores: 1,200 examples of test"
+    assert list(table.columns) == ["", "run", "other"]
+    assert table.rows == [
+        [METRICS["loss"].title, "1.5", "2"],
+        [METRICS["bleu"].title, "12.25", "–"],
+        [METRICS["accuracy"].title, "–", "25.00%"],
+        ["parameters", "12,345", "12,345"],
+        ["best step", "40", "40"],
+        ["training", "3 min 05 s", "3 min 05 s"],
+    ]
+    assert table.note == (
+        f"bleu: a signature. Chance: a model that gives each of the {vocab} tokens the same probability has loss "
+        f"{math.log(vocab):.3f}, perplexity {vocab} and accuracy {100 / vocab:.2f}%."
+    )
+    assert first.numbers == {
+        **{"part": "test", "scores": {"loss": 1.5, "bleu": 12.25}, "notes": {"bleu": "a signature"}, "step": 40},
+        **{"parameters": 12345, "seconds": 184.6, "ended_by": "plan.patience"},
+    }
+
+
+def test_chance_is_the_most_frequent_class_or_unknown(tmp_path: Path) -> None:
+    first = outcome(tmp_path)
+    labelled: Any = SimpleNamespace(**{**vars(first.model), "fields": {"label": LabelField(("bad", "good"))}})
+    examples = [Example("", "bad"), Example("", "good"), Example("", "good")]
+    found = replace(first, model=labelled, examples=examples).chance
+    assert found == "Chance: a model that always answers “good”, the most frequent class, has accuracy 66.7%."
+    other: Any = SimpleNamespace(**{**vars(first.model), "task": SimpleNamespace(head="vectors", verb="", name="")})
+    assert replace(first, model=other).chance == ""
+
+
+def test_the_words_of_a_report_are_those_of_its_measures_and_pictures(tmp_path: Path) -> None:
+    first = outcome(tmp_path)
+    measures = ["loss", "cross-entropy", "nats", "BLEU", "chance", "step", "parameters", "width"]
+    assert first.words([]) == measures
+    view = AttentionView("t", ["a"], ["b"], [Layer("l", np.ones((1, 1, 1)), part="cross")])
+    pictures = ["attention", "query", "key", "weights", "head", "piece", "cross-attention"]
+    assert first.words([view]) == [*measures, *pictures]
+
+
+def test_the_sections_of_a_report(tmp_path: Path) -> None:
+    first, other = outcome(tmp_path), outcome(tmp_path, "other")
+    view = AttentionView("t", ["a"], ["b"], [Layer("l", np.ones((1, 1, 1)))])
+    sections = run_sections([first, other], [view], [Sample("in", "out")])
+    assert [(type(each).__name__, each.title) for each in sections] == [
+        ("Text", "What is shown"),
+        ("Table", "Scores: 1,200 examples of test"),
+        ("Table", "Samples"),
+        ("Gallery", "Attention"),
+        ("Table", "Settings"),
+        ("Table", "Words"),
+    ]
+    assert isinstance(sections[0], Text)
+    select = METRICS[first.recipe.plan.select].title
+    assert sections[0].text == (
+        f"Title of a recipe. A model. Its task is a task. The best step, by {select}, is step 40; the scores and "
+        "pictures are those of this step on examples of test, which it was not trained on. “other” is a run that it is "
+        f"compared with: {tmp_path / 'other'}."
+    )
+    assert isinstance(sections[3], Gallery)
+    assert sections[3].views == [view]
+    settings = sections[4]
+    assert isinstance(settings, Table)
+    assert {row[0]: row[1] for row in settings.rows}["name"] == first.recipe.name
+    assert sample_table([Sample("in", "out")]).rows == [("in", "out")]
+    assert all(each.title != "Samples" for each in run_sections([first], [view], []))
+
+
+def test_the_curves_of_runs_have_a_line_for_each_run_and_skip_what_is_no_number(tmp_path: Path) -> None:
+    logs: dict[str, list[dict[str, object]]] = {
+        "one": [
+            {"kind": "train", "step": 1, "loss": 3.0},
+            {"kind": "valid", "step": 2, "loss": 2.0, "bleu": 5},
+            {"kind": "valid", "step": 4, "loss": "nan", "bleu": None},
+        ],
+        "two": [{"kind": "valid", "step": 3, "loss": 1.0}],
+    }
+    for name, log in logs.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, log)), encoding="utf-8")
+    found = curves({name: tmp_path / name for name in logs}, ("loss", "bleu", "exact"), METRICS)
+    assert [(each.title, each.x_label, each.y_label, each.log_y, each.log_x) for each in found] == [
+        ("Training: loss", "step", "loss", True, False),
+        ("Validation: loss", "step", "loss", True, False),
+        ("Validation: BLEU", "step", "BLEU", False, False),
+    ]
+    assert [[(line.name, line.xs, line.ys) for line in each.lines] for each in found] == [
+        [("one", [1], [3.0]), ("two", [], [])],
+        [("one", [2], [2.0]), ("two", [3], [1.0])],
+        [("one", [2], [5]), ("two", [], [])],
+    ]
+
+
+# -- samples ----------------------------------------------------------------------------------------------------------
+
+
+def test_excerpts_and_gaps() -> None:
+    assert excerpt("a\n a longer line \nb") == "a longer line"
+    assert excerpt("") == ""
+    words = "word " * 16
+    assert (excerpt(words), excerpt("x" + words + "x")) == (words.strip(), "x" + " ".join(["word"] * 15))
+    assert excerpt("x" * 81) == "x" * 80
+    assert [gapped(text, "?") for text in ("", "a", "a b", "a b c", "a b c d")] == ["?", "?", "a ?", "a ? c", "a b ? d"]
+
+
+def test_texts_that_a_model_can_read(language: Path, translator: Callable[..., Path]) -> None:
+    model = regard.load(language)
+    given = [Example("ab ba cab c\na"), Example(""), Example("c"), Example("a b"), Example("cc")]
+    assert excerpts(model, given, 2) == ["ab ba cab c", "c"]
+    long = regard.load(translator(), long="truncate")
+    pair = SimpleNamespace(source="ab " + "ab" * 40, target="xy")
+    (kept,) = excerpts(long, [pair], 3)  # whole lines of a pair, as long as the model can read them
+    assert kept == pair.source[: len(kept)]
+    assert 10 < len(kept) < 80
+
+
+def test_samples_are_texts_continued_or_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def generate(model: Any, prompts: list[str], *settings: Any, **named: Any) -> list[Any]:
+        return [SimpleNamespace(prompt=each, text=f" {model} {settings} {named}") for each in prompts]
+
+    def fill(model: Any, texts: list[str]) -> list[Any]:
+        return [SimpleNamespace(text=text.replace("[M]", "word")) for text in texts]
+
+    monkeypatch.setattr("regard.report.samples.verbs", SimpleNamespace(generate=generate, fill=fill))
+    monkeypatch.setattr("regard.report.samples.mask_of", lambda model: "[M]")
+
+    class Model:
+        def __init__(self, verb: str) -> None:
+            self.task = SimpleNamespace(verb=verb)
+
+        def __repr__(self) -> str:
+            return "model"
+
+    def found(verb: str) -> list[Sample]:
+        return samples(Model(verb), ["a b c d", "e"], 5)  # type: ignore[arg-type]
+
+    assert found("classify") == []
+    said = "model (0.8,) {'seed': 5, 'limit': 160}"
+    assert found("generate") == [("a b c", f"a b c {said}"), ("e", f"e {said}")]
+    assert found("fill") == [("a b [M] d", "a b word d"), ("[M]", "word")]

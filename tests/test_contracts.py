@@ -37,6 +37,7 @@ from regard.models import (
     RecurrentLmConfig,
     Seq2SeqConfig,
     StructuredConfig,
+    TcnConfig,
     TransformerConfig,
 )
 from regard.models.seq2seq import DECODERS
@@ -54,6 +55,7 @@ SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, ca
 BIGRAM = BigramConfig(vocab=VOCAB, k=0.5)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 RECURRENT = RecurrentLmConfig(vocab=VOCAB, width=8, embed=6, layers=2, dropout=0.1)
+TCN = TcnConfig(vocab=VOCAB, width=8, embed=6, layers=2, kernel=2, dropout=0.1)
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
@@ -78,6 +80,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "local-p": replace(SEQ, decoder="luong-feeding", score="general", window="local-p"),
     "bigram": BIGRAM,
     "lstm": RECURRENT,
+    "tcn": TCN,
     "lstmn": LSTMN,
     "structured": STRUCTURED,
     "gpt": GPT,
@@ -90,6 +93,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "gpt-class": classifier(GPT),
     "lstmn-class": classifier(LSTMN),
     "lstm-class": classifier(RECURRENT),
+    "tcn-class": classifier(TCN),
     "structured-class": classifier(STRUCTURED, pool="mean"),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
@@ -107,6 +111,7 @@ VARIANTS: dict[str, ModelConfig] = {
     },
     **{f"{decoder}-coverage": replace(SEQ, decoder=decoder, coverage=True) for decoder in ATTENTIVE},
     **{f"recurrent-{cell}": replace(RECURRENT, cell=cell, layers=1) for cell in KERNELS},
+    "tcn-tied": replace(TCN, kernel=3, layers=1, embed=8, tied=True),
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
@@ -157,7 +162,8 @@ READERS = {name: config for name, config in CASES.items() if attentions(config.b
 PROMPTED = {  # whose prompts may be padded
     name: config
     for name, config in CAUSAL.items()
-    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig) and not getattr(config, "memory", 0)
+    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig | TcnConfig)
+    and not getattr(config, "memory", 0)
 }
 SOURCE_READERS = {name: config for name, config in READERS.items() if config.reads_source}
 

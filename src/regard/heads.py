@@ -68,8 +68,7 @@ class ClassHeadConfig(HeadConfig):
     def __post_init__(self) -> None:
         if self.labels < 0:
             raise UserError(f"head.labels={self.labels}: must be at least 0")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"head.dropout={self.dropout}: must be at least 0 and below 1")
+        check_dropout(self.dropout)
 
     def for_body(self, body: Facts) -> Self:
         return replace(
@@ -112,6 +111,94 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
 
 
+@dataclass(frozen=True)
+class NumberHeadConfig(HeadConfig):
+    """One number per text or sequence: the states are pooled to one vector, then a linear layer."""
+
+    predicts: ClassVar[str] = "number"
+    one_per_text: ClassVar[bool] = True
+
+    pool: Literal["auto", "first", "last", "mean"] = "auto"  # state that is read, or the mean; auto: last if causal
+    dropout: float = 0.0  # dropout before the linear layer
+
+    def __post_init__(self) -> None:
+        check_dropout(self.dropout)
+
+    def for_body(self, body: Facts) -> Self:
+        return replace(self, pool=("last" if body.causal else "first") if self.pool == "auto" else self.pool)
+
+    def build(self, body: Facts) -> NumberHead:
+        return NumberHead(self.for_body(body), body.width)
+
+
+class NumberHead(nn.Module):
+    """Pooling and a linear layer with one output."""
+
+    def __init__(self, config: NumberHeadConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The states of texts (B, T, width) → numbers (B,)"""
+        x = pooled(features, real, self.config.pool)
+        return self.out(F.dropout(x, self.config.dropout, self.training)).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class TagHeadConfig(HeadConfig):
+    """One class for each place of a text or sequence: a linear layer."""
+
+    predicts: ClassVar[str] = "tag"
+    sizes: ClassVar[Mapping[str, str]] = {"labels": "tags"}
+
+    labels: int = 0  # number of classes; 0: taken from the data
+    dropout: float = 0.0  # dropout before the linear layer
+
+    def __post_init__(self) -> None:
+        if self.labels < 0:
+            raise UserError(f"head.labels={self.labels}: must be at least 0")
+        check_dropout(self.dropout)
+
+    def build(self, body: Facts) -> PlaceHead:
+        return PlaceHead(body.width, self.labels, self.dropout)
+
+
+@dataclass(frozen=True)
+class KeysHeadConfig(HeadConfig):
+    """Several independent yes-or-no answers at each place, such as which keys of a piano sound: a linear layer."""
+
+    predicts: ClassVar[str] = "keys"
+    sizes: ClassVar[Mapping[str, str]] = {"keys": "keys"}
+
+    keys: int = 0  # number of answers at each place; 0: taken from the data
+    dropout: float = 0.0  # dropout before the linear layer
+
+    def __post_init__(self) -> None:
+        check_dropout(self.dropout)
+
+    def build(self, body: Facts) -> PlaceHead:
+        return PlaceHead(body.width, self.keys, self.dropout)
+
+
+class PlaceHead(nn.Module):
+    """A linear layer at each place."""
+
+    def __init__(self, width: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.out, self.dropout = nn.Linear(width, outputs), dropout
+
+    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The states (B, T, width) → logits (B, T, outputs)"""
+        return self.out(F.dropout(features, self.dropout, self.training))
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse a probability of dropout outside 0 … 1."""
+    if not 0 <= dropout < 1:
+        raise UserError(f"head.dropout={dropout}: must be at least 0 and below 1")
+
+
 class MaskedHead(nn.Module):
     """Transforms a state to the width of the embeddings; logits are its product with the embedding matrix."""
 
@@ -142,4 +229,9 @@ class ReplacedHead(nn.Module):
         return self.out(self.activation(self.dense(features))).squeeze(-1)
 
 
-HEADS: dict[str, type[HeadConfig]] = {"class": ClassHeadConfig}
+HEADS: dict[str, type[HeadConfig]] = {
+    "class": ClassHeadConfig,
+    "number": NumberHeadConfig,
+    "tag": TagHeadConfig,
+    "keys": KeysHeadConfig,
+}

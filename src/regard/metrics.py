@@ -165,6 +165,13 @@ METRICS: dict[str, Metric] = {
         format="percent",
         sums=("right",),
     ),
+    "mse": Metric(
+        "mean squared error",
+        "sums",
+        lambda sums, counts: sums["squared"] / counts["nll"],
+        lower_is_better=True,
+        sums=("squared",),
+    ),
     "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
     "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
     "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,20 @@ import numpy as np
 import torch
 
 from regard.data.batches import IGNORED, Batch, one_row
-from regard.data.fields import Field, InputText, LabelField, LinkField, MaskedText, TargetText
+from regard.data.fields import (
+    Field,
+    InputText,
+    LabelField,
+    LinkField,
+    MaskedText,
+    NumberField,
+    NumbersField,
+    TagsField,
+    TargetText,
+)
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.streams import RunningText
-from regard.objectives import Classification, MaskedTokens, TeacherForcing
+from regard.objectives import BinaryAnswers, Classification, MaskedTokens, Regression, TeacherForcing
 
 Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
 Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
@@ -91,11 +102,23 @@ def whole_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generato
     return Batch(fields, {"tokens": rows.real("text", widths["text"])}, counts)
 
 
-def labelled_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
-    """A text that is read whole, and its class."""
-    text = whole_text(rows, widths, random)
-    fields = {**text.fields, "targets": rows.padded("label", 1, IGNORED)[:, 0]}
-    return Batch(fields, text.real, {**text.counts, "targets": int(rows.lengths("label").sum())})
+def labelled(read: str, target: str, places: bool = False) -> Collate:
+    """The function that makes batches of a text or sequence that is read whole, and its target.
+
+    With `places`, there is a target for each place. A target that is IGNORED, or NaN, counts for nothing.
+    """
+
+    def collated(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+        inputs, width = rows.padded(read, widths[read]), widths[read] if places else 1
+        fill = IGNORED if rows.whole(target) else math.nan
+        targets = rows.padded(target, width, fill)
+        return Batch(
+            fields={"tokens": inputs, "targets": targets if places else targets[:, 0]},
+            real={"tokens": rows.real(read, widths[read])},
+            counts={"tokens": int(rows.lengths(read).sum()), "targets": int(rows.lengths(target).sum())},
+        )
+
+    return collated
 
 
 def _axes(*read: str, predicted: str = "") -> Widths:
@@ -163,10 +186,60 @@ TASKS: dict[str, Task] = {
         verb="classify",
         fields={"text": InputText, "label": LabelField},
         widths=_axes("text"),
-        collate=labelled_text,
+        collate=labelled("text", "label"),
         head="class",
         objective=Classification,
         metrics=("accuracy",),
+    ),
+    "tag": Task(
+        name="tag",
+        verb="eval",
+        fields={"text": InputText, "tags": TagsField},
+        widths=_axes("text"),
+        collate=labelled("text", "tags", places=True),
+        head="tag",
+        objective=Classification,
+        metrics=("accuracy",),
+    ),
+    "recognise": Task(
+        name="recognise",
+        verb="eval",
+        fields={"values": NumbersField, "label": LabelField},
+        widths=_axes("values"),
+        collate=labelled("values", "label"),
+        head="class",
+        objective=Classification,
+        metrics=("accuracy",),
+    ),
+    "frames": Task(
+        name="frames",
+        verb="eval",
+        fields={"values": NumbersField, "tags": TagsField},
+        widths=_axes("values"),
+        collate=labelled("values", "tags", places=True),
+        head="tag",
+        objective=Classification,
+        metrics=("accuracy",),
+    ),
+    "regress": Task(
+        name="regress",
+        verb="eval",
+        fields={"values": NumbersField, "number": NumberField},
+        widths=_axes("values"),
+        collate=labelled("values", "number"),
+        head="number",
+        objective=Regression,
+        metrics=("mse",),
+    ),
+    "keys": Task(
+        name="keys",
+        verb="eval",
+        fields={"values": NumbersField, "keys": NumbersField},
+        widths=_axes("values"),
+        collate=labelled("values", "keys", places=True),
+        head="keys",
+        objective=BinaryAnswers,
+        metrics=(),
     ),
 }
 

@@ -13,6 +13,9 @@ from regard.data.fields import (
     InputText,
     LabelField,
     MaskedText,
+    NumberField,
+    NumbersField,
+    TagsField,
     TargetText,
     encode,
     fit_fields,
@@ -196,3 +199,37 @@ def test_classes_are_two_or_more_and_not_one_for_each_text() -> None:
         LabelField.fit(["good", "good "], "label", None)
     with pytest.raises(UserError, match=r"data.label: 40 texts have 40 classes, such as 'text 0'; name the columns"):
         LabelField.fit([f"text {n}" for n in range(40)], "label", None)
+
+
+def test_numbers_are_vectors_of_one_size(tmp_path: Path) -> None:
+    field = NumbersField.fit([[[1, 2], [3, 4]], [[5, 6]]], "values", None)
+    field.save(tmp_path / "values.json")
+    assert NumbersField.load(tmp_path / "values.json") == field == NumbersField(2)
+    (found,) = field.encode([[[1.5, 2], [3, 4]]])
+    assert (found.tolist(), found.dtype) == ([[1.5, 2.0], [3.0, 4.0]], np.float32)
+    assert NumbersField.fit([[1, 2, 3]], "values", None).encode([[7, 8]])[0].tolist() == [[7.0], [8.0]]
+    with pytest.raises(UserError, match="the steps of values have 1 and 2 numbers"):
+        NumbersField.fit([[[1, 2]], [1, 2]], "values", None)
+    with pytest.raises(UserError, match="a step has 1 numbers, but in training 2"):
+        field.encode([[1.0]])
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(UserError, match="NaN or infinite"):
+            field.encode([[[1.0, wrong]]])
+        with pytest.raises(UserError, match="NaN or infinite"):
+            NumberField(1).encode([0.0, wrong])
+    assert [one.tolist() for one in NumberField.fit([1.0], "number", None).encode([2, -0.5])] == [[2.0], [-0.5]]
+    for content in ("[]", '{"numbers": 0}', '{"numbers": true}', '{"numbers": 2.0}'):
+        (tmp_path / "wrong.json").write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match="not the numbers of a run"):
+            NumbersField.load(tmp_path / "wrong.json")
+
+
+def test_tags_are_a_class_for_each_place(tmp_path: Path) -> None:
+    field = TagsField.fit([("b", "a"), ("a",)], "tags", None)
+    field.save(tmp_path / "tags.json")
+    assert TagsField.load(tmp_path / "tags.json") == field
+    assert (field.names, field.encode([("a", "b", "b"), ()])) == (("a", "b"), [[0, 1, 1], []])
+    with pytest.raises(UserError, match="'c': not a class of the training examples"):
+        field.encode([("a", "c")])
+    with pytest.raises(UserError, match=r"data\.tags: all places have the class 'a'"):
+        TagsField.fit([("a", "a")], "tags", None)

@@ -6,17 +6,34 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from encoded import flat, labelled_columns, pair_columns, rows_of, text_columns, whole_columns
 from regard.data.batches import IGNORED, Batches, collate
 from regard.data.corruption import MaskTokens
-from regard.data.flat import Columns, Row, Rows
+from regard.data.flat import Columns, Flat, FlatBuilder, Row, Rows
 from regard.data.tokenizers import BOS, EOS, SpecialTokens
 from regard.models import MODELS
 from regard.tasks import TASKS, Task, task_of
 
 SPECIAL = SpecialTokens(pad=0, bos=1, eos=2, mask=4, prefix=1, suffix=2)
 TEXTS = [[7, 8], [9], [5, 6, 7]]
+
+
+def numbers(arrays: Sequence[ArrayLike]) -> Flat:
+    builder = FlatBuilder(np.dtype(np.float32))
+    builder.add(arrays)
+    return builder.build()
+
+
+def counts_for_nothing(targets: Tensor) -> Tensor:
+    return targets.isnan() if targets.is_floating_point() else targets == IGNORED
+
+
+VALUES = numbers([[[0.5, 1.0], [2.0, 3.0]], [[4.0, 5.0]], [[6.0, 7.0], [8.0, 9.0], [10.0, 11.0]]])
+BOTH = {"tokens", "targets"}
+FLOATS = {"recognise": {"tokens"}, "frames": {"tokens"}, "regress": BOTH, "keys": BOTH}  # the tensors of numbers
 COLUMNS: Mapping[str, Columns] = {
     "translate": pair_columns([(text, text[:2]) for text in TEXTS]),
     "aligned": {**pair_columns([(text, text[:2]) for text in TEXTS]), "alignment": flat([[0, 0], [], [1, 1, 0, 1]])},
@@ -24,8 +41,12 @@ COLUMNS: Mapping[str, Columns] = {
     "running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
+    "tag": {"text": flat(TEXTS), "tags": flat([[0, 1], [1], [2, 0, 1]])},
+    "recognise": {"values": VALUES, "label": flat([[2], [0], [1]])},
+    "frames": {"values": VALUES, "tags": flat([[0, 1], [1], [2, 0, 1]])},
+    "regress": {"values": VALUES, "number": numbers([[0.5], [-1.0], [2.0]])},
+    "keys": {"values": VALUES, "keys": numbers([[[1.0, 0.0, 1.0]] * 2, [[0.0, 0.0, 1.0]], [[1.0, 1.0, 0.0]] * 3])},
 }
-EMPTY = np.zeros(0, np.uint32)
 
 
 def made(task: Task, rows: list[Row]) -> Sequence[Row]:
@@ -53,32 +74,35 @@ def test_every_model_has_a_task() -> None:
 def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
     task = TASKS[name]
     rows = rows_of(COLUMNS[name])
-    fillers: list[Row] = [dict.fromkeys(COLUMNS[name], EMPTY)] * 2
+    fillers: list[Row] = [{field: column.values[:0] for field, column in COLUMNS[name].items()}] * 2
     exact, filled = collate(made(task, rows), task), collate(made(task, [*rows, *fillers]), task)
     assert exact.counts == filled.counts
-    assert exact.counts["targets"] == int((exact["targets"] != IGNORED).sum()) > 0
+    per_target = exact["targets"].shape[2] if name == "keys" else 1
+    assert exact.counts["targets"] * per_target == int((~counts_for_nothing(exact["targets"])).sum()) > 0
     assert filled.fields.keys() == exact.fields.keys()
-    assert (filled["targets"][len(rows) :] == IGNORED).all()
+    assert counts_for_nothing(filled["targets"][len(rows) :]).all()
     for input_, real in filled.real.items():
         assert not real[len(rows) :].any()
         assert not filled[input_][len(rows) :].any()
         assert filled.counts[input_] == int(real.sum())
     if name != "masked":  # its masks are drawn for all rows together
         for field in exact.fields:
-            assert torch.equal(filled[field][: len(rows)], exact[field])
+            torch.testing.assert_close(filled[field][: len(rows)], exact[field], atol=0, rtol=0, equal_nan=True)
     nothing = collate(made(task, fillers), task)
     assert set(nothing.counts.values()) == {0}
     assert {tensor.shape[0] for tensor in nothing.fields.values()} == {2}
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_every_tensor_has_as_many_rows_and_no_type_but_int64(name: str) -> None:
+def test_every_tensor_has_as_many_rows_and_the_type_of_its_numbers(name: str) -> None:
     batch = collate(made(TASKS[name], rows_of(COLUMNS[name])), TASKS[name])
     assert {tensor.shape[0] for tensor in (*batch.fields.values(), *batch.real.values())} == {len(TEXTS)}
-    assert {tensor.dtype for tensor in batch.fields.values()} == {torch.int64}
+    floats = FLOATS.get(name, set())
+    for field, tensor in batch.fields.items():
+        assert tensor.dtype == (torch.float32 if field in floats else torch.int64)
     assert {tensor.dtype for tensor in batch.real.values()} == {torch.bool}
     for name, real in batch.real.items():
-        assert real.shape == batch[name].shape
+        assert real.shape == batch[name].shape[:2]
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -86,7 +110,7 @@ def test_widths_are_those_of_the_tensors(name: str) -> None:
     task = TASKS[name]
     batches = Batches(COLUMNS[name], task, budget=64, seed=1)
     for planned in [batches.batch(step) for step in range(len(batches))]:
-        shapes = {tuple(planned[name].shape) for name in planned.real}
+        shapes = {tuple(planned[name].shape[:2]) for name in planned.real}
         assert {(shape[0], width) for shape in batches.shapes for width in shape[1:]} >= shapes
 
 
@@ -114,6 +138,16 @@ def test_a_class_is_one_target() -> None:
     batch = collate(rows_of(COLUMNS["classify"]), TASKS["classify"])
     assert batch["targets"].tolist() == [2, 0, 1]
     assert batch.counts == {"tokens": 6, "targets": 3}
+
+
+def test_a_tag_and_keys_are_targets_of_each_place() -> None:
+    batch = collate(rows_of(COLUMNS["frames"]), TASKS["frames"])
+    assert batch["tokens"][1].tolist() == [[4.0, 5.0], [0.0, 0.0], [0.0, 0.0]]
+    assert batch["targets"].tolist() == [[0, 1, IGNORED], [1, IGNORED, IGNORED], [2, 0, 1]]
+    assert batch.counts == {"tokens": 6, "targets": 6}
+    keys = collate(rows_of(COLUMNS["keys"]), TASKS["keys"])
+    assert keys["targets"][1, 0].tolist() == [0.0, 0.0, 1.0]
+    assert keys["targets"][1, 1:].isnan().all()
 
 
 # -- A task of one's own -----------------------------------------------------------------------------------------------

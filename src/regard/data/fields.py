@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from regard.data.example import Unit
-from regard.data.flat import Flat, FlatBuilder, id_type
+from regard.data.flat import Flat, FlatBuilder, Values, id_type
 from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
@@ -182,6 +182,77 @@ class LabelField:
                 known = ", ".join(f"{name:.20}" for name in self.names[:8]) + (", …" if len(self.names) > 8 else "")
                 raise UserError(f"label {value!r:.60}: not a class of the training examples; use one of {known}.")
         return [[ids[value.strip()]] for value in values]
+
+
+class TagsField(LabelField):
+    """A class for each place of a sequence, by name."""
+
+    @classmethod
+    def fit(cls, values: Iterable[Sequence[str]], name: str, data: Any) -> Self:
+        names = {tag for tags in values for tag in tags}
+        if len(names) < 2:
+            raise UserError(f"data.{name}: all places have the class {min(names, default='')!r:.40}; give two or more.")
+        return cls(tuple(sorted(names)))
+
+    def encode(self, values: Sequence[Sequence[str]]) -> list[list[int]]:
+        return [[number for (number,) in super(TagsField, self).encode(tags)] for tags in values]
+
+
+@dataclass(frozen=True)
+class NumbersField:
+    """A sequence of numbers, or of vectors of numbers: pixels, notes, measurements."""
+
+    size: int  # numbers at each step
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
+
+    @classmethod
+    def fit(cls, values: Iterable[ArrayLike], name: str, data: Any) -> Self:
+        sizes = {_steps(value).shape[1] for value in values}
+        if len(sizes) != 1:
+            found = " and ".join(map(str, sorted(sizes))) or "no"
+            raise UserError(f"data: the steps of {name} have {found} numbers; give every step as many.")
+        return cls(sizes.pop())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content = read_json(path)
+        size = content.get("numbers") if isinstance(content, dict) else None
+        if type(size) is not int or size < 1:
+            raise UserError(f"{path}: not the numbers of a run; {RESTORE}.")
+        return cls(size)
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps({"numbers": self.size}) + "\n")
+
+    def encode(self, values: Sequence[ArrayLike]) -> list[Values]:
+        """Arrays (T, size)."""
+        found = [_steps(value) for value in values]
+        for one in found:
+            if one.shape[1] != self.size:
+                raise UserError(f"data: a step has {one.shape[1]} numbers, but in training {self.size}; give as many.")
+            if not np.isfinite(one).all():
+                raise UserError("data: a number is NaN or infinite; give finite numbers.")
+        return found
+
+
+class NumberField(NumbersField):
+    """One number for each example, such as a rating."""
+
+    @classmethod
+    def fit(cls, values: Iterable[ArrayLike], name: str, data: Any) -> Self:
+        return cls(1)
+
+    def encode(self, values: Sequence[ArrayLike]) -> list[Values]:
+        found = [np.array([value], np.float32) for value in values]
+        if not all(np.isfinite(one).all() for one in found):
+            raise UserError("data: a number is NaN or infinite; give finite numbers.")
+        return found
+
+
+def _steps(value: ArrayLike) -> Values:
+    """Numbers as an array (T, numbers of a step)."""
+    array = np.asarray(value, np.float32)
+    return array[:, None] if array.ndim == 1 else array
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,10 @@ class Rows(Sequence[Row]):
         """The length of a field in each row, (B,)."""
         return self._fields[name][2]
 
+    def whole(self, name: str) -> bool:
+        """Whether the values of a field are whole numbers."""
+        return self._fields[name][0].dtype.kind in "iu"
+
     def flat(self, name: str) -> Values:
         """A field of all rows, end to end without padding."""
         values, starts, lengths = self._fields[name]
@@ -138,10 +142,10 @@ class Rows(Sequence[Row]):
         return Rows({**self._fields, name: _joined(arrays)})
 
     def padded(self, name: str, width: int, fill: float = 0, first: int = 0, last: int = 0) -> Tensor:
-        """A field as a tensor (B, width), without its `first` and `last` places; `fill` after the end of each row."""
+        """A field as a tensor (B, width, …), without its `first` and `last` places; `fill` after each row's end."""
         values, starts, lengths = self._fields[name]
         real = real_places(lengths - first - last, width)
-        kind = np.int64 if values.dtype.kind in "iu" else np.float32
+        kind = np.int64 if self.whole(name) else np.float32
         rows = np.full((len(starts), width, *values.shape[1:]), fill, kind)
         rows[real] = values[(starts[:, None] + np.arange(first, first + width))[real]]
         return torch.from_numpy(rows)

@@ -93,9 +93,9 @@ class KVCache:
         return None if self.real is None else (~self.real).sum(1, keepdim=True)
 
     def merge_beams(self, tokens: Tensor) -> Tensor:
-        """(B·K, T) → (B, K·T): the hypotheses of a sentence become more queries of its one cache."""
+        """(B·K, T, …) → (B, K·T, …): the hypotheses of a sentence become more queries of its one cache."""
         check_rows(tokens, self.sentences * self.beams)
-        return tokens.reshape(self.sentences, -1)
+        return tokens.reshape(self.sentences, self.beams * tokens.shape[1], *tokens.shape[2:])
 
     def split_beams(self, features: Tensor) -> Tensor:
         """(B, K·T, W) → (B·K, T, W)"""

@@ -1,4 +1,4 @@
-"""The input layer of a Transformer: the sum of token, position and segment embeddings."""
+"""Input layers: embeddings of tokens, or a projection of numbers; in a Transformer, positions and segments too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from torch.nn import functional as F
 from regard.errors import UserError
 from regard.layers.positions import Sinusoids
 from regard.layers.transformer import Shape
+
+
+def input_layer(vocab: int, numbers: int, width: int) -> nn.Embedding | nn.Linear:
+    """The layer that reads tokens (B, T), or ``numbers`` numbers at each step, (B, T, numbers): a vector for each."""
+    return nn.Linear(numbers, width) if numbers else nn.Embedding(vocab, width)
 
 
 class TokenEmbedding(nn.Module):

@@ -10,11 +10,13 @@ from regard.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
+from regard.models.tcn import Tcn, TcnConfig
 from regard.models.transformer import Transformer, TransformerConfig
 
 ModelConfig = (
     Seq2SeqConfig
     | RecurrentLmConfig
+    | TcnConfig
     | LstmnConfig
     | StructuredConfig
     | TransformerConfig
@@ -23,11 +25,12 @@ ModelConfig = (
     | BigramConfig
     | HeadedConfig
 )
-Model = Seq2Seq | RecurrentLm | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
+Model = Seq2Seq | RecurrentLm | Tcn | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
     "bigram": BigramConfig,
     "recurrent": RecurrentLmConfig,
+    "tcn": TcnConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "transformer": TransformerConfig,
@@ -63,6 +66,8 @@ __all__ = [
     "Seq2SeqConfig",
     "Structured",
     "StructuredConfig",
+    "Tcn",
+    "TcnConfig",
     "Transformer",
     "TransformerConfig",
     "reads_whole",

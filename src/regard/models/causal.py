@@ -69,7 +69,10 @@ def causal_features(
     segments: Tensor | None = None,
     positions: Tensor | None = None,
 ) -> Tensor:
-    """The states (B, T, width) of a causal model at tokens (B, T) that it reads at once; padding may be on any side."""
+    """The states (B, T, width) of a causal model at tokens (B, T), or numbers (B, T, N), that it reads at once.
+
+    Padding may be on any side.
+    """
     config: Facts = model.config
     refuse("segments", segments)
     state = model.start(source, source_real, rows=tokens.shape[0], capacity=tokens.shape[1])
@@ -78,6 +81,8 @@ def causal_features(
     refuse("positions", positions)
     if real is None:
         return model.advance(tokens, state)[0]
-    order = real_first(real)  # the real tokens are read first, so that no token follows padding; all padding is id 0
-    states = model.advance(tokens.masked_fill(~real, 0).gather(1, order), state)[0]
+    order = real_first(real)  # the real tokens are read first, so that no token follows padding; all padding is 0
+    places = order.reshape(*order.shape, *[1] * (tokens.dim() - 2))
+    tokens = tokens.masked_fill(~real.reshape(places.shape), 0).take_along_dim(places, dim=1)
+    states = model.advance(tokens, state)[0]
     return states.take_along_dim(order.argsort(1)[..., None], dim=1)

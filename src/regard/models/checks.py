@@ -18,6 +18,12 @@ def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable
         raise UserError(f"model.dropout={config.dropout}: must be at least 0 and below 1")
 
 
+def check_inputs(config: Any) -> None:
+    """Raise ``UserError`` if a model is to read both tokens and numbers."""
+    if config.numbers < 0 or (config.numbers and config.vocab):
+        raise UserError(f"model.numbers={config.numbers}: follows from the data; leave it at 0.")
+
+
 def check_shared_width(width: int) -> None:
     """Raise ``UserError`` if the width is odd: each direction of an encoder has half of it."""
     if width % 2:

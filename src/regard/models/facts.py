@@ -15,6 +15,8 @@ from torch import Tensor
 from regard.config import set_sizes
 from regard.errors import UserError
 
+TEXT_OR_NUMBERS = {"vocab": "text", "numbers": "values"}  # the `sizes` of a model that reads tokens or numbers
+
 
 class Facts(Protocol):
     """What a model can do, and what its limits are. The facts without a default come first."""

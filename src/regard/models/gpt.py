@@ -14,6 +14,7 @@ Transformer-XL     post      xl             a memory of earlier segments; distan
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
@@ -27,10 +28,11 @@ from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
 from regard.layers.product import Product
 from regard.layers.segment_memory import SegmentStates
-from regard.layers.tokens import TokenEmbedding, check_capacity, check_length
+from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, input_layer
 from regard.layers.transformer import Shape, Stack
 from regard.models.causal import Causal
-from regard.models.facts import Facts
+from regard.models.checks import check_inputs
+from regard.models.facts import TEXT_OR_NUMBERS, Facts
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
@@ -48,6 +50,7 @@ class GptConfig(Shape, Facts):
     input_embedding: ClassVar[str] = "embedding.tokens"
     embedding_width: ClassVar[str] = "width"
     takes_head: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, str]] = TEXT_OR_NUMBERS
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     tied: bool = True  # the output layer uses the token embeddings as its matrix
@@ -61,9 +64,11 @@ class GptConfig(Shape, Facts):
     divide: int = 1  # adaptive: the width of the vectors is divided by this from one cluster to the next
     embed: int = 0  # adaptive: width of the vectors of the first cluster; 0: the width of the states
     projections: tuple[int, ...] = ()  # adaptive: clusters (0, 1, …) whose output has its own projection
+    numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_inputs(self)
         for field in ("memory", "memory_zeros", "clamp", "shared_biases"):
             if (value := getattr(self, field)) and self.positions != "xl":
                 raise UserError(f"model.{field}={value}: needs model.positions=xl")
@@ -156,7 +161,9 @@ class Gpt(Causal):
             config,
             config.vocab,
             scale=config.embedding_scale,
-            tokens=AdaptiveEmbedding(config.clusters) if adaptive else None,
+            tokens=AdaptiveEmbedding(config.clusters)
+            if adaptive
+            else input_layer(config.vocab, config.numbers, config.width),
         )
         self.stack = Stack(config, causal=True)
         self.readout_: AdaptiveSoftmax | nn.Linear | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -12,10 +13,11 @@ from torch.nn import functional as F
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent
+from regard.layers.tokens import input_layer
 from regard.mask import zero_padding
 from regard.models.causal import Causal
-from regard.models.checks import check_config, resized_embed
-from regard.models.facts import Facts
+from regard.models.checks import check_config, check_inputs, resized_embed
+from regard.models.facts import TEXT_OR_NUMBERS, Facts
 
 INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
 
@@ -31,6 +33,7 @@ class RecurrentLmConfig(Facts):
     takes_head: ClassVar[bool] = True
     carries: ClassVar[bool] = True
     longest: ClassVar[int | None] = None
+    sizes: ClassVar[Mapping[str, str]] = TEXT_OR_NUMBERS
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     cell: str = "lstm"  # kind of recurrent cell: rnn, lstm or gru
@@ -40,9 +43,11 @@ class RecurrentLmConfig(Facts):
     tied: bool = False  # the output layer uses the token embeddings as its matrix; needs embed = width
     dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers"), {"cell": tuple(KERNELS)})
+        check_inputs(self)
         if self.tied and self.embed != self.width:
             raise UserError(f"model.tied=True: needs model.embed={self.embed} equal to model.width={self.width}")
 
@@ -80,10 +85,11 @@ class RecurrentLm(Causal):
     def __init__(self, config: RecurrentLmConfig, readout: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.embedding = nn.Embedding(config.vocab, config.embed)
+        self.embedding = input_layer(config.vocab, config.numbers, config.embed)
         self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
         self.readout_ = nn.Linear(config.width, config.vocab) if readout and not config.tied else None
-        nn.init.uniform_(self.embedding.weight, -INIT, INIT)
+        if not config.numbers:
+            nn.init.uniform_(self.embedding.weight, -INIT, INIT)
 
     def start(
         self,

@@ -4,11 +4,13 @@ from regard.objectives.classify import Classification
 from regard.objectives.counting import Counting
 from regard.objectives.guided import GuidedAlignment
 from regard.objectives.masked import MaskedTokens
+from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
 
 __all__ = [
+    "BinaryAnswers",
     "Classification",
     "Counting",
     "Exposure",
@@ -17,6 +19,7 @@ __all__ = [
     "MaskedTokens",
     "Objective",
     "ProfessorForcing",
+    "Regression",
     "TeacherForcing",
     "exposure",
 ]

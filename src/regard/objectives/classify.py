@@ -1,4 +1,4 @@
-"""Text classification: one class per text."""
+"""Classification: one class per text, or one for each place of it."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,11 +16,14 @@ from regard.recording import watch
 
 @dataclass(frozen=True)
 class Classification(Objective):
-    """Predict the class of a text. If the model has several hops, a penalty makes them attend to different tokens."""
+    """Predict the class of a text, or of each place of it.
+
+    If the model has several hops, a penalty makes them attend to different tokens.
+    """
 
     penalty: float = 0.01  # weight of ‖A Aᵀ − I‖², for the attention A (hops, T) of the hops (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
-    heads: ClassVar[tuple[str, ...]] = ("class",)
+    heads: ClassVar[tuple[str, ...]] = ("class", "tag")
     measures: ClassVar[tuple[str, ...]] = ("right",)
 
     def __post_init__(self) -> None:
@@ -38,14 +41,14 @@ class Classification(Objective):
         targets = batch["targets"]
         if model.config.attention_rows:  # hops: the queries of the one attention of the model
             with watch(model) as watched:
-                logits = model(batch)  # (B, labels)
+                logits = model(batch)  # (B, labels), or (B, T, labels)
             *_, weights = (watched.weights[name] for name in watched.weights)  # (B, hops, T)
             shared = weights @ weights.mT  # (B, hops, hops)
             overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
         else:
             logits, overlap = model(batch), torch.zeros(targets.shape, device=targets.device)
         sums = {
-            "nll": cross_entropy(logits, targets, self.smoothing),
+            "nll": cross_entropy(logits.flatten(0, -2), targets.flatten(), self.smoothing),
             "overlap": overlap.masked_fill(targets == IGNORED, 0.0).sum(),
             "right": (logits.argmax(dim=-1) == targets).sum(),
         }

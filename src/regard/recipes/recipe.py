@@ -13,11 +13,13 @@ from regard.device import check_seed
 from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
 from regard.objectives import (
+    BinaryAnswers,
     Classification,
     Counting,
     GuidedAlignment,
     MaskedTokens,
     ProfessorForcing,
+    Regression,
     TeacherForcing,
 )
 from regard.synonyms import known_as
@@ -47,6 +49,8 @@ OBJECTIVES: dict[str, type[Any]] = {
     "guided": GuidedAlignment,
     "masked": MaskedTokens,
     "classify": Classification,
+    "regression": Regression,
+    "binary": BinaryAnswers,
 }
 
 

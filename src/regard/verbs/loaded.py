@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
-from regard.data.fields import Field, LabelField, TextField
+from regard.data.fields import Field, LabelField, NumbersField, TextField
 from regard.data.flat import Row, Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
@@ -42,6 +42,9 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "next": "a language model",
     "class": "a classifier",
     "masked": "a masked language model",
+    "number": "a regression model",
+    "tag": "a tagger",
+    "keys": "a model of independent answers",
 }
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
 LONG = ("error", "truncate", "window")
@@ -83,6 +86,8 @@ class Loaded:
     def target_tokenizer(self) -> Tokenizer:
         """The tokenizer of the target, or of the text of a model without a source."""
         texts = self._texts()
+        if any(isinstance(each, NumbersField) for each in self.fields.values()):
+            raise UserError(f"{self.path}: this model reads numbers, not text; use: regard eval {self.path}")
         if not texts:
             cure = "add its tokenizer.json to use the model on text, or in Python load(model, tokenizer=…)"
             raise UserError(f"{self.path}: has no tokenizer; {cure}.")

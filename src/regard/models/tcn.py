@@ -1,0 +1,176 @@
+"""Temporal convolutional networks (Bai et al. 2018): causal, dilated convolutions with residual connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.errors import UserError
+from regard.layers.convolution import CausalConvolution
+from regard.layers.product import Product
+from regard.layers.recurrent import real_first
+from regard.layers.tokens import input_layer
+from regard.models.causal import Causal
+from regard.models.checks import check_config, check_inputs, resized_embed
+from regard.models.facts import TEXT_OR_NUMBERS, Facts
+
+INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
+
+
+@dataclass(frozen=True)
+class TcnConfig(Facts):
+    """A temporal convolutional network, as a language model or as the body under a head."""
+
+    causal: ClassVar[bool] = True
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("next",)
+    takes_padding: ClassVar[bool] = True
+    takes_head: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
+    longest: ClassVar[int | None] = None
+    sizes: ClassVar[Mapping[str, str]] = TEXT_OR_NUMBERS
+
+    vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
+    width: int = 256  # channels of each layer
+    embed: int = 256  # width of the token embeddings
+    layers: int = 4  # number of residual blocks; each doubles the dilation
+    kernel: int = 3  # positions that a convolution reads
+    tied: bool = False  # the output layer uses the token embeddings as its matrix; needs embed = width
+    dropout: float = 0.1  # dropout of whole channels after each convolution
+    embedding_dropout: float = 0.1  # dropout on embeddings and before the readout
+    embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
+
+    def __post_init__(self) -> None:
+        check_config(self, ("width", "embed", "layers"), {})
+        check_inputs(self)
+        if self.kernel < 2:
+            raise UserError(f"model.kernel={self.kernel}: must be at least 2, else no position sees an earlier one")
+        if not 0 <= self.embedding_dropout < 1:
+            raise UserError(f"model.embedding_dropout={self.embedding_dropout}: must be at least 0 and below 1")
+        if self.tied and self.embed != self.width:
+            raise UserError(f"model.tied=True: needs model.embed={self.embed} equal to model.width={self.width}")
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def receptive_field(self) -> int:
+        """The number of positions that an output depends on, its own included: 1 + 2 (kernel − 1) (2^layers − 1)."""
+        return 1 + 2 * (self.kernel - 1) * (2**self.layers - 1)
+
+    def resized(self, width: int) -> Self:
+        return replace(self, width=width, embed=width if self.tied else resized_embed(self, width))
+
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        return (("embedding",), *((f"blocks.{layer}",) for layer in range(self.layers)), ("readout_",))
+
+    def build(self) -> Tcn:
+        return Tcn(self)
+
+    def build_body(self) -> Tcn:
+        return Tcn(self, readout=False)
+
+
+@dataclass(frozen=True, eq=False)
+class TcnState:
+    """The last inputs of every convolution."""
+
+    inputs: tuple[Tensor, ...]  # two of each block: (B, channels, reach)
+
+    def select(self, rows: Tensor) -> TcnState:
+        return TcnState(tuple(each[rows] for each in self.inputs))
+
+
+class TemporalBlock(nn.Module):
+    """Two causal convolutions of one dilation, each with ReLU and dropout, and a residual connection (figure 1b)."""
+
+    def __init__(self, inputs: int, width: int, kernel: int, dilation: int, dropout: float) -> None:
+        super().__init__()
+        self.first = CausalConvolution(inputs, width, kernel, dilation)
+        self.second = CausalConvolution(width, width, kernel, dilation)
+        self.residual = nn.Conv1d(inputs, width, 1) if inputs != width else None
+        self.dropout = dropout
+        if self.residual is not None:
+            nn.init.normal_(self.residual.weight, std=0.01)
+
+    def forward(
+        self, x: Tensor, before: tuple[Tensor, Tensor], lengths: Tensor | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """x (B, inputs, T) after the last inputs of both convolutions → (B, width, T) and their last inputs."""
+        y, first = self.first(x, before[0], lengths)
+        y, second = self.second(self._drop(torch.relu(y)), before[1], lengths)
+        y = self._drop(torch.relu(y))
+        return torch.relu(y + (x if self.residual is None else self.residual(x))), (first, second)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        """Dropout of whole channels: neighbouring positions are too similar for a dropout of single numbers."""
+        return F.dropout1d(x, self.dropout, self.training)
+
+
+class Tcn(Causal):
+    """Embedding, temporal blocks, output layer. Without ``readout`` it is a body: it has no output layer."""
+
+    def __init__(self, config: TcnConfig, readout: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = input_layer(config.vocab, config.numbers, config.embed)
+        inputs = [config.embed] + [config.width] * (config.layers - 1)
+        self.blocks = nn.ModuleList(
+            TemporalBlock(size, config.width, config.kernel, 2**level, config.dropout)
+            for level, size in enumerate(inputs)
+        )
+        self.readout_ = nn.Linear(config.width, config.vocab) if readout and not config.tied else None
+        if not config.numbers:
+            nn.init.uniform_(self.embedding.weight, -INIT, INIT)
+
+    def start(
+        self,
+        source: Tensor | None = None,
+        source_real: Tensor | None = None,
+        rows: int | None = None,
+        capacity: int | None = None,
+    ) -> TcnState:
+        """The state before the first token: zeros. All decoders have these four arguments; only `rows` matters here."""
+        convolutions = (part for part in self.blocks.modules() if isinstance(part, CausalConvolution))
+        return TcnState(tuple(one.zeros(rows or 1) for one in convolutions))
+
+    def start_segments(self, rows: int) -> TcnState:
+        """The state before the first segment of training."""
+        return self.start(rows=rows)
+
+    def advance(self, tokens: Tensor, state: TcnState, real: Tensor | None = None) -> tuple[Tensor, TcnState]:
+        """Reads tokens (B, T): features (B, T, width) and the state after them.
+
+        Padding, False in ``real``, may be anywhere: the real tokens are read first, and the state is that after the
+        last of them.
+        """
+        x, lengths, order = self._drop(self.embedding(tokens)), None, None
+        if real is not None:
+            order, lengths = real_first(real)[..., None], real.sum(1)
+            x = x.masked_fill(~real[..., None], 0.0).take_along_dim(order, dim=1)
+        x, inputs = x.transpose(1, 2), []
+        for number, block in enumerate(self.blocks):
+            x, after = block(x, state.inputs[2 * number : 2 * number + 2], lengths)
+            inputs += after
+        features = x.transpose(1, 2)
+        if order is not None:
+            features = features.take_along_dim(order.argsort(1), dim=1)
+        return features, TcnState(tuple(inputs))
+
+    def product(self, features: Tensor) -> Product:
+        """The logits as an uncomputed matrix product."""
+        x = self._drop(features)
+        if self.readout_ is None:
+            return Product(x, self.embedding.weight)
+        return Product(x, self.readout_.weight, self.readout_.bias)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.embedding_dropout, self.training)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -51,12 +51,12 @@ class ConvS2sConfig(Facts):
 
     source_vocab: int = 0  # size of the source vocabulary; 0: taken from the source tokenizer
     target_vocab: int = 0  # size of the target vocabulary; 0: taken from the target tokenizer
-    width: int = 256  # width of embeddings, of queries, keys and values, and of the outputs of both stacks
-    layers: int = 4  # number of convolutions of the encoder, and of the decoder
-    channels: tuple[int, ...] = (256,)  # channels of each layer; the last number is that of all further layers
+    width: int = 128  # width of embeddings, of queries, keys and values, and of the outputs of both stacks
+    layers: int = 3  # number of convolutions of the encoder, and of the decoder
+    channels: tuple[int, ...] = (128,)  # channels of each layer; the last number is that of all further layers
     kernels: tuple[int, ...] = (3,)  # positions that each layer reads, odd; the last number is that of all further ones
     context: int = 256  # the longest source or target, in tokens
-    dropout: float = 0.2  # dropout on embeddings, on the input of each convolution and before the readout
+    dropout: float = 0.1  # dropout on embeddings, on the input of each convolution and before the readout
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the source embedding starts from
 
     def __post_init__(self) -> None:
@@ -92,7 +92,11 @@ class ConvS2sConfig(Facts):
         return list(zip([channels[0], *channels], channels, kernels))
 
     def resized(self, width: int) -> Self:
-        return replace(self, width=width, channels=tuple(max(1, n * width // self.width) for n in self.channels))
+        if width == self.width:
+            return self
+        channels = (number * width / self.width for number in self.channels)
+        grain = 8 if width >= 32 else 1  # multiples of 8 are fast on a GPU
+        return replace(self, width=width, channels=tuple(max(1, round(n / grain)) * grain for n in channels))
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
@@ -214,9 +218,10 @@ class ConvDecoder(nn.Module):
     def start(self, z: Tensor, embedded: Tensor, real: Tensor | None = None) -> ConvS2sState:
         """The keys are z, the values (z + e) √½ √m in a source of m tokens (section 3.5): a mean of m vectors whose
         variance is one has the variance 1/m."""
-        m = z.new_full((1, 1, 1), z.shape[1]) if real is None else real.sum(1).view(-1, 1, 1)
-        memory = self.layers[0].attention.memory(z, real, values=(z + embedded) * HALF * m.sqrt())  # type: ignore[operator, union-attr]
-        inputs = tuple(layer.convolution.zeros(len(z)) for layer in self.layers)  # type: ignore[operator, union-attr]
+        m = z.new_full((1, 1, 1), z.shape[1]) if real is None else real.sum(1).view(-1, 1, 1).to(z.dtype)
+        layers: list[Any] = list(self.layers)
+        memory = layers[0].attention.memory(z, real, values=(z + embedded) * HALF * m.sqrt())
+        inputs = tuple(layer.convolution.zeros(len(z)) for layer in layers)
         return ConvS2sState(inputs, memory, torch.zeros((), dtype=torch.long, device=z.device))
 
     def advance(self, tokens: Tensor, state: ConvS2sState) -> tuple[Tensor, ConvS2sState]:
@@ -262,7 +267,8 @@ class ConvS2s(Causal):
         if source_real is not None:
             order = real_first(source_real)
             source, source_real = source.gather(1, order), source_real.gather(1, order)
-        return self.decoder.start(*self.encoder(source, source_real), source_real)
+        z, embedded = self.encoder(source, source_real)
+        return self.decoder.start(z, embedded, source_real)
 
     def advance(self, tokens: Tensor, state: ConvS2sState) -> tuple[Tensor, ConvS2sState]:
         """Reads target tokens (R, T) from a state on: features (R, T, width) and the state after them."""
@@ -283,8 +289,8 @@ def _embedding(config: ConvS2sConfig, vocab: int) -> TokenEmbedding:
     """Embeddings of tokens plus those of positions."""
     shape = Shape(width=config.width, heads=1, positions="learned", context=config.context, dropout=config.dropout)
     embedding = TokenEmbedding(shape, vocab)
-    for table in (embedding.tokens, embedding.positions):
-        nn.init.normal_(table.weight, std=EMBEDDED)
+    for table in embedding.parameters():
+        nn.init.normal_(table, std=EMBEDDED)
     return embedding
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -47,13 +47,13 @@ class GnmtConfig(Facts):
 
     source_vocab: int = 0  # size of the source vocabulary; 0: taken from the source tokenizer
     target_vocab: int = 0  # size of the target vocabulary; 0: taken from the target tokenizer
-    width: int = 256  # width of the states of every layer; each direction of the first encoder layer has all of it
-    embed: int = 256  # width of the token embeddings
-    layers: int = 4  # LSTM layers of the encoder, and of the decoder; from the third on they are residual
+    width: int = 128  # width of the states of every layer; each direction of the first encoder layer has all of it
+    embed: int = 128  # width of the token embeddings
+    layers: int = 3  # LSTM layers of the encoder, and of the decoder; from the third on they are residual
     # how query and key are compared: dot, scaled_dot, general (multiplicative), additive (concat), cosine or location
     score: str = "additive"
     capacity: int = 256  # the longest source, in tokens
-    dropout: float = 0.2  # dropout on embeddings, between layers and before the readout
+    dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the source embedding starts from
 
     def __post_init__(self) -> None:
@@ -131,7 +131,8 @@ class GnmtDecoder(nn.Module):
         return RecurrentState(hidden, at, rows, memory=self.attention.memory(states, real))
 
     def advance(self, x: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        loop, at = UnrolledRecurrent(self.layers[0], x), state.positions(x)  # type: ignore[arg-type]
+        layers: list[Any] = list(self.layers)
+        loop, at = UnrolledRecurrent(layers[0], x), state.positions(x)
         hidden, outputs, contexts = state.hidden[:, :1], [], []
         for t in range(x.shape[1]):
             read, state = state.read(self.attention, hidden[:, :, 0], at[t : t + 1])
@@ -139,7 +140,7 @@ class GnmtDecoder(nn.Module):
             outputs.append(output)
             contexts.append(read)
         x, context, after = torch.stack(outputs, 1), torch.cat(contexts, 1), [hidden]
-        for depth, layer in enumerate(self.layers[1:], start=1):
+        for depth, layer in enumerate(layers[1:], start=1):
             dropped = F.dropout(x, self.dropout, self.training)
             output, hidden = layer.advance(torch.cat([dropped, context], -1), state.hidden[:, depth : depth + 1])
             x = output + x if depth >= RESIDUAL else output

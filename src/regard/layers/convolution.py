@@ -6,20 +6,25 @@ sees as many positions before as after.
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
 class WeightNorm(nn.Module):
-    """A matrix or a convolution whose weight is normalised: that of each output channel is gain · v / ‖v‖."""
+    """A matrix or a convolution whose weight is normalised: that of each output channel is gain · v / ‖v‖.
 
-    def __init__(self, shape: tuple[int, ...], deviation: float) -> None:
+    The standard ``deviation`` of an initial weight is by default that of torch's layers, √(1 / (3 · inputs · kernel)).
+    """
+
+    def __init__(self, shape: tuple[int, ...], deviation: float | None) -> None:
         super().__init__()
         self.v = nn.Parameter(torch.empty(shape))
         self.gain = nn.Parameter(torch.empty(shape[0], *[1] * (len(shape) - 1)))
         self.bias = nn.Parameter(torch.zeros(shape[0]))
-        nn.init.normal_(self.v, std=deviation)
+        nn.init.normal_(self.v, std=(3 * prod(shape[1:])) ** -0.5 if deviation is None else deviation)
         with torch.no_grad():
             self.gain.copy_(self._length())
 
@@ -35,7 +40,7 @@ class WeightNorm(nn.Module):
 class NormedLinear(WeightNorm):
     """y = W x + b, with a normalised W (outputs, inputs)."""
 
-    def __init__(self, inputs: int, outputs: int, deviation: float = 0.01) -> None:
+    def __init__(self, inputs: int, outputs: int, deviation: float | None = None) -> None:
         super().__init__((outputs, inputs), deviation)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,7 +50,7 @@ class NormedLinear(WeightNorm):
 class CentredConvolution(WeightNorm):
     """yₜ = b + Σᵢ Wᵢ xₜ₊ᵢ₋ₕ for i = 0 … kernel − 1, with h = (kernel − 1) / 2; positions outside of x are zeros."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, deviation: float = 0.01) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel: int, deviation: float | None = None) -> None:
         assert kernel % 2, "an even kernel has no centre"
         super().__init__((outputs, inputs, kernel), deviation)
 
@@ -60,7 +65,9 @@ class CausalConvolution(WeightNorm):
     The weight (outputs, inputs, kernel) has W₀, of the present position, in its last column.
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, deviation: float = 0.01) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, dilation: int = 1, deviation: float | None = None
+    ) -> None:
         super().__init__((outputs, inputs, kernel), deviation)
         self.dilation, self.kernel, self.inputs = dilation, kernel, inputs
 

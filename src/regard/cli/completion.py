@@ -13,6 +13,8 @@ RECIPES = {  # the kinds of its data, model and objective
     "translate": "pairs seq2seq teacher",
     "multi30k": "multi30k transformer teacher",
     "multi30k-de-en": "multi30k seq2seq teacher",
+    "multi30k-gnmt": "multi30k gnmt teacher",
+    "multi30k-convs2s": "multi30k convs2s teacher",
     "wmt14": "wmt14 transformer teacher",
     "wmt14-big": "wmt14 transformer teacher",
     "greek": "greek seq2seq teacher",
@@ -25,12 +27,13 @@ RECIPES = {  # the kinds of its data, model and objective
 }
 KINDS = {  # of each part of a recipe
     "data": "dates sounds pairs multi30k wmt14 greek lines book shakespeare labelled",
-    "model": "seq2seq bigram recurrent lstmn structured transformer gpt bert rnn lstm gru transformer-base "
-    "transformer-big marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl gpt3-small gpt3 transformer-xl bert-base "
-    "bert-large distilbert-base roberta-base roberta-large xlm-roberta-base albert-base albert-xxlarge "
-    "electra-small electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
-    "objective": "teacher counts professor guided masked classify",
-    "head": "class",
+    "model": "seq2seq gnmt convs2s bigram recurrent tcn lstmn structured transformer gpt bert rnn lstm gru gnmt-8 "
+    "convs2s-en-de transformer-base transformer-big marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl "
+    "gpt3-small gpt3 transformer-xl bert-base bert-large distilbert-base roberta-base roberta-large xlm- "
+    "roberta-base albert-base albert-xxlarge electra-small electra-base t5-small t5-base t5-large "
+    "t5-v1.1-small t5-v1.1-base",
+    "objective": "teacher counts professor guided masked classify regression binary",
+    "head": "class number tag keys",
 }
 SETTINGS = {  # of the plan, and of each kind of the other parts
     "plan": "steps epochs minutes batch_tokens accumulate rate schedule warmup optimizer betas epsilon decay "
@@ -48,8 +51,11 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "data=labelled": "train valid test text label tokens vocab",
     "model=seq2seq": "source_vocab target_vocab width embed layers cell decoder score window radius capacity "
     "dropout coverage embedding",
+    "model=gnmt": "source_vocab target_vocab width embed layers score capacity dropout embedding",
+    "model=convs2s": "source_vocab target_vocab width layers channels kernels context dropout embedding",
     "model=bigram": "vocab smoothing k weight pairs",
-    "model=recurrent": "vocab cell width embed layers tied dropout embedding",
+    "model=recurrent": "vocab cell width embed layers tied dropout embedding numbers",
+    "model=tcn": "vocab width embed layers kernel tied dropout embedding_dropout embedding numbers",
     "model=lstmn": "vocab width embed score dropout context embedding",
     "model=structured": "vocab labels width embed layers cell hops attention dropout embedding",
     "model=transformer": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
@@ -59,7 +65,7 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "model=gpt": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
     "attention_bias feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
     "attention_dropout feed_dropout embedding vocab tied scaled memory memory_zeros clamp shared_biases softmax "
-    "cutoffs divide embed projections",
+    "cutoffs divide embed projections numbers",
     "model=bert": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
     "attention_bias feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
     "attention_dropout feed_dropout embedding vocab embed segments first_position outputs tied head_activation mask "
@@ -70,7 +76,12 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "objective=guided": "alignment align_layer align_heads smoothing",
     "objective=masked": "part smoothing kept random",
     "objective=classify": "penalty smoothing",
+    "objective=regression": "",
+    "objective=binary": "",
     "head=class": "labels pool hidden bias dropout",
+    "head=number": "pool dropout",
+    "head=tag": "labels dropout",
+    "head=keys": "keys dropout",
 }
 CELLS = ("rnn", "lstm", "gru")  # names of model=recurrent
 

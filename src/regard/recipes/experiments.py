@@ -195,7 +195,7 @@ def multi30k_convs2s() -> Recipe:
         base,
         name="multi30k-convs2s",
         title="English to German captions (Multi30k), ConvS2S",
-        model=ConvS2sConfig(width=192, layers=4, channels=(256,), dropout=0.3),
+        model=ConvS2sConfig(width=256, layers=4, channels=(256,), dropout=0.3),
         plan=replace(base.plan, epsilon=1e-8),
     )
 

@@ -67,13 +67,16 @@ def families(recipe: Recipe, model: TransformerConfig) -> dict[str, Recipe]:
     width = config.width * embed // config.embed // 2 * 2
     rnn = replace(config, width=max(width, 2), embed=embed, capacity=model.context)
     deep, convolutional = find_recipe("multi30k-gnmt"), find_recipe("multi30k-convs2s")
+    layers = min(model.layers + 1, deep.model.layers)  # a shallow ladder stays wide enough to be sized
     heads = [number for number in HEADS if not model.width % number]
     return {
         "no attention": _trained(recipe, recurrent.plan, rnn.without_attention()),
         "additive": _trained(recipe, recurrent.plan, replace(rnn, decoder="bahdanau", score="additive")),
         "general": _trained(recipe, recurrent.plan, replace(rnn, decoder="luong", score="general")),
-        "gnmt": _trained(recipe, deep.plan, replace(deep.model, capacity=model.context)),
-        "convs2s": _trained(recipe, convolutional.plan, replace(convolutional.model, context=model.context)),
+        "gnmt": _trained(recipe, deep.plan, replace(deep.model, layers=layers, capacity=model.context)),
+        "convs2s": _trained(
+            recipe, convolutional.plan, replace(convolutional.model, layers=layers, context=model.context)
+        ),
         "transformer sinusoidal": replace(recipe, model=replace(model, positions="sinusoidal")),
         "transformer learned": replace(recipe, model=replace(model, positions="learned")),
         **{

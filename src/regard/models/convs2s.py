@@ -100,9 +100,11 @@ class ConvS2sConfig(Facts):
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:
-        stacks = ("encoder", "decoder")
-        layers = ((f"{stack}.layers.{number}",) for stack in stacks for number in range(self.layers))
-        return (tuple(f"{stack}.embedding" for stack in stacks), *layers, ("readout_",))
+        first = [f"{stack}.{part}" for stack in ("encoder", "decoder") for part in ("embedding", "into")]
+        encoder, decoder = ([f"{stack}.layers.{at}" for at in range(self.layers)] for stack in ("encoder", "decoder"))
+        *lower, last = encoder
+        layers = [*((path,) for path in lower), (last, "encoder.out"), *((path,) for path in decoder)]
+        return (tuple(first), *layers, ("decoder.out", "readout_"))
 
     def build(self) -> ConvS2s:
         return ConvS2s(self)

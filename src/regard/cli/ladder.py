@@ -33,11 +33,11 @@ def ladder(
     """Compare models of one size trained on the same tokens: no attention, then every score and window.
 
     Of a recipe with a Transformer, the families: no attention, additive and general attention, GNMT, ConvS2S, the
-    Transformer with sinusoidal and with learned positions, and with 1, 2 and 8 heads. Widths are chosen so that parameters agree within 5 %. A rung learns at the
-    rate that suits its family; a plan.* setting that you give is every rung's. Finished cells are kept: the same
-    command continues where it stopped. The result is a table (mean ± standard deviation over the seeds, operations per
-    token, seconds of training to a given quality and to the best of the weakest rung that attends, published figures
-    where there are any), ladder.json and ladder.html.
+    Transformer with sinusoidal and with learned positions, and with 1, 2 and 8 heads. Widths are chosen so that
+    parameters agree within 5 %. A rung learns at the rate that suits its family; a plan.* setting that you give is
+    every rung's. Finished cells are kept: the same command continues where it stopped. The result is a table (mean ±
+    standard deviation over the seeds, operations per token, seconds of training to a given quality and to the best of
+    the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
 
     \b
     Examples:

@@ -95,7 +95,7 @@ class ConvS2sConfig(Facts):
         if width == self.width:
             return self
         channels = (number * width / self.width for number in self.channels)
-        grain = 8 if width >= 32 else 1  # multiples of 8 are fast on a GPU
+        grain = 8 if width >= 128 else 1  # multiples of 8 are fast on a GPU
         return replace(self, width=width, channels=tuple(max(1, round(n / grain)) * grain for n in channels))
 
     @property

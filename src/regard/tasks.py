@@ -23,6 +23,7 @@ from regard.data.fields import (
     TargetText,
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
+from regard.data.images import FeatureField, ImageField
 from regard.data.streams import RunningText
 from regard.objectives import BinaryAnswers, Classification, MaskedTokens, Regression, TeacherForcing
 
@@ -72,6 +73,21 @@ def translation(rows: Rows, widths: Mapping[str, int], random: np.random.Generat
         fields={"source": rows.padded("source", widths["source"]), **target.fields},
         real={"source": rows.real("source", widths["source"]), **target.real},
         counts={"source": int(rows.lengths("source").sum()), **target.counts},
+    )
+
+
+def captioning(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """Teacher forcing of the caption; the source is an image: pixels (B, H, W, 3), or features (B, cells, D).
+
+    All images have the same size, so nothing of a source is padding, not even the blank image of a filler row.
+    """
+    target = next_token(rows, widths, random, "target")
+    source = rows.padded("image", int(rows.lengths("image").max()))
+    real = torch.ones(source.shape[:2], dtype=torch.bool)
+    return Batch(
+        fields={"source": source, **target.fields},
+        real={"source": real, **target.real},
+        counts={"source": real.numel(), **target.counts},
     )
 
 
@@ -150,6 +166,26 @@ TASKS: dict[str, Task] = {
         head="target",
         objective=TeacherForcing,
         metrics=("bleu", "alignment"),
+    ),
+    "caption": Task(
+        name="caption",
+        verb="caption",
+        fields={"image": ImageField, "target": TargetText},
+        widths=_axes(predicted="target"),
+        collate=captioning,
+        head="target",
+        objective=TeacherForcing,
+        metrics=("bleu4", "cider"),
+    ),
+    "caption-features": Task(
+        name="caption-features",
+        verb="caption",
+        fields={"image": FeatureField, "target": TargetText},
+        widths=_axes(predicted="target"),
+        collate=captioning,
+        head="target",
+        objective=TeacherForcing,
+        metrics=("bleu4", "cider"),
     ),
     "language": Task(
         name="language",

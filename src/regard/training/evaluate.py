@@ -32,9 +32,14 @@ from regard.verbs.search import translate
 N = TypeVar("N", int, float, Tensor)
 
 # The fields that a task must have for a metric, by what the metric needs.
-METRIC_FIELDS = {"sums": set[str](), "answers": {"source", "target"}, "weights": {"source", "target"}}
+METRIC_FIELDS = {
+    "sums": set[str](),
+    "answers": {"target"},
+    "weights": {"source", "target"},
+    "regions": {"image", "target"},
+}
 TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
-WITH = {"alignment": ("chance",)}  # metrics that are reported together with others
+WITH = {"alignment": ("chance",), "pointing": ("pointing_chance",)}  # metrics that are reported together with others
 
 
 @dataclass(frozen=True)

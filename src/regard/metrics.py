@@ -281,6 +281,8 @@ METRICS: dict[str, Metric] = {
     },
     "cider": Metric("CIDEr-D", "answers", cider, lower_is_better=False),
     "pointing": Metric("pointing", "regions", _pointing, lower_is_better=False, format="percent"),
-    "pointing_chance": Metric("(by chance)", "regions", _pointing_chance, lower_is_better=False, format="percent"),
+    "pointing_chance": Metric(
+        "(pointing by chance)", "regions", _pointing_chance, lower_is_better=False, format="percent"
+    ),
     "aer": Metric("alignment error rate", "weights", _alignment_error, lower_is_better=True, format="percent"),
 }

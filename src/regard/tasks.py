@@ -79,15 +79,14 @@ def translation(rows: Rows, widths: Mapping[str, int], random: np.random.Generat
 def captioning(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
     """Teacher forcing of the caption; the source is an image: pixels (B, H, W, 3), or features (B, cells, D).
 
-    All images have the same size, so nothing of a source is padding, not even the blank image of a filler row.
+    All images have the same size, so only filler rows have padding in the source.
     """
     target = next_token(rows, widths, random, "target")
-    source = rows.padded("image", int(rows.lengths("image").max()))
-    real = torch.ones(source.shape[:2], dtype=torch.bool)
+    height = max(int(rows.lengths("image").max()), 1)
     return Batch(
-        fields={"source": source, **target.fields},
-        real={"source": real, **target.real},
-        counts={"source": real.numel(), **target.counts},
+        fields={"source": rows.padded("image", height), **target.fields},
+        real={"source": rows.real("image", height), **target.real},
+        counts={"source": int(rows.lengths("image").sum()), **target.counts},
     )
 
 

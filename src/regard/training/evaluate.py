@@ -212,9 +212,9 @@ def _cells_read(model: Loaded, examples: Sequence[Captioned], batch_tokens: int,
     @torch.no_grad()
     def work(group: list[int]) -> list[list[list[float]]]:
         batch = collate([rows[place] for place in group], model.task).to(model.device)
-        with pause_recording(model.module), record(model.module, (path_of(name),), aligning_heads(model)) as tape:
-            with model.autocast():
-                teacher_forced(cast(CausalModel, model.module), batch)
+        path, heads = (path_of(name),), aligning_heads(model)
+        with pause_recording(model.module), record(model.module, path, heads) as tape, model.autocast():
+            teacher_forced(cast(CausalModel, model.module), batch)
         weights = tape[name]  # (B, [H,] T, cells)
         tables = []
         for place, table in zip(group, (weights.mean(dim=1) if weights.dim() == 4 else weights).numpy()):

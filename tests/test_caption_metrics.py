@@ -15,7 +15,7 @@ HYPS = [
     "A dog runs on the grass .",
     "two children play, in the snow",
     "a man",
-    "the the the the the",
+    "the cat cat cat on the mat",
     "A black-and-white dog's ball on the grass",
 ]
 REFS = [

@@ -121,6 +121,7 @@ def png_of(width: int, height: int) -> bytes:
         (png_of(10_000, 10_000), "10,000 × 10,000 pixels, but at most 80,000,000 are read"),
         (png_of(20, 20), "a damaged or truncated image"),
     ],
+    ids=["text", "empty", "bytes", "postscript", "30,000", "10,000", "truncated"],
 )
 def test_a_bad_file_is_refused_in_one_line(data: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.jpg"

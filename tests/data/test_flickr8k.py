@@ -135,6 +135,10 @@ def test_lines_without_a_tab_and_missing_files_are_refused(packed: Path) -> None
     (packed / "captions.dev.tsv.gz").write_bytes(gzip.compress(b"3.webp A dog\n"))
     with pytest.raises(UserError, match=r"captions\.dev\.tsv\.gz, line 1: not image<TAB>caption"):
         Flickr8k().load()
+    write_captions(packed, "dev", "3.webp")
+    write_captions(packed, "test", "4.webp")  # a part that is there is read, and needs its images
+    with pytest.raises(UserError, match=r"images\.test\.tar: not found"):
+        Flickr8k().load()
     (packed / "captions.dev.tsv.gz").unlink()
     with pytest.raises(UserError, match=r"captions\.dev\.tsv\.gz: not found"):
         Flickr8k().load()

@@ -178,7 +178,9 @@ def test_the_field_of_pixels_is_saved_and_encodes(tmp_path: Path) -> None:
 def test_images_that_several_examples_share_are_stored_once() -> None:
     data = [content(Image.new("RGB", (9, 9), colour), "PNG") for colour in (RED, BLUE)]
     examples = [SimpleNamespace(image=data[number]) for number in (0, 0, 0, 1, 0)]
-    column = encode({"image": ImageField(4)}, examples)["image"]
+    reports = list[tuple[str, int, int]]()
+    column = encode({"image": ImageField(4)}, examples, lambda *report: reports.append(report))["image"]
+    assert reports == [("encoding the examples", column.values.nbytes, column.values.nbytes)]
     assert column.values.shape == (3 * 4, 4, 3)
     assert column.lengths.tolist() == [4] * 5
     assert [tuple(column[number][0, 0]) for number in range(5)] == [RED, RED, RED, BLUE, RED]

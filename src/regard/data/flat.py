@@ -89,6 +89,11 @@ class FlatBuilder:
             self._values[self._used : end] = added
             self._used = end
 
+    @property
+    def bytes(self) -> int:
+        """The size of the arrays so far."""
+        return int(self._used * self._values[:1].nbytes)
+
     def build(self) -> Flat:
         self._resize(self._used)
         ends, copies = np.concatenate(self._lengths), np.concatenate(self._copies)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -41,31 +42,30 @@ class Flickr8k:
     vocab: int = 5000  # the most tokens
 
     def load(self) -> Corpus:
-        parts = {name: read_part(name) for name in ("train", "dev")}
-        try:
-            parts["test"] = read_part("test")
-        except UserError:  # the test images are often kept apart
-            parts["test"] = []
-        for name in ("train", "dev"):
-            if not parts[name]:
+        train, valid = read_part("train"), read_part("dev")
+        test = read_part("test") if _find("test") else []  # the test images are often kept apart
+        for name, part in (("train", train), ("dev", valid)):
+            if not part:
                 raise UserError(f"{FOLDER}: no image with a caption in the part {name}; fetch the data again.")
-        train = [Captioned(one.image, caption) for one in parts["train"] for caption in (one.target, *one.others)]
-        return Corpus(train, parts["dev"], parts["test"])
+        every = [Captioned(one.image, caption) for one in train for caption in (one.target, *one.others)]
+        return Corpus(every, valid, test)
+
+
+def _find(part: str) -> Path | None:
+    """The captions of a part, or its list of images in the public distribution; None if neither is there."""
+    for name in (f"captions.{part}.tsv.gz", LISTS[part]):
+        with suppress(UserError):
+            return find_data(f"{FOLDER}/{name}")
+    return None
 
 
 def read_part(part: str) -> list[Captioned]:
     """The images of a part with all their captions."""
-    try:
-        captions = find_data(f"{FOLDER}/captions.{part}.tsv.gz")
-    except UserError as missing:
-        try:
-            names = find_data(f"{FOLDER}/{LISTS[part]}")
-        except UserError:
-            raise missing from None
-        return _read_distribution(names)
-    images = find_data(f"{FOLDER}/images.{part}.tar")
-    wanted = _captions(captions)
-    content = read_tar(images, {name: place for name, (place, _) in wanted.items()})
+    found = _find(part) or find_data(f"{FOLDER}/captions.{part}.tsv.gz")  # which raises the error
+    if found.name == LISTS[part]:
+        return _read_distribution(found)
+    wanted = _captions(found)
+    content = read_tar(find_data(f"{FOLDER}/images.{part}.tar"), {name: place for name, (place, _) in wanted.items()})
     return [Captioned(content[name], first, tuple(others)) for name, (_, (first, *others)) in wanted.items()]
 
 

@@ -91,7 +91,7 @@ def test_sizes_are_drawn_to_scale() -> None:
     assert example.image.shape == (128, 128, 3)
     small = [right - left for names, (left, _, right, _) in named(example) if "small" in names]
     large = [right - left for names, (left, _, right, _) in named(example) if "small" not in names]
-    assert max(small, default=0) <= 10 / 64 < 13 / 64 <= min(large, default=1)
+    assert max(small, default=0) <= 9 / 64 < 14 / 64 <= min(large, default=1)
 
 
 def test_shapes_differ() -> None:

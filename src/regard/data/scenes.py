@@ -28,8 +28,8 @@ SHAPES = ("circle", "square", "triangle", "cross", "ring")
 HELD_OUT = (("red", "ring"), ("blue", "cross"))
 GRID = 4  # places in a row, and rows
 FEWEST = 3  # objects
-RADII = {"small": (4.5, 5.0), "large": (6.75, 7.5)}  # the least and the greatest, in pixels of an image of 64 × 64
-NOISE = 14  # the most that noise adds to a pixel or takes from it, of 255
+RADII = {"small": (4.1, 4.5), "large": (7.0, 7.5)}  # the least and the greatest, in pixels of an image of 64 × 64
+NOISE = 10  # the most that noise adds to a pixel or takes from it, of 255
 BLOCK = 100  # images that are drawn at a time: they fit into a processor's cache
 
 Floats = NDArray[np.floating[Any]]

@@ -106,7 +106,7 @@ def _random_scenes(
         for one in range(numbers[row]):
             least, greatest = RADII[kinds[kind[row, one]]]
             pixels = (least + (greatest - least) * radius[row, one]) * cell / 16
-            place, room = int(places[row, one]), cell / 2 - pixels
+            place, room = int(places[row, one]), (cell / 2 - pixels) / 2  # it stays near the middle of its place
             y, x = ((n + 0.5) * cell + room * move for n, move in zip(divmod(place, GRID), shift[row, one]))
             colour, shape = pairs[pair[row, one]]
             scene.append(Object(colour, shape, kinds[kind[row, one]], place, x, y, pixels))

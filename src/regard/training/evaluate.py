@@ -88,7 +88,7 @@ def evaluate(
         if linked and aligning(model) is not None:
             given["weights"] = _attention(model, linked, batch_tokens, share), [example.links for example in linked]
     if "regions" in needed:
-        named = [example for example in examples if example.regions]
+        named = [example for example in examples if getattr(example, "regions", ())]
         if named and aligning(model) is not None:
             given["regions"] = _cells_read(model, named, batch_tokens, share), [example.regions for example in named]
     found = {name: metric.compute(*given[metric.needs]) for name, metric in wanted.items() if metric.needs in given}
@@ -285,7 +285,7 @@ def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mappin
         fitting = [name for name in fitting if metrics[name].needs != "weights"]
         why = "needs gold links, and the validation examples have none"
     reads_regions = any(metrics[name].needs == "regions" and name in fitting for name in recipe.metrics)
-    if reads_regions and not any(example.regions for example in corpus.valid):
+    if reads_regions and not any(getattr(example, "regions", ()) for example in corpus.valid):
         fitting = [name for name in fitting if metrics[name].needs != "regions"]
         why = "needs the regions of words, and the validation examples have none"
     for name in recipe.metrics:

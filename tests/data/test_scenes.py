@@ -1,14 +1,14 @@
 """Drawn scenes: what the captions say is what the images show."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from regard.data.example import Captioned, Corpus
-from regard.data.scenes import COLOURS, GRID, HELD_OUT, SHAPES, Scenes, distance
+from regard.data.scenes import COLOURS, GRID, HELD_OUT, RADII, SHAPES, Scenes, distance
 from regard.errors import UserError
 
 SCENES = Scenes(train=120, valid=100, test=100)
@@ -27,8 +27,9 @@ def named(example: Captioned) -> list[tuple[list[str], tuple[float, ...]]]:
     return [(names, box) for box, names in found.items()]
 
 
-def pairs(examples: Any) -> set[tuple[str, str]]:
-    return {(names[-2], names[-1]) for example in examples for names, _ in named(example)}
+def looks(examples: Any) -> set[tuple[str, ...]]:
+    """The combinations of size, colour and shape."""
+    return {(*(["large"] if len(names) == 2 else []), *names) for example in examples for names, _ in named(example)}
 
 
 def test_scenes_depend_on_the_seed_alone(corpus: Corpus) -> None:
@@ -79,11 +80,11 @@ def test_captions_are_in_reading_order_and_relations_are_true(corpus: Corpus) ->
         assert text == example.target
 
 
-def test_some_pairs_are_never_in_the_training_set() -> None:
-    corpus = Scenes(train=200, valid=200, test=200).load()
-    everything = {(colour, shape) for colour in COLOURS for shape in SHAPES}
-    assert pairs(corpus.train) == everything - set(HELD_OUT)
-    assert pairs(corpus.valid) == pairs(corpus.test) == everything
+def test_some_combinations_are_never_in_the_training_set() -> None:
+    corpus = Scenes(train=250, valid=250, test=250).load()
+    every = set(product(RADII, COLOURS, SHAPES))
+    assert looks(corpus.train) == every - set(HELD_OUT)
+    assert looks(corpus.valid) == looks(corpus.test) == every
 
 
 def test_sizes_are_drawn_to_scale() -> None:

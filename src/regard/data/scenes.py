@@ -1,13 +1,14 @@
 """Scenes: drawn images of coloured shapes, with captions whose words have known regions.
 
 An image has three or more objects on a grid of 4 × 4 places. The caption names them in reading order: rows from top to
-bottom, and each row from left to right. So the image determines the caption. Some pairs of a colour and a shape never
-occur in the training set (`HELD_OUT`), but do in the other sets.
+bottom, and each row from left to right. So the image determines the caption. Some combinations of a size, a colour and
+a shape never occur in the training set (`HELD_OUT`), but do in the other sets.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,12 @@ COLOURS = {
     "white": (240, 240, 240),
 }
 SHAPES = ("circle", "square", "triangle", "cross", "ring")
-HELD_OUT = (("red", "ring"), ("blue", "cross"))
+HELD_OUT = (
+    ("small", "red", "ring"),
+    ("large", "blue", "cross"),
+    ("small", "yellow", "triangle"),
+    ("large", "white", "square"),
+)
 GRID = 4  # places in a row, and rows
 FEWEST = 3  # objects
 RADII = {"small": (4.1, 4.5), "large": (7.0, 7.5)}  # the least and the greatest, in pixels of an image of 64 × 64
@@ -62,12 +68,13 @@ class Scenes:
         return Corpus(self._draw(self.train, 0), self._draw(self.valid, 1), self._draw(self.test, 2))
 
     def _draw(self, count: int, part: int) -> list[Captioned]:
-        """The scenes of one part; part 0, the training set, has no held-out pairs."""
+        """The scenes of one part; part 0, the training set, has no held-out combinations."""
         random = np.random.default_rng((self.seed, part))
-        pairs = [(colour, shape) for colour in COLOURS for shape in SHAPES if part or (colour, shape) not in HELD_OUT]
+        every = product(RADII, COLOURS, SHAPES)
+        looks = [look for look in every if part or look not in HELD_OUT]
         examples = list[Captioned]()
         for at in range(0, count, BLOCK):
-            scenes = _random_scenes(random, min(BLOCK, count - at), self.objects, pairs, self.size)
+            scenes = _random_scenes(random, min(BLOCK, count - at), self.objects, looks, self.size)
             images = draw(scenes, random, self.size)
             examples += [_captioned(image, scene) for image, scene in zip(images, scenes)]
         return examples
@@ -77,9 +84,9 @@ class Scenes:
 class Object:
     """A shape of a scene. Its place is counted row by row; `x` and `y` are its centre and, like `radius`, in pixels."""
 
+    kind: str  # small or large
     colour: str
     shape: str
-    kind: str  # small or large
     place: int
     x: float
     y: float
@@ -92,24 +99,24 @@ class Object:
 
 
 def _random_scenes(
-    random: np.random.Generator, count: int, most: int, pairs: list[tuple[str, str]], size: int
+    random: np.random.Generator, count: int, most: int, looks: list[tuple[str, str, str]], size: int
 ) -> list[list[Object]]:
     """Random scenes; the objects of a scene are in reading order."""
-    cell, kinds = size / GRID, list(RADII)
+    cell = size / GRID
     places = np.argsort(random.random((count, GRID**2)), axis=1)[:, :most]  # different places of each scene
     numbers = random.integers(FEWEST, most + 1, count)
-    pair, kind = random.integers(len(pairs), size=(count, most)), random.integers(2, size=(count, most))
+    look = random.integers(len(looks), size=(count, most))
     radius, shift = random.random((count, most)), random.uniform(-1, 1, (count, most, 2))
     scenes = []
     for row in range(count):
         scene = []
         for one in range(numbers[row]):
-            least, greatest = RADII[kinds[kind[row, one]]]
+            kind, colour, shape = looks[look[row, one]]
+            least, greatest = RADII[kind]
             pixels = (least + (greatest - least) * radius[row, one]) * cell / 16
             place, room = int(places[row, one]), (cell / 2 - pixels) / 2  # it stays near the middle of its place
             y, x = ((n + 0.5) * cell + room * move for n, move in zip(divmod(place, GRID), shift[row, one]))
-            colour, shape = pairs[pair[row, one]]
-            scene.append(Object(colour, shape, kinds[kind[row, one]], place, x, y, pixels))
+            scene.append(Object(kind, colour, shape, place, x, y, pixels))
         scenes.append(sorted(scene, key=lambda each: each.place))
     return scenes
 

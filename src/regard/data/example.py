@@ -47,6 +47,24 @@ class LabelledText:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The part of an image that a word of a caption names."""
+
+    word: int  # the index of the word in the caption, of words between spaces
+    box: tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the width and the height
+
+
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """An image and its caption."""
+
+    image: Any  # the path of an image file, its content (bytes), or a uint8 array (H, W, 3)
+    target: str
+    others: tuple[str, ...] = ()  # further captions of the same image
+    regions: tuple[Region, ...] = ()
+
+
 @dataclass(frozen=True)
 class Corpus:
     """The three parts of a data set; a part that is not given is empty.

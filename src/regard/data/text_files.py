@@ -18,7 +18,7 @@ from regard.data.files import CACHE_CURE, PACKED, cached, locked, not_utf8, open
 from regard.errors import UserError
 from regard.file_io import atomic_write
 
-# Called for progress on a large file: (activity, bytes done, bytes in total).
+# Called for progress on a large file, or on many examples: (activity, bytes done, bytes in total).
 Report = Callable[[str, int, int], object]
 
 PIECE = 2**22  # bytes that are read at once

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
+from regard.data.flickr8k import Flickr8k
+from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
@@ -41,6 +43,8 @@ DATA: dict[str, type[Any]] = {
     "book": Book,
     "shakespeare": Shakespeare,
     "labelled": Labelled,
+    "scenes": Scenes,
+    "flickr8k": Flickr8k,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,

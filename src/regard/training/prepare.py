@@ -124,8 +124,8 @@ def prepare(
 ) -> Prepared:
     """Load the corpus; fit the fields, read those of a saved step, or take the tokenizers of a warm start.
 
-    `report` is called while a large text is encoded. Without `whole`, only a sample of a large text is encoded.
-    Contiguous text is cut into lanes for this many `ranks`.
+    `report` is called while examples, or a large text, are encoded. Without `whole`, only a sample of a large text is
+    encoded. Contiguous text is cut into lanes for this many `ranks`.
     """
     device = choose_device(recipe.plan.device)
     if given:
@@ -156,7 +156,7 @@ def prepare(
         batches, encoded = _windows(recipe, corpus, config, text, report, whole, ranks)
     else:
         batches = Batches(
-            encode(fields, corpus.train),
+            encode(fields, corpus.train, report),
             task,
             recipe.plan.batch_tokens,
             recipe.plan.seed,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Unit = Literal["char", "word"]
+Direction = Literal["forward", "backward", "both"]  # the order in which a model reads a text
 Tokens = Literal["char", "word", "bpe", "byte-bpe"]  # what a text may be split into
 
 

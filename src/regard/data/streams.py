@@ -36,7 +36,7 @@ LEAST_WINDOWS = 32  # the fewest windows of a row of it; a shorter text has fewe
 class Book:
     """Your own running text: one file, read as a whole with its line ends."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("running",)
+    tasks: ClassVar[tuple[str, ...]] = ("running", "two-way running")
 
     train: str = ""  # the training text
     valid: str = ""  # the validation text; empty: the last tenth of the training text
@@ -106,10 +106,14 @@ encode_cached = lru_cache(maxsize=2)(encode_text)  # so that a validation text i
 
 
 def encode_running(tokenizer: Tokenizer, examples: Iterable[Text], report: Report | None = None) -> tuple[Values, str]:
-    """The ids of a text and the key of its token file; the key is empty for a text in memory."""
+    """The ids of a text and the key of its token file; the key is empty for a text in memory.
+
+    A text is encoded from its beginning. The ids for a model that reads backward are a reversed view of the array.
+    """
+    origin, order = tokenizer.origin or tokenizer, slice(None, None, -1 if tokenizer.reads_backward else None)
     if isinstance(examples, TextExamples):
-        return token_file(examples.text, tokenizer, report), token_key(examples.text, tokenizer)
-    return encode_cached(tokenizer, joined(examples)), ""
+        return token_file(examples.text, origin, report)[order], token_key(examples.text, origin)
+    return encode_cached(origin, joined(examples))[order], ""
 
 
 def encode_sample(tokenizer: Tokenizer, examples: Iterable[Text]) -> tuple[Values, float] | None:

@@ -32,7 +32,7 @@ from regard.data.detokenize import (
     number_of,
     printable,
 )
-from regard.data.example import Tokens
+from regard.data.example import Direction, Tokens
 from regard.data.files import read_text
 from regard.errors import UserError, nearest
 from regard.file_io import write_text
@@ -103,6 +103,8 @@ class Tokenizer:
     display_names: Sequence[str]  # one printable string per token, by id
     export_files: Callable[[], Mapping[str, bytes]]  # the files that other tools read, by name
     serialize: Callable[[], str]  # the text that `save` writes
+    direction: Direction = "forward"  # the order of ids: backward has the last token of a text first
+    origin: Tokenizer | None = None  # the tokenizer that this one was made from by `in_direction`
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}: {self.size:,} tokens>"
@@ -112,13 +114,35 @@ class Tokenizer:
         """The number of ids, unused ones included."""
         return len(self.display_names)
 
+    def in_direction(self, direction: Direction) -> Tokenizer:
+        """The tokenizer of a model that reads a text in this direction.
+
+        backward: ids are in reversed order, from the end of a text to its beginning, so that eos is read first and bos
+        is predicted last. This is the one place where a text is reversed. both: a text is read between bos and eos.
+        """
+        origin = self.origin or self
+        if direction == "forward":
+            return origin
+        special = origin.special_tokens
+        if direction == "backward":
+            special = replace(special, bos=special.eos, eos=special.bos)
+        else:
+            special = replace(special, prefix=special.bos, suffix=special.eos)
+        return replace(origin, special_tokens=special, direction=direction, origin=origin)
+
+    @property
+    def reads_backward(self) -> bool:
+        """Whether the last token of a text is the first of its ids."""
+        return self.direction == "backward"
+
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, without bos and eos."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of many texts, in parallel."""
-        return self.encode_function(list(texts))
+        found = self.encode_function(list(texts))
+        return [ids[::-1] for ids in found] if self.reads_backward else found
 
     def wrap_input(self, tokens: list[int]) -> list[int]:
         """The tokens of an input with its special tokens: [CLS] … [SEP], or eos after a source."""
@@ -132,7 +156,8 @@ class Tokenizer:
         This is the inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to
         NFC for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
         """
-        return b"".join(self.detokenizer(tokens)).decode("utf-8", errors="replace")
+        ordered = [*tokens][::-1] if self.reads_backward else tokens
+        return b"".join(self.detokenizer(ordered)).decode("utf-8", errors="replace")
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """One printable string per token, for the axes of a plot: ␣ is a space, ▁ a space before a sub-word."""
@@ -147,6 +172,9 @@ class Tokenizer:
 
         -1 for tokens without a word: spaces, pad, bos, eos. A token over several words counts for its first.
         """
+        if self.reads_backward:
+            assert self.origin is not None
+            return self.origin.words([*tokens][::-1])[::-1]
         pieces = self.detokenizer(tokens)
         owners: list[int] = []  # the word of each byte
         count, inside = 0, False

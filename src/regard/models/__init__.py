@@ -2,6 +2,7 @@
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
+from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
@@ -24,8 +25,9 @@ ModelConfig = (
     | BertConfig
     | BigramConfig
     | HeadedConfig
+    | TwoDirectionsConfig
 )
-Model = Seq2Seq | RecurrentLm | Tcn | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
+Model = Seq2Seq | RecurrentLm | Tcn | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed | TwoDirections
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
     "bigram": BigramConfig,
@@ -70,5 +72,7 @@ __all__ = [
     "TcnConfig",
     "Transformer",
     "TransformerConfig",
+    "TwoDirections",
+    "TwoDirectionsConfig",
     "reads_whole",
 ]

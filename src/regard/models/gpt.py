@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from regard.data.example import Direction
 from regard.errors import UserError, nearest
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
 from regard.layers.init import init_weights
@@ -32,7 +33,8 @@ from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, i
 from regard.layers.transformer import Shape, Stack
 from regard.models.causal import Causal
 from regard.models.checks import check_inputs
-from regard.models.facts import TEXT_OR_NUMBERS, Facts
+from regard.models.directions import Directed
+from regard.models.facts import TEXT_OR_NUMBERS
 from regard.scores import Score, XLRelative
 
 SOFTMAXES = ("plain", "adaptive")
@@ -40,7 +42,7 @@ State = KVCache | SegmentStates
 
 
 @dataclass(frozen=True)
-class GptConfig(Shape, Facts):
+class GptConfig(Shape, Directed):
     """A causal Transformer that predicts the next token."""
 
     causal: ClassVar[bool] = True
@@ -65,6 +67,7 @@ class GptConfig(Shape, Facts):
     embed: int = 0  # adaptive: width of the vectors of the first cluster; 0: the width of the states
     projections: tuple[int, ...] = ()  # adaptive: clusters (0, 1, …) whose output has its own projection
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
+    direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
         super().__post_init__()

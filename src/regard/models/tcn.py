@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.convolution import CausalConvolution
 from regard.layers.product import Product
@@ -17,13 +18,14 @@ from regard.layers.recurrent import real_first
 from regard.layers.tokens import input_layer
 from regard.models.causal import Causal
 from regard.models.checks import check_config, check_inputs, resized_embed
-from regard.models.facts import TEXT_OR_NUMBERS, Facts
+from regard.models.directions import Directed
+from regard.models.facts import TEXT_OR_NUMBERS
 
 INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
 
 
 @dataclass(frozen=True)
-class TcnConfig(Facts):
+class TcnConfig(Directed):
     """A temporal convolutional network, as a language model or as the body under a head."""
 
     causal: ClassVar[bool] = True
@@ -45,6 +47,7 @@ class TcnConfig(Facts):
     embedding_dropout: float = 0.1  # dropout on embeddings and before the readout
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
+    direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers"), {})

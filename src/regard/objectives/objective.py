@@ -117,6 +117,15 @@ class CausalModel(HasReadout, Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsBothWays(Protocol):
+    """Two causal models, of which one reads a text forward and one backward."""
+
+    def halves(self, batch: Batch) -> list[tuple[Any, Batch]]:
+        """Each model with the batch that it reads."""
+        ...
+
+
 class Objective(Protocol):
     """A frozen, callable dataclass that defines the loss: Σ weight · sum / count over its terms.
 

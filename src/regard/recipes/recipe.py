@@ -142,8 +142,9 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     data = f"data={name_of(recipe.data, kinds['data'])}"
     if recipe.head is not None and recipe.head.predicts not in (heads := [task.head for task in tasks]):
         raise _misfit("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
-    fitting = [task for task in tasks if recipe.head is None and task.head in recipe.model.predicts]
-    if not fitting and recipe.model.takes_head:
+    model = recipe.model.directed()
+    fitting = [task for task in tasks if recipe.head is None and task.head in model.predicts]
+    if not fitting and model.takes_head:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
         fitting = [task for task in tasks if task.head in heads]
     if not fitting:
@@ -155,8 +156,8 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         table = kinds["objective"]
         able = {name: kind for name, kind in table.items() if any(can_train(kind, task) for task in fitting)}
         objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
-        model = f"model={shown_name(recipe.model, kinds['model'])}"
-        beside = model if len({task.head for task in tasks}) > 1 else data
+        named = f"model={shown_name(recipe.model, kinds['model'])}"
+        beside = named if len({task.head for task in tasks}) > 1 else data
         raise _misfit("objective", recipe.objective, beside, objectives, kinds)
     for name in recipe.metrics:
         if name not in kinds["metric"]:
@@ -175,10 +176,11 @@ def can_train(objective: Any, task: Task) -> bool:
 
 def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
     """The config of a recipe's model: its own, or that of a body under a head. Sizes from the data are not set yet."""
-    if recipe.head is None and task.head in recipe.model.predicts:
-        return recipe.model
+    model = recipe.model.directed()
+    if recipe.head is None and task.head in model.predicts:
+        return model
     head = recipe.head or kinds["head"][task.head]()
-    return HeadedConfig(recipe.model, head.for_body(recipe.model))
+    return HeadedConfig(model, head.for_body(model))
 
 
 def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:

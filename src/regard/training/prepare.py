@@ -14,7 +14,7 @@ from regard.config import Kinds
 from regard.data.batches import LENGTHS, Batches
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import Field, TextField, encode, fit_fields
+from regard.data.fields import Field, TextField, encode, fit_fields, in_direction
 from regard.data.streams import (
     Running,
     RunningText,
@@ -147,6 +147,7 @@ def prepare(
             fields = fit_fields(task.fields, sample, recipe.data)
         sizes = {name: field.size for name, field in fields.items()}
         config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None)
+        fields = in_direction(fields, config.direction)
     for name, field in fields.items():
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation
             field.encode([getattr(example, name) for example in corpus.valid])

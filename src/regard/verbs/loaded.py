@@ -40,6 +40,7 @@ from regard.verbs.pooling import transformer_folder
 MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "target": "a translator",
     "next": "a language model",
+    "both": "a language model of both directions",
     "class": "a classifier",
     "masked": "a masked language model",
     "number": "a regression model",

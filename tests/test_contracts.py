@@ -39,6 +39,7 @@ from regard.models import (
     StructuredConfig,
     TcnConfig,
     TransformerConfig,
+    TwoDirectionsConfig,
 )
 from regard.models.seq2seq import DECODERS
 from regard.readers import edit
@@ -71,6 +72,10 @@ def classifier(body: ModelConfig, **settings: Any) -> HeadedConfig:
     return HeadedConfig(body, ClassHeadConfig(VOCAB, **settings).for_body(body))
 
 
+def both(body: Any) -> TwoDirectionsConfig:
+    return TwoDirectionsConfig(replace(body, direction="both"))
+
+
 FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "once": replace(SEQ, decoder="once", cell="lstm", layers=2),
     "every": replace(SEQ, decoder="every"),
@@ -89,6 +94,8 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "bert": BERT,
     "transformer": TRANSFORMER,
     "t5": replace(TRANSFORMER, **T5, feed_bias=False, gated=True, shared="all", scaled=False, readout_scale=0.5),
+    "lstm-both": both(RECURRENT),
+    "bigram-both": both(BIGRAM),
     "bert-class": classifier(BERT),
     "gpt-class": classifier(GPT),
     "lstmn-class": classifier(LSTMN),
@@ -133,6 +140,11 @@ VARIANTS: dict[str, ModelConfig] = {
     "bert-groups": replace(BERT, layers=4, groups=2, group_blocks=2),
     "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
     "bert-window": replace(BERT, windows=(1,), norm_place="pre"),
+    "gpt-both": both(GPT),
+    "gru-both-tied": both(replace(RECURRENT, cell="gru", embed=8, tied=True)),
+    "tcn-both": both(TCN),
+    "lstmn-both": both(LSTMN),
+    "lstm-both-class": classifier(both(RECURRENT)),
     "transformer-post": replace(TRANSFORMER, norm_place="post", decoder_layers=1, decoder_heads=4, readout_bias=True),
     "transformer-learned": replace(TRANSFORMER, positions="learned", shared="none"),
     "transformer-relative": replace(TRANSFORMER, positions="relative"),
@@ -181,6 +193,7 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
     columns = {
         "translate": pair_columns(pairs),
         "language": text_columns(texts),
+        "two-way language": text_columns(texts),
         "masked": whole_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
     }
@@ -212,7 +225,7 @@ def differ(one: Tensor, other: Tensor) -> bool:
 
 
 def test_every_model_is_here() -> None:
-    assert {type(config) for config in FAMILIES.values()} == {*MODELS.values(), HeadedConfig}
+    assert {type(config) for config in FAMILIES.values()} == {*MODELS.values(), HeadedConfig, TwoDirectionsConfig}
 
 
 # Reading and stepping
@@ -304,7 +317,13 @@ def test_a_batch_has_the_logits_of_its_inputs(config: ModelConfig) -> None:
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-@over({name: config for name, config in CASES.items() if not config.causal and not config.one_per_text})
+@over(
+    {
+        name: config
+        for name, config in CASES.items()
+        if not config.causal and not config.one_per_text and config.learns_by == "gradients"
+    }
+)
 def test_a_model_that_reads_both_ways_sees_the_future(config: ModelConfig) -> None:
     findings = doctor(built(config), replace(model_calls(config), causal=True))
     assert [found.check for found in findings if found.status == FAILED] == ["future"]
@@ -350,7 +369,7 @@ def sees_something(config: ModelConfig, name: str, batch: Batch, queries: int) -
     at = torch.arange(queries)
     everywhere = torch.ones(len(batch["tokens"]), queries, dtype=torch.bool)
     match config:
-        case LstmnConfig() | HeadedConfig(body=LstmnConfig()):
+        case LstmnConfig() | HeadedConfig(body=LstmnConfig()) | TwoDirectionsConfig(body=LstmnConfig()):
             return everywhere & (at > 0)  # the first token has no past
         case HeadedConfig(body=GptConfig(positions="xl")):
             return everywhere
@@ -527,7 +546,11 @@ def test_a_carried_state_differs_from_the_first_only_in_its_tensors(config: Mode
 
 
 @over(
-    {name: config for name, config in FAMILIES.items() if config.learns_by == "gradients"},
+    {
+        name: config
+        for name, config in FAMILIES.items()
+        if config.learns_by == "gradients" and not isinstance(config, TwoDirectionsConfig)
+    },
     fast=("bahdanau", "luong-feeding", "lstm", "structured", "gpt", "xl", "bert", "transformer", "bert-class"),
 )
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:

@@ -1,4 +1,9 @@
-"""Fill: the likeliest tokens at each [MASK] of a text (Devlin et al. 2019, section 3.1)."""
+"""Fill: the likeliest tokens at each [MASK] of a text (Devlin et al. 2019, section 3.1).
+
+A masked language model reads the whole text. A language model has no mask token: one that reads forward predicts the
+token from the text before [MASK], one that reads backward from the text after it. A model of both directions multiplies
+the two probabilities and normalises the product, p(x) ∝ p(x | before) · p(x | after).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.data.fields import MASK
+from regard.data.flat import pad_ids
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.recording import pause_recording
@@ -40,11 +47,16 @@ class Filled:
 def fill(
     model: Loaded, texts: Sequence[str], top: int = 5, batch_tokens: int = BATCH_TOKENS, first: int = 1
 ) -> list[Filled]:
-    """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text."""
-    model.expect("fill", model.predicts("masked"))
+    """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text.
+
+    A language model fills one [MASK] of each text; see the module for how.
+    """
+    model.expect("fill", can_fill(model))
     check_is_list(texts)
     if top < 1:
         raise UserError(f"top={top}: give 1 or more.")
+    if not model.predicts("masked"):
+        return _fill_from_context(model, texts, top, batch_tokens, first)
     tokens = model.read(texts, first)
     mask = _mask(model, texts, tokens, first)
     there = [row for row, ids in enumerate(tokens) if ids]
@@ -63,8 +75,70 @@ def fill(
     return [answers[row] for row in range(len(texts))]
 
 
+def can_fill(model: Loaded) -> bool:
+    """Whether the model fills masks: a masked language model, or a language model of any direction."""
+    return any(model.predicts(head) for head in ("masked", "next", "both")) and not model.module.config.reads_source
+
+
+def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_tokens: int, first: int) -> list[Filled]:
+    """The likeliest tokens of a language model for the mask of each text."""
+    there = [row for row, text in enumerate(texts) if text.strip()]
+    sides: list[tuple[str, str]] = []
+    for row in there:
+        before, *after = texts[row].strip().split(MASK)
+        if len(after) != 1:
+            found = f"no {MASK} in {texts[row][:60]!r}" if not after else f"{len(after)} times {MASK}"
+            raise UserError(f"line {first + row}: {found}; a language model fills one {MASK} of a line: write one.")
+        sides.append((before, after[0]))
+    logps = torch.stack(
+        [
+            _context_logps(half, [pair[half.reads_backward] for pair in sides], batch_tokens, [first + r for r in there])
+            for half in model.halves or (model,)
+        ]
+    ).sum(0)  # (N, V); the product of the directions
+    logps[:, _specials(model)] = -torch.inf
+    guesses = _ranked(model.tokenizer, logps.softmax(dim=-1), top)
+    answers = {row: Filled("", []) for row in range(len(texts))}
+    for row, (before, after), found in zip(there, sides, guesses):
+        answers[row] = Filled(before + found[0].text + after, [found])
+    return [answers[row] for row in range(len(texts))]
+
+
+def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines: Sequence[int]) -> Tensor:
+    """The log-probabilities (N, V) of the token next to each side, which is read up to the mask.
+
+    The tokens of a side are those that it has beside a token: its space next to the mask belongs to that token. Without
+    any token to read, all are equally likely.
+    """
+    kind = model.tokenizer.kind
+    stripped = [side.lstrip() if model.reads_backward and kind in ("word", "bpe") else side for side in sides]
+    stripped = [side.rstrip() if not model.reads_backward and kind != "char" else side for side in stripped]
+    tokens = [
+        [*model.opening, *model.fit_context(ids, f"line {line}")]
+        for ids, line in zip(model.tokenizer.encode_batch(stripped), lines)
+    ]
+    found = torch.zeros(len(sides), model.module.config.token_vocab, device=model.device)
+    module: Any = model.module
+    read = [row for row, ids in enumerate(tokens) if ids]
+    for group in grouped([len(tokens[row]) for row in read], batch_tokens):
+        rows = [read[at] for at in group]
+        ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids([tokens[row] for row in rows]))
+        with pause_recording(model.module), model.autocast():
+            states = model.states(ids, None if bool(real.all()) else real)
+            last = states.take_along_dim((real.sum(1) - 1)[:, None, None], dim=1)[:, 0]
+            found[rows] = module.readout(last).float().log_softmax(dim=-1)
+    return found
+
+
+def _specials(model: Loaded) -> list[int]:
+    """The ids that are no part of a text: special tokens, the end included."""
+    return sorted({*model.forbidden, *model.target_tokenizer.special_tokens.ids})
+
+
 def mask_of(model: Loaded) -> str:
-    """The text of the mask token of this model."""
+    """The text of the mask of this model: its token, or [MASK] for a language model, which has no such token."""
+    if not model.predicts("masked"):
+        return MASK
     if model.tokenizer.special_tokens.mask is None:
         raise UserError(f"{model.path}: its tokenizer has no mask, so there is nothing to fill in.")
     return model.tokenizer.pieces([model.tokenizer.special_tokens.mask])[0]
@@ -87,10 +161,15 @@ def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
     module: Any = model.module
     with model.autocast():
         logits = module.product(states).logits().float()  # (N, V)
-    spelt = min(model.tokenizer.size, logits.shape[-1])  # a vocabulary may be padded to a round number
-    best, tokens = logits.softmax(dim=-1)[:, :spelt].topk(min(top, spelt), dim=-1)
+    return _ranked(model.tokenizer, logits.softmax(dim=-1), top)
+
+
+def _ranked(tokenizer: Tokenizer, probabilities: Tensor, top: int) -> list[list[Guess]]:
+    """The `top` likeliest tokens of each row of probabilities (N, V)."""
+    spelt = min(tokenizer.size, probabilities.shape[-1])  # a vocabulary may be padded to a round number
+    best, tokens = probabilities[:, :spelt].topk(min(top, spelt), dim=-1)
     return [
-        [_guess(model.tokenizer, token, chance) for token, chance in zip(row, chances)]
+        [_guess(tokenizer, token, chance) for token, chance in zip(row, chances)]
         for row, chances in zip(tokens.tolist(), best.tolist())
     ]
 

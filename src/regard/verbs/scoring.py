@@ -1,7 +1,7 @@
 """Score and align: log-probabilities and alignments of given sentences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,13 +17,18 @@ Text = str | tuple[str, str]  # a line for a language model, source and target f
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """The log-probability of a text (natural logarithm), the end of the sentence included."""
+    """The log-probability of a text (natural logarithm), the end of the sentence included.
 
-    pieces: list[str]  # of the target, the end included
+    The pieces are in reading order. A model that reads backward predicts each from those after it; the beginning of the
+    sentence is its last prediction.
+    """
+
+    pieces: list[str]  # of the target, the end included; of a model that reads backward, the beginning
     logps: Floats  # (T + 1,) of each piece
     total: float
     perplexity: float
     formulas: list[str] | None = None  # of a model that counts: each probability with its counts
+    backward: "Scored | None" = None  # of a model of both directions: by the one that reads backward
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +68,10 @@ class Aligned:
 
 def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS) -> list[Scored]:
     """The log-probability of each text: of a target given its source, or of a line alone for a language model."""
-    model.expect("score", model.module.config.causal)
+    model.expect("score", model.module.config.causal or bool(model.halves))
+    if model.halves:
+        ahead, behind = (score(half, texts, batch_tokens) for half in model.halves)
+        return [replace(one, backward=other) for one, other in zip(ahead, behind)]
     pairs = _encoded(model, texts)
     record_forced(model, pairs, batch_tokens)
     answers = []
@@ -72,6 +80,8 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
         ids = model.target_tokenizer.special_tokens.wrap_target(target)
         pieces = model.target_tokenizer.pieces(ids[1:])
         formulas = _formulas(model, ids) if model.module.config.learns_by == "counts" else None
+        if model.reads_backward:
+            pieces, logps, formulas = pieces[::-1], logps[::-1], formulas and formulas[::-1]
         answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces)), formulas))
     return answers
 

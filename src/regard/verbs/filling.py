@@ -5,6 +5,7 @@ token from the text before [MASK], one that reads backward from the text after i
 the two probabilities and normalises the product, p(x) ∝ p(x | before) · p(x | after).
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +18,7 @@ from regard.data.fields import MASK
 from regard.data.flat import pad_ids
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
+from regard.models.directions import last_first
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
 from regard.verbs.loaded import LONG_CURE, Loaded
@@ -90,17 +92,16 @@ def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_toke
             found = f"no {MASK} in {texts[row][:60]!r}" if not after else f"{len(after)} times {MASK}"
             raise UserError(f"line {first + row}: {found}; a language model fills one {MASK} of a line: write one.")
         sides.append((before, after[0]))
-    logps = torch.stack(
-        [
-            _context_logps(half, [pair[half.reads_backward] for pair in sides], batch_tokens, [first + r for r in there])
-            for half in model.halves or (model,)
-        ]
-    ).sum(0)  # (N, V); the product of the directions
+    lines, halves = [first + row for row in there], model.halves or (model,)
+    logps = sum(  # (N, V): the product of the directions
+        (_context_logps(half, [pair[half.reads_backward] for pair in sides], batch_tokens, lines) for half in halves),
+        torch.zeros((), device=model.device),
+    )
     logps[:, _specials(model)] = -torch.inf
     guesses = _ranked(model.tokenizer, logps.softmax(dim=-1), top)
     answers = {row: Filled("", []) for row in range(len(texts))}
-    for row, (before, after), found in zip(there, sides, guesses):
-        answers[row] = Filled(before + found[0].text + after, [found])
+    for row, (left, right), best in zip(there, sides, guesses):
+        answers[row] = Filled(left + best[0].text + right, [best])
     return [answers[row] for row in range(len(texts))]
 
 
@@ -192,3 +193,64 @@ def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list
         inside = guess.piece.startswith("##")  # inside a word: no space before it
         before = (before.rstrip() if inside else before) + guess.text + after
     return before
+
+
+@dataclass(frozen=True)
+class FillAccuracy:
+    """How often the likeliest token is the true one, over all tokens of texts that have a token on both sides."""
+
+    tokens: int
+    right: dict[str, int]  # by what the token is predicted from
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        return {name: count / max(self.tokens, 1) for name, count in self.right.items()}
+
+
+@torch.no_grad()
+def fill_accuracy(
+    model: Loaded, texts: Sequence[Sequence[int]], unigram: Tensor | None = None, batch_tokens: int = BATCH_TOKENS
+) -> FillAccuracy:
+    """The accuracy of `fill` at every token of texts but the first and the last, each masked in turn.
+
+    Texts are ids in reading order, special tokens included. With the log-probabilities `unigram` (V,) of single tokens,
+    a model of both directions is also measured by p(x | before) · p(x | after) / p(x): the probability given both sides
+    if these are independent given x.
+    """
+    model.expect("eval --fill", can_fill(model) and not model.predicts("masked"))
+    halves, specials, count = model.halves or (model,), _specials(model), 0
+    right: Counter[str] = Counter()
+    for rows in grouped([len(ids) for ids in texts], batch_tokens):
+        ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids([texts[row] for row in rows]))
+        lengths = real.sum(1).tolist()
+        states = []
+        for half in halves:
+            order = last_first(real) if half.reads_backward else torch.arange(ids.shape[1], device=ids.device)[None]
+            states.append(half.states(ids.take_along_dim(order, dim=1), real))  # (B, T, width), in its own order
+        for row, length in enumerate(lengths):
+            if length < 3:
+                continue
+            logps = {
+                SIDES[half.reads_backward]: _inner_logps(half, each[row, : length - 2])
+                for half, each in zip(halves, states)
+            }
+            if len(logps) == 2:
+                product = sum(logps.values(), torch.zeros((), device=ids.device))
+                logps |= {"both": product} | ({} if unigram is None else {"both / p(x)": product - unigram})
+            true = ids[row, 1 : length - 1]
+            for name, found in logps.items():
+                found[:, specials] = -torch.inf
+                right[name] += int((found.argmax(-1) == true).sum())
+            count += length - 2
+    return FillAccuracy(count, dict(right))
+
+
+SIDES = ("before", "after")  # what a model predicts from: reading forward, and backward
+
+
+def _inner_logps(model: Loaded, states: Tensor) -> Tensor:
+    """The log-probabilities (T − 2, V) of the inner tokens of a text, in reading order, from the states before them."""
+    module: Any = model.module
+    with model.autocast():
+        found: Tensor = module.readout(states).float().log_softmax(dim=-1)
+    return found.flip(0) if model.reads_backward else found

@@ -65,6 +65,7 @@ BERT = BertConfig(vocab=VOCAB, mask=3, specials=(0, 1, 2, 3), **SMALL)
 TRANSFORMER = TransformerConfig(source_vocab=VOCAB, target_vocab=VOCAB, **SMALL)
 T5: dict[str, Any] = {"positions": "t5", "buckets": 6, "norm": "rms", "score": "dot", "attention_bias": False}
 XL: dict[str, Any] = {"positions": "xl", "memory": 2 * LONGEST, "attention_bias": False}
+ADAPTIVE: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2}
 CLUSTERED: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2, "projections": (0,)}
 
 
@@ -140,6 +141,10 @@ VARIANTS: dict[str, ModelConfig] = {
     "bert-groups": replace(BERT, layers=4, groups=2, group_blocks=2),
     "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
     "bert-window": replace(BERT, windows=(1,), norm_place="pre"),
+    "lstm-adaptive": replace(RECURRENT, **ADAPTIVE),
+    "gru-adaptive-tied": replace(RECURRENT, cell="gru", embed=8, tied=True, **ADAPTIVE),
+    "tcn-adaptive": replace(TCN, embed=8, tied=True, **ADAPTIVE | {"divide": 1}),
+    "rnn-both-adaptive": both(replace(RECURRENT, cell="rnn", **ADAPTIVE)),
     "gpt-both": both(GPT),
     "gru-both-tied": both(replace(RECURRENT, cell="gru", embed=8, tied=True)),
     "tcn-both": both(TCN),

@@ -83,6 +83,8 @@ OUR_SPECIAL_TOKENS = SpecialTokens(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 # Each has a space and several characters, which no token of a text has: no text contains a special token.
 SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
 KINDS: tuple[str, ...] = get_args(Tokens)
+WORDS = ("word", "word-eos")  # words between spaces; word-eos has a token for the end of a line as well
+LINE_END = "<eos>"  # that token, as in the vocabularies of PTB and WikiText
 
 # Sub-words do not contain both letters and punctuation, so that "house" and "house." share their pieces.
 BPE_SPLIT = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^{SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}"
@@ -220,7 +222,7 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
     if vocab <= len(specials):
         least = len(specials) + (256 if kind == "byte-bpe" else 1)  # every byte is a token of its own
         raise UserError(f"data.vocab={vocab} leaves no room for tokens of the text; give at least {least}.")
-    trainer_of = trainers.WordLevelTrainer if kind in ("char", "word") else trainers.BpeTrainer
+    trainer_of = trainers.WordLevelTrainer if kind in ("char", *WORDS) else trainers.BpeTrainer
     trainer: Any = trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False)
     if kind == "byte-bpe":
         trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -230,7 +232,7 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
     # strips the spaces that decoding adds again: the one before it, and the one after it if each word gets a space.
     state = json.loads(inner.to_str())
     state["added_tokens"] = [
-        token | {"lstrip": kind != "char", "rstrip": kind in ("word", "bpe")}
+        token | {"lstrip": kind != "char", "rstrip": kind in (*WORDS, "bpe")}
         for token in state["added_tokens"]
         if token["content"] == mask
     ]
@@ -296,7 +298,7 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
         special_tokens=special_tokens,
         encode_function=rust_encode_function(inner),
         unknown_function=rust_unknown_function(inner),
-        detokenizer=ConcatDetokenizer(surfaces, b" " if kind in ("word", "bpe") else b""),
+        detokenizer=ConcatDetokenizer(surfaces, b" " if kind in (*WORDS, "bpe") else b""),
         display_names=[*(name.replace(" ", "") for name in specials), *map(printable, shown)],
         export_files=lambda: _export_files(inner, kind),
         serialize=lambda: inner.to_str(pretty=True),
@@ -331,7 +333,10 @@ def _untrained(kind: str) -> rust.Tokenizer:
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         return inner
     inner = rust.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
-    if kind == "word":
+    if kind == "word-eos":
+        inner.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace("\n", f" {LINE_END} ")])
+        inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    elif kind == "word":
         inner.normalizer = normalizers.NFC()
         inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
@@ -354,5 +359,7 @@ def _surface(kind: str, name: str) -> bytes:
     """The bytes that a token adds to the text."""
     if kind == "byte-bpe":
         return bytes_of(name)
-    text = f" {name}" if kind == "word" else name.replace(SPACE, " ") if kind == "bpe" else name
+    if kind == "word-eos" and name == LINE_END:
+        return b"\n"
+    text = f" {name}" if kind in WORDS else name.replace(SPACE, " ") if kind == "bpe" else name
     return text.encode()

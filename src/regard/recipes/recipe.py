@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
+from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
@@ -41,6 +42,12 @@ DATA: dict[str, type[Any]] = {
     "book": Book,
     "shakespeare": Shakespeare,
     "labelled": Labelled,
+    "hello": Hello,
+    "ptb": Ptb,
+    "ptb-char": PtbChar,
+    "wikitext2": WikiText2,
+    "wikitext103": WikiText103,
+    "text8": Text8,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,

@@ -112,7 +112,7 @@ def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines
     any token to read, all are equally likely.
     """
     kind = model.tokenizer.kind
-    stripped = [side.lstrip() if model.reads_backward and kind in ("word", "bpe") else side for side in sides]
+    stripped = [side.lstrip() if model.reads_backward and kind in ("word", "word-eos", "bpe") else side for side in sides]
     stripped = [side.rstrip() if not model.reads_backward and kind != "char" else side for side in stripped]
     tokens = [
         [*model.opening, *model.fit_context(ids, f"line {line}")]

@@ -46,6 +46,10 @@ Fill = Annotated[
 Running = Annotated[
     bool, typer.Option("--running", help="Read --data as one running text: perplexity, bits per byte and per word.")
 ]
+LastWord = Annotated[
+    bool,
+    typer.Option("--last-word", help="Of --data FILE or --data lambada: how well the last word of each text is found."),
+]
 Stride = Annotated[
     int | None,
     typer.Option(help="Of --running: the tokens by which a window of the text moves on; else half of a window."),
@@ -67,6 +71,7 @@ def evaluate(
     by_length: ByLength = False,
     fill: Fill = False,
     running: Running = False,
+    last_word: LastWord = False,
     stride: Stride = None,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -93,6 +98,7 @@ def evaluate(
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
       regard eval runs/ptb --fill
+      regard eval gpt2/ --last-word --data lambada
       regard eval gpt2/ --data book.txt --running --stride 256
     """
     from regard.decode import Penalty
@@ -104,6 +110,11 @@ def evaluate(
     if stride is not None and not running:
         raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
+    if last_word:
+        if data is None or split or settings or free_running or by_length or fill or running:
+            raise UserError("--last-word: measures the texts of --data alone; give --data lambada, or --data FILE.")
+        _print_last_words(model, data, batch_tokens, json)
+        return
     if running:
         if (
             data is None
@@ -157,6 +168,19 @@ def evaluate(
     if filled:
         rows = [[f"from {name}", f"{value:.2%}"] for name, value in filled.accuracy.items()]
         console.print("", grid(f"Accuracy of fill: {filled.tokens:,} tokens, each masked in turn", ["", ""], rows))
+
+
+def _print_last_words(model: "Loaded", data: str, batch_tokens: int, json: bool) -> None:
+    from regard.data.running_corpora import lambada
+    from regard.verbs.scoring import last_words
+
+    found = last_words(model, [one.text for one in lambada(data)], batch_tokens)
+    scores = {"accuracy": found.accuracy, "perplexity": found.perplexity}
+    if json:
+        print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
+        return
+    rows = [["accuracy", f"{found.accuracy:.2%}"], ["perplexity of the word", f"{found.perplexity:.6g}"]]
+    SafeConsole().print(grid(f"{model.path}: the last words of {found.texts:,} texts of {data}", ["", ""], rows))
 
 
 def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens: int, json: bool) -> None:
@@ -247,6 +271,7 @@ def _fill_accuracy(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int
     """The accuracy of `fill` on texts, or on windows of a running text; of both directions, also divided by p(x)."""
     import torch
 
+    from regard.data.fields import encode
     from regard.data.streams import encode_running, window_of
     from regard.training.evaluate import running_text
     from regard.verbs.filling import fill_accuracy
@@ -260,9 +285,9 @@ def _fill_accuracy(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int
         texts = [special.wrap_target(ids)[:most] for ids in tokenizer.encode_batch([one.text for one in examples])]
     if model.halves:
         train = model.recipe.data.load().train  # type: ignore[union-attr]
-        source = encode_running(tokenizer, train)[0] if running else tokenizer.encode_batch([one.text for one in train])
-        ids = torch.as_tensor(source if running else [token for each in source for token in each])
-        unigram = ((torch.bincount(ids.long(), minlength=model.module.config.token_vocab) + 1.0).log()).to(model.device)
+        ids = encode_running(tokenizer, train)[0] if running else encode(model.fields, train)["text"].values
+        counts = torch.bincount(torch.from_numpy(ids.astype("int64")), minlength=model.module.config.token_vocab)
+        unigram = (counts + 1.0).log().to(model.device)
     return fill_accuracy(model, texts, unigram, batch_tokens)
 
 

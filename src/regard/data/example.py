@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 Unit = Literal["char", "word"]
 Direction = Literal["forward", "backward", "both"]  # the order in which a model reads a text
-Tokens = Literal["char", "word", "word-eos", "bpe", "byte-bpe"]  # what a text may be split into
+Tokens = Literal["char", "word", "bpe", "byte-bpe", "word-eos"]  # what a text may be split into
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from regard.data.example import Corpus, Text, Tokens
@@ -58,7 +59,8 @@ class PtbChar(Ptb):
         if self.train:
             return Book.load(self, report)
         texts = [read_text(find_data(name)).splitlines(keepends=True) for name in self.files]
-        return Corpus(*(examples_of("".join(line.removeprefix(" ") for line in lines)) for lines in texts))
+        train, valid, test = (examples_of("".join(line.removeprefix(" ") for line in lines)) for lines in texts)
+        return Corpus(train, valid, test)
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,10 @@ class Text8(Ptb):
         cuts = [round(len(text) * part) for part in (0, 0.9, 0.95, 1)]
         parts: list[str | TextFile] = [
             text[start:stop] if isinstance(text, str) else text.part(text.start + start, text.start + stop)
-            for start, stop in zip(cuts, cuts[1:])
+            for start, stop in pairwise(cuts)
         ]
-        return Corpus(*map(examples_of, parts))
+        train, valid, test = map(examples_of, parts)
+        return Corpus(train, valid, test)
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ class Book:
         else:
             cut = int(len(train) * (1 - HELD_OUT))
             train, valid = _split(train, max(cut, len(train) - most) if most else cut)
-        return Corpus(examples_of(train), examples_of(valid), examples_of(open_text(self.test, report)) if self.test else [])
+        return Corpus(
+            examples_of(train), examples_of(valid), examples_of(open_text(self.test, report)) if self.test else []
+        )
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from regard.data.streams import (
     window_of,
 )
 from regard.data.text_files import Report, TextExamples
-from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, WORDS, Tokenizer
 from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
@@ -39,7 +39,7 @@ from regard.training.loop import GradientTrainer, Passed
 from regard.training.parallel import ALONE, Ranks
 from regard.training.warm_start import WarmStart
 
-WORD_KINDS = ("word", "word-eos", "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
+WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
 NO_VECTOR = " "  # the name of a token that is no word: no file has it
 
@@ -250,6 +250,6 @@ def _word_vector_names(tokenizer: Tokenizer) -> list[str]:
     pieces = tokenizer.pieces(range(tokenizer.size))
     for token in {*tokenizer.special_tokens.ids, *OUR_SPECIAL_TOKENS.ids}:
         pieces[token] = NO_VECTOR
-    if tokenizer.kind in ("word", "word-eos"):
+    if tokenizer.kind in WORDS:
         return pieces
     return [NO_VECTOR if piece[:1].isalnum() else piece.removeprefix(SPACE) or NO_VECTOR for piece in pieces]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.data.fields import MASK
 from regard.data.flat import pad_ids
-from regard.data.tokenizers import Tokenizer
+from regard.data.tokenizers import WORDS, Tokenizer
 from regard.errors import UserError
 from regard.models.directions import last_first
 from regard.recording import pause_recording
@@ -111,9 +111,11 @@ def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines
     The tokens of a side are those that it has beside a token: its space next to the mask belongs to that token. Without
     any token to read, all are equally likely.
     """
-    kind = model.tokenizer.kind
-    stripped = [side.lstrip() if model.reads_backward and kind in ("word", "word-eos", "bpe") else side for side in sides]
-    stripped = [side.rstrip() if not model.reads_backward and kind != "char" else side for side in stripped]
+    kind, stripped = model.tokenizer.kind, sides
+    if model.reads_backward and kind in (*WORDS, "bpe"):
+        stripped = [side.lstrip() for side in sides]
+    elif not model.reads_backward and kind != "char":
+        stripped = [side.rstrip() for side in sides]
     tokens = [
         [*model.opening, *model.fit_context(ids, f"line {line}")]
         for ids, line in zip(model.tokenizer.encode_batch(stripped), lines)

@@ -128,7 +128,7 @@ def last_words(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TO
     check_is_list(texts)
     rows = [_last_word(model, text, number) for number, text in enumerate(texts, 1)]
     module: Any = model.module
-    right, nats = 0, 0.0
+    right, nats, unk = 0, 0.0, model.tokenizer.special_tokens.unk
     for group in grouped([len(ids) for ids, _ in rows], batch_tokens):
         ids, real = (torch.from_numpy(one).to(model.device) for one in pad_ids([rows[at][0][:-1] for at in group]))
         with pause_recording(model.module), model.autocast():
@@ -138,7 +138,7 @@ def last_words(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TO
             with model.autocast():
                 logits = module.readout(states[row, len(whole) - 1 - count : len(whole) - 1]).float()
             true = torch.tensor(whole[-count:], device=model.device)
-            right += bool((logits.argmax(-1) == true).all())
+            right += bool((logits.argmax(-1) == true).all()) and unk not in whole[-count:]
             nats -= float(logits.log_softmax(-1).gather(1, true[:, None]).double().sum())
     return LastWords(len(rows), right, nats)
 

@@ -24,7 +24,8 @@ from regard.recipes import KINDS, RECIPES, Recipe, change, find_recipe, find_tas
 from regard.recipes.recipe import DATA, OBJECTIVES, is_kind, shown_name, without_same_kinds
 from regard.training.warm_start import WarmStart, warm_started
 
-TOGETHER = {("model", "width"), ("model", "heads")}  # the one must be a multiple of the other
+# Settings that are valid only together: a width and its heads or its tied embedding, a softmax and its clusters.
+TOGETHER = {("model", name) for name in ("width", "heads", "embed", "softmax")}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -176,7 +177,7 @@ def test_the_model_decides_between_the_tasks_of_lines():
         find_task(override(find_recipe("text"), ["model=bert"], KINDS), KINDS)
     with pytest.raises(
         UserError,
-        match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=lstmn or",
+        match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=tcn or",
     ):
         find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
 

@@ -39,6 +39,8 @@ COLUMNS: Mapping[str, Columns] = {
     "aligned": {**pair_columns([(text, text[:2]) for text in TEXTS]), "alignment": flat([[0, 0], [], [1, 1, 0, 1]])},
     "language": text_columns(TEXTS),
     "running": text_columns(TEXTS, SpecialTokens(0, None, None)),
+    "two-way language": text_columns(TEXTS),
+    "two-way running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
     "tag": {"text": flat(TEXTS), "tags": flat([[0, 1], [1], [2, 0, 1]])},

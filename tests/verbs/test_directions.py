@@ -138,16 +138,20 @@ def test_a_backward_model_writes_what_comes_before(made: Callable[..., Loaded]) 
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_fill_multiplies_the_probabilities_of_both_sides(made: Callable[..., Loaded], running: bool) -> None:
+def test_fill_joins_the_probabilities_of_both_sides(made: Callable[..., Loaded], running: bool) -> None:
     model = made("lstm", "both", running=running)
     forward, backward = model.halves
-    (both,) = fill(model, ["the grey [MASK] stood ."], top=3)
     logps = torch.zeros(model.tokenizer.size)
     for half, side in ((forward, "the grey"), (backward, "stood .")):
         ids = torch.tensor([[*half.opening, *half.tokenizer.encode(side)]])
         logps += half.logits(ids)[0, -1].log_softmax(-1)
+    module: Any = model.module
+    module.frequency.zero_()
+    module.count_tokens(torch.tensor([5, 5, 5, 7, IGNORED, 9]))
+    logps -= torch.tensor([1, 1, 1, 1, 1, 4, 1, 2, 1, 2, *[1] * (model.tokenizer.size - 10)]).log()
     logps[:4] = -torch.inf  # special tokens
     best = logps.softmax(-1).topk(3)
+    (both,) = fill(model, ["the grey [MASK] stood ."], top=3)
     assert [guess.token for guess in both.masks[0]] == best.indices.tolist()
     assert [guess.probability for guess in both.masks[0]] == pytest.approx(best.values.tolist(), rel=1e-4)
     assert both.text == f"the grey {both.masks[0][0].text} stood ."

@@ -268,27 +268,19 @@ def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[An
 
 
 def _fill_accuracy(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "FillAccuracy":
-    """The accuracy of `fill` on texts, or on windows of a running text; of both directions, also divided by p(x)."""
-    import torch
-
-    from regard.data.fields import encode
+    """The accuracy of `fill` on texts, or on windows of a running text."""
     from regard.data.streams import encode_running, window_of
     from regard.training.evaluate import running_text
     from regard.verbs.filling import fill_accuracy
 
-    tokenizer, unigram = model.target_tokenizer.in_direction("forward"), None
+    tokenizer = model.target_tokenizer.in_direction("forward")
     special, most = tokenizer.special_tokens, model.longest
-    if (running := running_text(model)) is not None:
+    if running_text(model) is not None:
         (ids, _), window = encode_running(tokenizer, examples), window_of(model.recipe.data, most)  # type: ignore[union-attr]
         texts = [ids[at : at + window].tolist() for at in range(0, len(ids), window)]
     else:
         texts = [special.wrap_target(ids)[:most] for ids in tokenizer.encode_batch([one.text for one in examples])]
-    if model.halves:
-        train = model.recipe.data.load().train  # type: ignore[union-attr]
-        ids = encode_running(tokenizer, train)[0] if running else encode(model.fields, train)["text"].values
-        counts = torch.bincount(torch.from_numpy(ids.astype("int64")), minlength=model.module.config.token_vocab)
-        unigram = (counts + 1.0).log().to(model.device)
-    return fill_accuracy(model, texts, unigram, batch_tokens)
+    return fill_accuracy(model, texts, batch_tokens)
 
 
 def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "Exposure":

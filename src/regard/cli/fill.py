@@ -29,7 +29,7 @@ def fill(
     has them (##s continues a word, ▁ is a space) and their probabilities. A blank line is answered by a blank line.
 
     A language model fills one [MASK] of a line: from the text before it, with model.direction=backward from the text
-    after it, and with model.direction=both from both, whose probabilities are multiplied.
+    after it, and with model.direction=both from both.
 
     \b
     Examples:

@@ -123,6 +123,9 @@ class TwoDirections(nn.Module):
         super().__init__()
         self.config = config
         one, other = (replace(config.body, direction=direction) for direction in ("forward", "backward"))
+        vocab = config.token_vocab if readout else 0
+        self.register_buffer("frequency", torch.zeros(vocab, dtype=torch.long))  # of each token in the training text
+        self.frequency: Tensor
         self.onward: Any = one.build() if readout else one.build_body()
         self.returning: Any = other.build() if readout else other.build_body()
         layers = dict(self.onward.named_modules())
@@ -162,6 +165,19 @@ class TwoDirections(nn.Module):
     def halves(self, batch: Batch) -> list[tuple[Any, Batch]]:
         """Each model with the batch that it reads, for a batch of tokens and the tokens after them."""
         return [(self.onward, batch), (self.returning, from_the_end(batch))]
+
+    def count_tokens(self, tokens: Tensor) -> None:
+        """Count tokens of the training text; ids that are IGNORED do not count."""
+        there = tokens[tokens != IGNORED].to(self.frequency.device)
+        self.frequency += torch.bincount(there, minlength=len(self.frequency))
+
+    def combined(self, ahead: Tensor, behind: Tensor) -> Tensor:
+        """log (p(x | before) · p(x | after) / p(x)) of each token x, from both log-probabilities (…, V).
+
+        Normalised, it is p(x | before, after) if both sides are independent given x. p(x) is the token's frequency in
+        the training text, plus one.
+        """
+        return ahead + behind - (self.frequency + 1.0).log()
 
     def add(self, tokens: Tensor, targets: Tensor) -> None:
         """Count the pairs of tokens and targets in both orders, if the models count (`regard.objectives.Counting`)."""

@@ -126,6 +126,15 @@ class ReadsBothWays(Protocol):
         ...
 
 
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A model that needs the frequency of each token in the training text."""
+
+    def count_tokens(self, tokens: Tensor) -> None:
+        """Count tokens; ids that are IGNORED do not count."""
+        ...
+
+
 class Objective(Protocol):
     """A frozen, callable dataclass that defines the loss: Σ weight · sum / count over its terms.
 

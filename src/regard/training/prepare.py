@@ -31,7 +31,7 @@ from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
-from regard.objectives.objective import LossModule, Trainer
+from regard.objectives.objective import CountsTokens, LossModule, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
@@ -70,7 +70,11 @@ class Prepared:
         if self.recipe.plan.threads:
             torch.set_num_threads(self.recipe.plan.threads)
         torch.manual_seed(self.recipe.plan.seed)
-        return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
+        model = self.config.build()
+        if isinstance(model, CountsTokens):
+            for batch in self.batches.part(0, 1):
+                model.count_tokens(batch["targets"])
+        return LossModule(model, self.recipe.objective, self.fields).to(self.device)
 
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
         """What trains the model: the objective's own trainer if it has one, else gradients; `passed`: see `train`."""

@@ -1,15 +1,15 @@
 """Fill: the likeliest tokens at each [MASK] of a text (Devlin et al. 2019, section 3.1).
 
 A masked language model reads the whole text. A language model has no mask token: one that reads forward predicts the
-token from the text before [MASK], one that reads backward from the text after it. A model of both directions multiplies
-the two probabilities and normalises the product, p(x) ∝ p(x | before) · p(x | after).
+token from the text before [MASK], one that reads backward from the text after it. A model of both directions joins the
+two: p(x | before, after) ∝ p(x | before) · p(x | after) / p(x), see `TwoDirections.combined`.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -92,11 +92,12 @@ def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_toke
             found = f"no {MASK} in {texts[row][:60]!r}" if not after else f"{len(after)} times {MASK}"
             raise UserError(f"line {first + row}: {found}; a language model fills one {MASK} of a line: write one.")
         sides.append((before, after[0]))
-    lines, halves = [first + row for row in there], model.halves or (model,)
-    logps = sum(  # (N, V): the product of the directions
-        (_context_logps(half, [pair[half.reads_backward] for pair in sides], batch_tokens, lines) for half in halves),
-        torch.zeros((), device=model.device),
-    )
+    lines, module = [first + row for row in there], cast(Any, model.module)
+    by_side = [
+        _context_logps(half, [pair[half.reads_backward] for pair in sides], batch_tokens, lines)
+        for half in model.halves or (model,)
+    ]
+    logps: Tensor = module.combined(*by_side) if model.halves else by_side[0]  # (N, V)
     logps[:, _specials(model)] = -torch.inf
     guesses = _ranked(model.tokenizer, logps.softmax(dim=-1), top)
     answers = {row: Filled("", []) for row in range(len(texts))}
@@ -210,14 +211,11 @@ class FillAccuracy:
 
 
 @torch.no_grad()
-def fill_accuracy(
-    model: Loaded, texts: Sequence[Sequence[int]], unigram: Tensor | None = None, batch_tokens: int = BATCH_TOKENS
-) -> FillAccuracy:
+def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: int = BATCH_TOKENS) -> FillAccuracy:
     """The accuracy of `fill` at every token of texts but the first and the last, each masked in turn.
 
-    Texts are ids in reading order, special tokens included. With the log-probabilities `unigram` (V,) of single tokens,
-    a model of both directions is also measured by p(x | before) · p(x | after) / p(x): the probability given both sides
-    if these are independent given x.
+    Texts are ids in reading order, special tokens included. A model of both directions is measured from each side, from
+    both, and by the product p(x | before) · p(x | after) alone, which is not divided by p(x).
     """
     model.expect("eval --fill", can_fill(model) and not model.predicts("masked"))
     halves, specials, count = model.halves or (model,), _specials(model), 0
@@ -237,8 +235,8 @@ def fill_accuracy(
                 for half, each in zip(halves, states)
             }
             if len(logps) == 2:
-                product = sum(logps.values(), torch.zeros((), device=ids.device))
-                logps |= {"both": product} | ({} if unigram is None else {"both / p(x)": product - unigram})
+                sides = tuple(logps.values())
+                logps |= {"both": cast(Any, model.module).combined(*sides), "the product alone": sides[0] + sides[1]}
             true = ids[row, 1 : length - 1]
             for name, found in logps.items():
                 found[:, specials] = -torch.inf

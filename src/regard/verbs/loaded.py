@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -110,11 +110,11 @@ class Loaded:
     @cached_property
     def halves(self) -> "tuple[Loaded, ...]":
         """The models of a model of both directions, forward and backward, each as a model of its own; else none."""
-        if not isinstance(self.module, TwoDirections):
+        if self.task.head != "both":
             return ()
         assert self.recipe is not None
-        halves = []
-        for module in (self.module.onward, self.module.returning):
+        two, halves = cast(TwoDirections, self.module), []
+        for module in (two.onward, two.returning):
             direction = module.config.direction
             recipe = replace(self.recipe, model=replace(self.recipe.model, direction=direction))
             halves.append(replace(self, module=module, recipe=recipe, fields=in_direction(self.fields, direction)))

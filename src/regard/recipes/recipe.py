@@ -191,7 +191,10 @@ def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
 
 
 def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
-    """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's."""
+    """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's.
+
+    A model that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so.
+    """
     stated = dict(setting.partition("=")[::2] for setting in settings)
     if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
         both = f"plan.steps={stated['plan.steps']} and plan.epochs={stated['plan.epochs']}"
@@ -200,7 +203,11 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
         data = kinds["data"].get(stated.get("data", ""), recipe.data)
         heads = [kinds["task"][name].head for name in data.tasks]
         settings = [*(f"head={name}" for name in heads[:1] if name in kinds["head"]), *settings]
-    return override(recipe, settings, kinds)
+    changed = override(recipe, settings, kinds)
+    if "model" in stated and "objective" not in stated and changed.model.learns_by != changed.objective.learns_by:
+        names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
+        return override(changed, [f"objective={name}" for name in names[:1]], kinds)
+    return changed
 
 
 def without_vocabularies(config: ModelConfig) -> ModelConfig:

@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 Regard = Callable[..., Any]
-TINY = [
-    "model.width=8",
-    "model.embed=8",
-    "model.layers=1",
-    "plan.steps=2",
-    "plan.evaluate=2",
-    "plan.warmup=0",
-    "plan.device=cpu",
-]
+MODEL = ["model.width=8", "model.embed=8", "model.layers=1"]
+TINY = [*MODEL, "plan.steps=2", "plan.evaluate=2", "plan.warmup=0", "plan.device=cpu"]
 
 
 @pytest.mark.parametrize("model", ["gru", "bigram"])

@@ -47,6 +47,8 @@ COLUMNS: Mapping[str, Columns] = {
     "caption-features": {"image": CELLS, "target": CAPTIONS},
     "language": text_columns(TEXTS),
     "running": text_columns(TEXTS, SpecialTokens(0, None, None)),
+    "two-way language": text_columns(TEXTS),
+    "two-way running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
     "tag": {"text": flat(TEXTS), "tags": flat([[0, 1], [1], [2, 0, 1]])},

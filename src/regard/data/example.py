@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Unit = Literal["char", "word"]
-Tokens = Literal["char", "word", "bpe", "byte-bpe"]  # what a text may be split into
+Direction = Literal["forward", "backward", "both"]  # the order in which a model reads a text
+Tokens = Literal["char", "word", "bpe", "byte-bpe", "word-eos"]  # what a text may be split into
 
 
 @dataclass(frozen=True, slots=True)

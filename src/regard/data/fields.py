@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from regard.data.example import Unit
+from regard.data.example import Direction, Unit
 from regard.data.flat import Flat, FlatBuilder, Values, id_type
 from regard.data.public_tokenizers import unpack_tokenizer
 from regard.data.text_files import Report
@@ -316,6 +316,14 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: 
         else:
             fields[name] = kind.fit((getattr(example, name) for example in examples), name, data)
     return fields
+
+
+def in_direction(fields: Mapping[str, Field], direction: Direction) -> dict[str, Field]:
+    """The fields of a model that reads texts in this direction, see `Tokenizer.in_direction`."""
+    return {
+        name: replace(each, tokenizer=each.tokenizer.in_direction(direction)) if isinstance(each, TextField) else each
+        for name, each in fields.items()
+    }
 
 
 def _token_kind(data: Any, name: str) -> str:

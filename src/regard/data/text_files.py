@@ -189,8 +189,9 @@ def passages(text: str) -> Iterator[str]:
     for line in text.splitlines(keepends=True):
         while len(held) + len(line) > LONGEST:
             room = LONGEST - len(held)
-            yield held + line[:room]
-            held, line = "", line[room:]
+            cut = line.rfind(" ", 0, room) + 1 or (0 if held else room)  # after a space, so that no word is cut
+            yield held + line[:cut]
+            held, line = "", line[cut:]
         held += line
         if held.strip() and (not line.strip() or len(held) >= PASSAGE):
             yield held

@@ -60,7 +60,7 @@ def test_a_topic_in_the_terminal_and_as_a_page_with_its_words_and_chance_levels(
     assert result.out.rstrip().endswith("out/page.html")
     assert "<svg" in page
     if topic == "layers":
-        for layer, billions in {"self-attention": 4, "recurrent": 16, "convolutional": 6}.items():
+        for layer, billions in {"self-attention": 4, "recurrent": 16, "dilated convolution": 6}.items():
             assert re.search(rf"^{layer} +\S+ +{billions}·10⁹ +{billions}·10⁹", result.out, re.MULTILINE)
     assert not re.search(r'(?:src|href)="(?!#|[./]*docs/)', re.sub(r'<a href="[^"]*/docs/', '<a href="docs/', page))
     shown = page.partition("What is shown")[2].partition("</section>")[0]

@@ -93,4 +93,13 @@ TOPICS: dict[str, Topic] = {
         "gradients.md",
         ("gradient", "path", "recall", "chance", "logits", "attention"),
     ),
+    "receptive": Topic(
+        "receptive",
+        COMPARISON,
+        options.ReceptiveOptions(),
+        "about fifteen seconds",
+        ("", "2 4 steps=0", "kernel=3 layers=3 steps=1000 -o receptive.html"),
+        "receptive.md",
+        ("receptive field", "dilation", "gradient", "chance", "loss"),
+    ),
 }

@@ -119,3 +119,14 @@ class GradientsOptions(Options):
     length: int = 40  # inputs of a sequence
     steps: int = 300  # training steps of each network
     limits: ClassVar[Limits] = {"length": (2, 4096)}
+
+
+@dataclass(frozen=True)
+class ReceptiveOptions(Options):
+    """The options of the topic `receptive`."""
+
+    kernel: int = 3  # positions that a convolution reads
+    layers: int = 2  # blocks of two convolutions; each doubles the dilation
+    steps: int = 200  # training steps of each network
+    limits: ClassVar[Limits] = {"kernel": (2, 8), "layers": (1, 6)}
+    places: ClassVar[tuple[str, ...]] = ("kernel", "layers")

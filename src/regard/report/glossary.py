@@ -33,6 +33,7 @@ WORDS = {  # each meaning is how docs/glossary.md begins to define the word
     "decoder": (
         "The part of a model that predicts the next token from the tokens before it, and from a source if there is one."
     ),
+    "dilation": "Of a convolution: the distance between neighbouring positions that it reads.",
     "encoder": "The part of a model that reads a whole text, in both directions, and computes a vector for each token.",
     "entropy": (
         "−Σ p ln p of a distribution, in nats: 0 if one outcome has all of the probability, ln n if n outcomes are "
@@ -84,6 +85,7 @@ WORDS = {  # each meaning is how docs/glossary.md begins to define the word
         "Of a network: to name, at the end of a sequence, a symbol that was marked earlier. Of an alignment: the "
         "part of the gold links that were found."
     ),
+    "receptive field": "The positions of the input that an output depends on.",
     "residual connection": "The input of a layer is added to its output: x + f(x).",
     "rung": "One of the models that a ladder compares.",
     "R²": "The part of the variance that a prediction explains: 1 is perfect, 0 is no better than the mean.",

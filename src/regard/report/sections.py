@@ -75,6 +75,21 @@ class Curve:
     log_x: bool = False
 
 
+@dataclass(frozen=True)
+class Connections:
+    """Rows of positions, and the links between positions of neighbouring rows: which inputs an output is made of."""
+
+    title: str
+    rows: Sequence[str]  # the names of the rows, from the top
+    columns: int  # positions of a row
+    links: Sequence[Sequence[tuple[int, int]]]  # below each row but the last: its position, that of the row below
+
+    def linked(self, row: int) -> set[int]:
+        """The positions of a row that a link begins or ends at."""
+        above = {end for _, end in self.links[row - 1]} if row else set()
+        return above | ({begin for begin, _ in self.links[row]} if row < len(self.links) else set())
+
+
 @dataclass(frozen=True, eq=False)
 class Heatmap:
     """A table of numbers to be drawn as colours. An axis without names is numbered."""
@@ -118,7 +133,7 @@ class LineGallery:
     views: "Sequence[AttentionView]"
 
 
-Section = Text | Pre | Table | Curve | Heatmaps | Gallery | LineGallery
+Section = Text | Pre | Table | Curve | Connections | Heatmaps | Gallery | LineGallery
 
 
 def paragraphs(text: str) -> list[str]:

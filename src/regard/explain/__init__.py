@@ -7,6 +7,7 @@ from regard.explain.topic import Result, Topic
 __all__ = ["TOPICS", "Options", "Result", "Topic"]
 
 ATTENTION, TRANSFORMER, COMPARISON = "Attention", "The Transformer", "Comparison with other layers"  # groups
+RECURRENT = "Recurrent encoder–decoders"
 
 TOPICS: dict[str, Topic] = {
     "attention": Topic(
@@ -74,6 +75,15 @@ TOPICS: dict[str, Topic] = {
         ("", "steps=1000 -o residuals.html"),
         "residuals.md",
         ("residual connection", "positions", "state", "head", "weights", "linear probe", "R²", "loss", "chance"),
+    ),
+    "bottleneck": Topic(
+        "bottleneck",
+        RECURRENT,
+        options.BottleneckOptions(),
+        "about half a minute",
+        ("", "width=32 steps=1000 -o bottleneck.html"),
+        "bottleneck.md",
+        ("attention", "encoder", "decoder", "state", "width", "chance"),
     ),
     "layers": Topic(
         "layers",

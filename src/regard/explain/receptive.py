@@ -110,8 +110,10 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
         ),
         reading(READING),
     ]
-    data = {"kernel": kernel, "layers": layers, "steps": steps, "seed": seed, "receptive_field": field}
-    data |= {"gradient_positions": proofs[-1], "chance": 1 / SYMBOLS, "distances": distances}
+    data = {
+        **{"kernel": kernel, "layers": layers, "steps": steps, "seed": seed, "receptive_field": field},
+        **{"gradient_positions": proofs[-1], "chance": 1 / SYMBOLS, "distances": distances},
+    }
     about = (
         f"Temporal convolutional networks of width {WIDTH} with kernel {kernel} and {layers} blocks; the networks of "
         f"the last table are {training_of(steps, seed)}. Their task is to name, at every position, the symbol that is "

@@ -85,6 +85,15 @@ TOPICS: dict[str, Topic] = {
         "bottleneck.md",
         ("attention", "encoder", "decoder", "state", "width", "chance"),
     ),
+    "forcing": Topic(
+        "forcing",
+        RECURRENT,
+        options.ForcingOptions(),
+        "about a minute",
+        ("", "seeds=1 steps=300 -o forcing.html", "runs/multi30k-1,runs/multi30k-2,runs/multi30k-3"),
+        "teacher-forcing.md#exposure-bias-measured",
+        ("teacher forcing", "exposure bias", "decoder", "token", "chance"),
+    ),
     "layers": Topic(
         "layers",
         COMPARISON,

@@ -147,3 +147,15 @@ class BottleneckOptions(Options):
         super().__post_init__()
         if self.width % 2:
             raise UserError(f"width={self.width}: give an even number; each direction of the encoder has half of it.")
+
+
+@dataclass(frozen=True)
+class ForcingOptions(Options):
+    """The options of the topic `forcing`."""
+
+    runs: tuple[str, ...] = ()  # DIR,DIR: trained runs to measure; empty: small models are trained on dates now
+    seeds: int = 3  # how many seeds each of the small models is trained with, from `seed` on
+    steps: int = 100  # training steps of each small model
+    count: int = 400  # validation examples to measure, at most
+    limits: ClassVar[Limits] = {"seeds": (1, 20), "count": (1, 1_000_000)}
+    places: ClassVar[tuple[str, ...]] = ("runs",)

@@ -61,7 +61,9 @@ def curve_svg(curve: Curve) -> Markup:
     legend, rows = _legend([one.name for one in curve.lines], 52 if curve.title else 28)
     top = (44 if curve.title else 20) + 20 * rows
     x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x)
-    y_axis = _axis([y for _, y in points], HEIGHT - BOTTOM, top + 8, curve.log_y)
+    ends = [y + sign * half for one in curve.lines for y, half in zip(one.ys, one.spread) for sign in (-1, 1)]
+    ys = [*(y for _, y in points), *(end for end in ends if _drawable(end, curve.log_y))]
+    y_axis = _axis(ys, HEIGHT - BOTTOM, top + 8, curve.log_y)
     body = [
         *([label(curve.title, 20, 30, "heading")] if curve.title else []),
         *legend,
@@ -72,6 +74,11 @@ def curve_svg(curve: Curve) -> Markup:
     for index, (one, values) in enumerate(zip(curve.lines, series)):
         places = [point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values]
         body += _series(index, one.name, places)
+        for point, half in zip(places, one.spread):
+            if point and half and _drawable(point[3] - half, curve.log_y):
+                low, high = (y_axis.at(point[3] + sign * half) for sign in (-1, 1))
+                bar = {"class": f"line s{index % 8}", "d": f"M{point[0]:.1f} {low:.1f}V{high:.1f}", "opacity": 0.4}
+                body.append(tag("path", bar))
     return svg_element(WIDTH, HEIGHT, curve.title or f"{curve.y_label} against {curve.x_label}", body)
 
 

@@ -52,15 +52,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Line:
-    """One series of points: a name, x values and y values."""
+    """One series of points: a name, x values and y values; with ``spread``, a bar from y − spread to y + spread."""
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
+    spread: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         if len(self.xs) != len(self.ys):
             raise ValueError(f'line "{self.name}": {len(self.xs)} xs and {len(self.ys)} ys')
+        if self.spread and len(self.spread) != len(self.ys):
+            raise ValueError(f'line "{self.name}": {len(self.ys)} ys and {len(self.spread)} numbers of their spread')
 
 
 @dataclass(frozen=True)

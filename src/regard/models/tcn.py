@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
@@ -95,11 +94,8 @@ class TemporalBlock(nn.Module):
 
     def __init__(self, inputs: int, width: int, kernel: int, dilation: int, dropout: float) -> None:
         super().__init__()
-        # The deviation of torch's convolutions. With 0.01, almost no gradient reaches distant positions at first.
-        self.first, self.second = (
-            CausalConvolution(size, width, kernel, dilation, 1 / math.sqrt(3 * size * kernel))
-            for size in (inputs, width)
-        )
+        self.first = CausalConvolution(inputs, width, kernel, dilation)
+        self.second = CausalConvolution(width, width, kernel, dilation)
         self.residual = nn.Conv1d(inputs, width, 1) if inputs != width else None
         self.dropout = dropout
         if self.residual is not None:

@@ -15,7 +15,10 @@ TOPICS: dict[str, Topic] = {
         ATTENTION,
         options.AttentionOptions(),
         "ten seconds",
-        ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3'),
+        (
+            *("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3'),
+            *("decoder=bahdanau", "decoder=luong score=general", 'runs/dates "3 mai 2021" word=5'),
+        ),
         "attention.md",
         (
             *("attention", "query", "key", "value", "score", "softmax", "weights", "head", "width"),

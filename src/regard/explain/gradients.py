@@ -44,9 +44,9 @@ on the distance, beyond the first few steps.
 Transformer: all its paths are of this kind. Before training, the output depends most on its own position, because of
 the residual connections, and about equally on all others.
 
-TCN: before training, the gradient of the first input is only about twenty times smaller than that of the last, because
-few layers are between them. But each distance has its own weights, and all of them must be learned: the network needs
-more steps for this task than the others (steps=1000).
+TCN: few layers are between two positions, so before training the gradient of a distant input is far larger than that of
+the RNN and the LSTM. It is smallest at the first input, to which few paths lead. But each distance has its own weights,
+and all of them must be learned: this task takes more steps than in the other networks (steps=1000).
 """
 SYMBOLS = 8  # that a sequence is made of
 WIDTH = 32

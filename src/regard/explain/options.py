@@ -42,7 +42,7 @@ class AttentionOptions(ModelOptions):
     layer: int = 0  # the block, from 0, the lowest; -1 is the last
     head: int | None = None  # the head, from 0; none: the one with the largest weight on another word
     word: int = -1  # the word whose query is shown, from 0 (of a translator with recurrence: of its target); -1: last
-    steps: int = 150  # training steps of the small model
+    steps: int = 150  # training steps of the small model; a recurrent one has twice as many
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from regard.models import TcnConfig
 from regard.report.sections import Connections, Curve, Line, Section, Table
 
 READING = """
-The field doubles with every block, so the number of blocks grows with the logarithm of the distance. Parameters and
-operations grow only with the number of blocks.
+The field about doubles with every block, so the number of blocks grows with the logarithm of the distance. Parameters
+and operations grow only with the number of blocks.
 
 Inside the field the network names every symbol; outside it, its accuracy is that of chance. A recurrent network and a
 Transformer have no such edge. If the data have dependencies over a known distance, choose `model.layers` and

@@ -22,7 +22,7 @@ from regard.verbs import Loaded, translate
 from regard.verbs.forced import batch_of
 
 TITLE = "Attention, step by step"
-WIDTH, LONGEST = 16, 8  # of the small model: its states, and the texts of its training
+WIDTH, LONGEST = 32, 14  # of the small model: its states, and the texts of its training
 TEXT = "chafed"  # what the small model reads
 ATTENDING = ("bahdanau", "luong", "luong-feeding")
 
@@ -79,7 +79,7 @@ def _small_model(options: AttentionOptions, report: Report) -> Reads:
     if options.decoder not in ATTENDING:
         raise UserError(f"decoder={options.decoder}: give {', '.join(ATTENDING[:-1])} or {ATTENDING[-1]}.")
     check_score(options.score, NOT_FOR_A_SOURCE)
-    steps, seed = options.steps, options.seed
+    steps, seed = 2 * options.steps, options.seed
     network = train_copier("copying letters", options.decoder, options.score, WIDTH, LONGEST, steps, seed, report)
     model, pairs = network.model.double(), shifted_pairs(torch.tensor([[FIRST + LETTERS.index(c) for c in TEXT]]))
     with torch.no_grad(), record_reads(model) as reads:

@@ -6,6 +6,9 @@ import torch
 from regard.data.batches import IGNORED
 from regard.explain.receptive import connections, delayed_batch, distances_around, gradient_positions, learn
 from regard.models import TcnConfig
+from regard.render.charts import connections_svg, curve_svg
+from regard.render.terminal import connections_text
+from regard.report.sections import Curve, Line
 
 
 @pytest.mark.parametrize(("kernel", "layers", "field"), [(2, 1, 3), (2, 3, 15), (3, 2, 13), (5, 2, 25)])
@@ -35,3 +38,22 @@ def test_a_distance_is_learned_inside_the_field_only() -> None:
     assert (inside.inside, outside.inside) == (True, False)
     assert inside.accuracy > 0.95
     assert outside.accuracy < 0.2
+
+
+def test_connections_in_the_terminal_and_as_a_picture() -> None:
+    drawn = connections(2, 1)
+    assert [line.plain for line in connections_text(drawn)] == [
+        "· · ●  output",
+        "· ● ●  block 1, convolution 1",
+        "● ● ●  input",
+    ]
+    picture = connections_svg(drawn)
+    assert (picture.count("<circle"), picture.count("<path")) == (9, 6)
+
+
+def test_a_spread_is_drawn_as_a_bar_at_each_point() -> None:
+    plain, spread = (Line("a", [1, 2], [1.0, 2.0], given) for given in ((), (0.5, 0.0)))
+    counts = [curve_svg(Curve("", "x", "y", [line])).count('opacity="0.4"') for line in (plain, spread)]
+    assert counts == [0, 1]  # a spread of 0 has no bar
+    with pytest.raises(ValueError, match="2 ys and 1 numbers"):
+        Line("a", [1, 2], [1.0, 2.0], [0.5])

@@ -1,4 +1,4 @@
-"""The bottleneck of one vector: quality against the length of the source.
+"""The bottleneck of one vector: quality against source length.
 
 An encoder–decoder without attention compresses the whole source into one vector (Sutskever et al. 2014; Cho et al.
 2014). The vector has the same width for every source, so a longer source loses more. With attention the decoder reads

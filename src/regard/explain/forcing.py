@@ -78,7 +78,10 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
 
     def rows(part: str) -> list[list[str]]:
         means = [(one.name, one.forced if part == "forced" else one.free) for one in models]
-        return [[name, *(f"{100 * values[at]:.1f}" for at in shown)] for name, values in (*means, (CHANCE, chance))]
+        return [
+            [name, *(f"{100 * values[at]:.1f}".replace("100.0", "100") for at in shown)]
+            for name, values in (*means, (CHANCE, chance))
+        ]
 
     totals: list[list[Cell]] = [
         [one.name, one.runs, *(_with_spread(values) for values in (one.all_forced, one.all_free)), _with_spread(bias)]

@@ -1,4 +1,4 @@
-"""The receptive field of a convolutional network: how far back an output sees.
+"""The receptive field of a TCN: how far back an output sees.
 
 A causal convolution with kernel k reads k positions: its own and k − 1 earlier ones. With a dilation d these positions
 are d apart, so the convolution reaches (k − 1)·d positions back. A temporal convolutional network (TCN, Bai et al.

@@ -5,6 +5,7 @@ from regard.models.bigram import Bigram, BigramConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
+from regard.models.kim import Kim, KimConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
 from regard.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -19,13 +20,14 @@ ModelConfig = (
     | TcnConfig
     | LstmnConfig
     | StructuredConfig
+    | KimConfig
     | TransformerConfig
     | GptConfig
     | BertConfig
     | BigramConfig
     | HeadedConfig
 )
-Model = Seq2Seq | RecurrentLm | Tcn | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
+Model = Seq2Seq | RecurrentLm | Tcn | Lstmn | Structured | Kim | Transformer | Gpt | Bert | Bigram | Headed
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
     "bigram": BigramConfig,
@@ -33,6 +35,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "tcn": TcnConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
+    "kim": KimConfig,
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
@@ -56,6 +59,8 @@ __all__ = [
     "GptConfig",
     "Headed",
     "HeadedConfig",
+    "Kim",
+    "KimConfig",
     "Lstmn",
     "LstmnConfig",
     "Model",

@@ -30,6 +30,7 @@ class StructuredConfig(Facts):
     one_per_text: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
     takes_head: ClassVar[bool] = True
+    pooling: ClassVar[str] = "mean"
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("embedding",),
         ("encoder",),

@@ -9,7 +9,8 @@ import torch
 from regard.checkpoint import save_step, set_pointer
 from regard.config import to_json
 from regard.data.fields import Field, InputText, LabelField, TargetText
-from regard.data.sources import Labelled, Lines, Pairs
+from regard.data.labelled import Labelled
+from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.file_io import save_tensors, write_json
 from regard.models import BigramConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig

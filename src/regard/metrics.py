@@ -8,10 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from regard.alignment import aer, chance_accuracy, correct_targets, links_from
 from regard.errors import UserError
 
 Format = Literal["percent", "points", "digits"]
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.floating[Any]]
 References = Sequence[tuple[str, ...]]  # for each output, the accepted references
 
 
@@ -23,16 +28,18 @@ class Metric:
     sums     (sums, counts): what the objective adds up over all examples, and how many there are of each term
     answers  (texts, references): what the model generates, and for each example the texts that are accepted
     weights  (weights, links): attention weights (target units, source units) of each example, and its gold links
+    predictions  (found, gold): numbers (N,) of the N examples, or which of C classes each has, (N, C)
 
     It returns a number, a `Bleu` (a number and how it was computed), or None where the metric does not exist.
     """
 
     title: str  # the heading of its column
-    needs: Literal["sums", "answers", "weights"]
+    needs: Literal["sums", "answers", "weights", "predictions"]
     compute: Callable[[Any, Any], Any]
     lower_is_better: bool
     format: Format = "digits"
     sums: tuple[str, ...] = ()  # the sums that it needs beside the terms of the loss (`Objective.measures`)
+    heads: tuple[str, ...] = ()  # the heads whose predictions it is for; empty: any
 
     def show(self, value: float | None, deviation: float | None = None) -> str:
         """The value as people read it, and its standard deviation over several runs if it is given."""
@@ -147,6 +154,59 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
     return Bleu(float(score.score), str(metric.get_signature()))
 
 
+@dataclass(frozen=True, eq=False)
+class ClassScores:
+    """Precision, recall and F1 of each class, (C,), and how many examples have it. A score without a value is 0."""
+
+    precision: Floats
+    recall: Floats
+    f1: Floats
+    support: NDArray[np.int64]
+
+
+def class_scores(found: Flags, gold: Flags) -> ClassScores:
+    """The scores of classes: which of them N examples are found to have and which they have, (N, C) each.
+
+    precision = hits / found, recall = hits / support, F1 = 2 · hits / (found + support).
+    """
+    hits, predicted, support = (found & gold).sum(0), found.sum(0), gold.sum(0)
+    return ClassScores(_ratio(hits, predicted), _ratio(hits, support), _ratio(2 * hits, predicted + support), support)
+
+
+def micro_average(found: Flags, gold: Flags) -> ClassScores:
+    """The scores of all classes together, (1,): those of one class that has every pair of an example and a class."""
+    return class_scores(found.reshape(-1, 1), gold.reshape(-1, 1))
+
+
+def macro_average(found: Flags, gold: Flags) -> ClassScores:
+    """The mean scores of the classes, (1,). A class that no example has and that is never found is left out."""
+    there = (found | gold).any(0)
+    scores = class_scores(found[:, there], gold[:, there])
+    precision, recall, f1 = (one.mean(keepdims=True) for one in (scores.precision, scores.recall, scores.f1))
+    return ClassScores(precision, recall, f1, scores.support.sum(keepdims=True))
+
+
+def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
+    return np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
+
+
+def pearson(found: Floats, gold: Floats) -> float | None:
+    """Pearson's correlation of two series (N,); None if one of them is constant."""
+    x, y = (np.asarray(one, np.float64) - np.mean(one) for one in (found, gold))
+    spread = math.sqrt(float((x @ x) * (y @ y)))
+    return float(x @ y) / spread if spread > 0 else None
+
+
+def spearman(found: Floats, gold: Floats) -> float | None:
+    """Spearman's rank correlation: Pearson's of the ranks; equal numbers share the mean of their ranks."""
+    return pearson(_ranks(found), _ranks(gold))
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
 def _check_lengths(hyps: Sequence[Any], refs: Sequence[Any]) -> None:
     if len(hyps) != len(refs):
         raise UserError(f"{len(hyps)} outputs but {len(refs)} references; give as many of each.")
@@ -172,6 +232,24 @@ METRICS: dict[str, Metric] = {
         lower_is_better=True,
         sums=("squared",),
     ),
+    "f1_micro": Metric(
+        "F1, micro",
+        "predictions",
+        lambda found, gold: float(micro_average(found, gold).f1[0]),
+        lower_is_better=False,
+        format="percent",
+        heads=("class", "labels"),
+    ),
+    "f1_macro": Metric(
+        "F1, macro",
+        "predictions",
+        lambda found, gold: float(macro_average(found, gold).f1[0]),
+        lower_is_better=False,
+        format="percent",
+        heads=("class", "labels"),
+    ),
+    "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number",)),
+    "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number",)),
     "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
     "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
     "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),

@@ -20,7 +20,8 @@ from regard.data.fields import (
     encode,
     fit_fields,
 )
-from regard.data.sources import Labelled, Lines, Pairs
+from regard.data.labelled import Labelled
+from regard.data.sources import Lines, Pairs
 from regard.data.streams import RunningText
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from regard.data.example import LabelledText, Pair, Text
 from regard.data.files import data_folder, read_lines
-from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14, hold_out, read_pairs
+from regard.data.labelled import Labelled
+from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14, hold_out, read_pairs
 from regard.errors import UserError
 
 needs_data = pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="REGARD_DATA names no folder of corpora")

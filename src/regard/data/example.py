@@ -47,6 +47,22 @@ class LabelledText:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class MultiLabelledText:
+    """A text and its labels, of which there may be any number."""
+
+    text: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RatedText:
+    """A text and a number, such as a rating."""
+
+    text: str
+    number: float
+
+
 @dataclass(frozen=True)
 class Corpus:
     """The three parts of a data set; a part that is not given is empty.

@@ -133,7 +133,7 @@ class Facts(Protocol):
         return 0.5
 
     @property
-    def pooling(self) -> str:
+    def pooling(self) -> Literal["first", "last", "mean", "max"]:
         """How a head that makes one prediction per text pools the states: first, last, mean or max."""
         return "last" if self.causal else "first"
 

@@ -31,7 +31,7 @@ class KimConfig(Facts):
     one_per_text: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
     takes_head: ClassVar[bool] = True
-    pooling: ClassVar[str] = "max"
+    pooling: ClassVar[Literal["max"]] = "max"
     longest: ClassVar[int | None] = None
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (("embedding", "change"), ("filters",), ("readout_",))
 
@@ -103,9 +103,9 @@ class MaxNormLinear(nn.Linear):
 class Kim(nn.Module):
     """Embedding, filters, max over time, dropout, output layer. Without ``readout`` it is a body under another head.
 
-    The feature of a filter at a token is ReLU(w · window + b), of the window around the token (eq. 2): its first place
-    is (size − 1) // 2 tokens before. Places outside of the text are zeros, so that each token has a window of each size,
-    also in a text that is shorter than a filter. Kim pads texts with zeros for the same reason.
+    The feature of a filter at a token is ReLU(w · window + b), of the window around the token (eq. 2). The window of a
+    filter of size n starts (n − 1) // 2 tokens before the token. Places outside of the text are zeros, so that each
+    token has a window of each size, also in a text that is shorter than a filter. Kim pads texts with zeros, too.
     """
 
     def __init__(self, config: KimConfig, readout: bool = True) -> None:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
+from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.sounds import Sounds
-from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
+from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
 from regard.device import check_seed
 from regard.errors import UserError, nearest
@@ -41,6 +42,8 @@ DATA: dict[str, type[Any]] = {
     "book": Book,
     "shakespeare": Shakespeare,
     "labelled": Labelled,
+    "multilabel": MultiLabelled,
+    "rated": Rated,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,

@@ -10,6 +10,7 @@ from regard import verbs
 from regard.config import format_value, tree
 from regard.recipes import Recipe
 from regard.render import AttentionView
+from regard.report.classes import class_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
@@ -73,6 +74,13 @@ class Outcome:
         found += [name for name, part in PART_WORDS.items() if part in parts]
         return list(dict.fromkeys(found))
 
+    def class_sections(self) -> list[Section]:
+        """The scores by class and the confusion matrix, if the model predicts classes."""
+        found = class_report(self.model, self.examples)
+        return (
+            [] if found is None else [one for one in (found.table(), found.confusion_table(), found.heatmap()) if one]
+        )
+
     def samples(self) -> list[Sample]:
         """What the model generates for the first few examples; none where the attention pictures show it already."""
         return samples(self.model, self.texts, self.recipe.plan.seed)
@@ -125,6 +133,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         Text(" ".join(about), "What is shown", "training.md"),
         score_table(outcomes),
         *([sample_table(found)] if found else []),
+        *first.class_sections(),
         Gallery("Attention", seen),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
         Table("Settings", ["setting", "value", "what it is"], settings),

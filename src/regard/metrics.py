@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.alignment import aer, chance_accuracy, correct_targets, links_from
+from regard.class_scores import macro_average, micro_average
 from regard.errors import UserError
 
 Format = Literal["percent", "points", "digits"]
-Flags = NDArray[np.bool_]
 Floats = NDArray[np.floating[Any]]
 References = Sequence[tuple[str, ...]]  # for each output, the accepted references
 
@@ -152,42 +152,6 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
     streams = [[one[k] if k < len(one) else None for one in refs] for k in range(max(map(len, refs)))]
     score = metric.corpus_score(list(hyps), streams)
     return Bleu(float(score.score), str(metric.get_signature()))
-
-
-@dataclass(frozen=True, eq=False)
-class ClassScores:
-    """Precision, recall and F1 of each class, (C,), and how many examples have it. A score without a value is 0."""
-
-    precision: Floats
-    recall: Floats
-    f1: Floats
-    support: NDArray[np.int64]
-
-
-def class_scores(found: Flags, gold: Flags) -> ClassScores:
-    """The scores of classes: which of them N examples are found to have and which they have, (N, C) each.
-
-    precision = hits / found, recall = hits / support, F1 = 2 · hits / (found + support).
-    """
-    hits, predicted, support = (found & gold).sum(0), found.sum(0), gold.sum(0)
-    return ClassScores(_ratio(hits, predicted), _ratio(hits, support), _ratio(2 * hits, predicted + support), support)
-
-
-def micro_average(found: Flags, gold: Flags) -> ClassScores:
-    """The scores of all classes together, (1,): those of one class that has every pair of an example and a class."""
-    return class_scores(found.reshape(-1, 1), gold.reshape(-1, 1))
-
-
-def macro_average(found: Flags, gold: Flags) -> ClassScores:
-    """The mean scores of the classes, (1,). A class that no example has and that is never found is left out."""
-    there = (found | gold).any(0)
-    scores = class_scores(found[:, there], gold[:, there])
-    precision, recall, f1 = (one.mean(keepdims=True) for one in (scores.precision, scores.recall, scores.f1))
-    return ClassScores(precision, recall, f1, scores.support.sum(keepdims=True))
-
-
-def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    return np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
 
 
 def pearson(found: Floats, gold: Floats) -> float | None:

@@ -146,7 +146,7 @@ def test_every_column_has_a_field_of_its_own() -> None:
     assert (source.kind, target.kind) == ("word", "char")
     labelled = [LabelledText("fine day", "good"), LabelledText("rain", "bad")]
     fields = fit_fields(TASKS["classify"].fields, labelled, Labelled())
-    assert fields["label"] == LabelField(("bad", "good"))
+    assert fields["label"] == LabelField(("bad", "good"), counts=(1, 1))
 
 
 def test_a_joint_vocabulary_is_one_tokenizer_of_all_texts() -> None:

@@ -121,9 +121,9 @@ def evaluate(
     if json:
         about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": cut}
         more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
-        more["classes"] = classes and classes.to_json()
+        by_class = {"classes": classes and classes.to_json()}
         how = {"beam": beam, "penalty": asdict(ranking)}
-        print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more})
+        print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more, **by_class})
         return
     console = SafeConsole()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -187,6 +187,13 @@ class LabelField:
                 raise UserError(f"label {value!r:.60}: not a class of the training examples; use one of {known}.")
         return [[ids[value.strip()]] for value in values]
 
+    def counted(self, values: Iterable[Any]) -> Self:
+        """The same classes, with their counts in other examples."""
+        counts = np.zeros(self.size, np.int64)
+        for ids in self.encode(list(values)):
+            np.add.at(counts, ids, 1)
+        return replace(self, counts=tuple(counts.tolist()))
+
 
 class TagsField(LabelField):
     """A class for each place of a sequence, by name."""
@@ -220,6 +227,10 @@ class LabelsField(LabelField):
         for array, labels in zip(found, values):
             array[0, [number for (number,) in super().encode(labels)]] = 1.0
         return found
+
+    def counted(self, values: Iterable[Any]) -> Self:
+        counts = np.sum(self.encode(list(values)), axis=(0, 1))
+        return replace(self, counts=tuple(map(int, counts)))
 
 
 def _counted(names: Counter[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:

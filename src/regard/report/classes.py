@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.class_scores import ClassScores, Flags, class_scores, macro_average, micro_average
 from regard.data.fields import LabelField
-from regard.metrics import ClassScores, Flags, class_scores, macro_average, micro_average
 from regard.report.sections import Cell, Heatmap, Heatmaps, Table
 from regard.training.evaluate import predictions
 from regard.verbs.forced import BATCH_TOKENS
@@ -87,7 +87,7 @@ class ClassReport:
 
 def class_report(model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> ClassReport | None:
     """The report of a model with one or several classes per example; None for any other model."""
-    name, field = next(((key, one) for key, one in model.fields.items() if isinstance(one, LabelField)), ("", None))
+    field = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
     if field is None or not model.module.config.one_per_text:
         return None
     found, gold = predictions(model, examples, batch_tokens)

@@ -20,6 +20,7 @@ from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
 from regard.training.run import Run
 from regard.verbs import Loaded
+from regard.verbs.filters import look_filters
 
 SHOWN = 3  # examples
 METRIC_WORDS = {  # the words that a report defines for a measure
@@ -73,6 +74,12 @@ class Outcome:
         found += ["attention", "query", "key", "weights", "head", "piece"] if parts else []
         found += [name for name, part in PART_WORDS.items() if part in parts]
         return list(dict.fromkeys(found))
+
+    def pictures(self, seen: Sequence[AttentionView]) -> Gallery:
+        """The attention over the first few examples; of a model with filters, the n-grams that won them."""
+        if not self.model.module.config.filter_sizes:
+            return Gallery("Attention", seen)
+        return Gallery("The n-grams that won the filters", [look_filters(self.model, text) for text in self.texts])
 
     def class_sections(self) -> list[Section]:
         """The scores by class and the confusion matrix, if the model predicts classes."""
@@ -134,7 +141,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         score_table(outcomes),
         *([sample_table(found)] if found else []),
         *first.class_sections(),
-        Gallery("Attention", seen),
+        first.pictures(seen),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
         Table("Settings", ["setting", "value", "what it is"], settings),
         glossary(first.words(seen)),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.alignment import merge
+from regard.class_scores import Flags
 from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
 from regard.data.fields import LabelField
@@ -20,7 +21,7 @@ from regard.data.flat import Row, Rows, Values
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.decode import Penalty
 from regard.errors import UserError
-from regard.metrics import Bleu, Flags, Metric
+from regard.metrics import Bleu, Metric
 from regard.recipes import Recipe
 from regard.tasks import Task
 from regard.training.folder import RunState
@@ -253,6 +254,11 @@ def _has_comparable_links(model: Loaded, example: Any) -> bool:
 def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
     """The scores of a guess that does not use the input, as a sentence; empty where no such guess is known."""
     labels = next((name for name, each in model.fields.items() if isinstance(each, LabelField)), None)
+    if labels is not None and model.task.head == "labels" and examples:
+        classes = Counter(label for one in examples for label in getattr(one, labels))
+        ((answer, number),) = classes.most_common(1) or [("", 0)]
+        f1 = 2 * number / (len(examples) + classes.total())  # hits / mean of the given and the right labels
+        return f"Chance: a model that gives each text “{answer}” alone, the most frequent label, has micro F1 {f1:.1%}."
     if labels is not None and examples:
         answers = Counter(getattr(one, labels) for one in examples)
         ((answer, number),) = answers.most_common(1)

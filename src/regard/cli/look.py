@@ -29,7 +29,7 @@ def look(
     head: Annotated[int | None, typer.Option(min=0, help="One head of the layer, from 0; else the mean.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="In .svg: two columns joined by lines.")] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Of model=kim, instead of TEXT: the strongest n-grams of the lines of a file.")
+        Path | None, typer.Option(help="Of model=kim, instead of TEXT: the strongest n-grams in the texts of a file.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Of --data: n-grams of each filter.")] = 5,
     json: options.Json = False,
@@ -48,7 +48,8 @@ def look(
 
     Kim's network (model=kim) has filters instead of attention: the rows are the filters with the largest effect on the
     answer, a token is as dark as the strongest n-gram that has it, and a table has the n-gram that won each filter's
-    maximum. With --data, a table has the strongest n-grams of each filter over a file.
+    maximum. With --data FILE (lines, label<TAB>text, or a table with the column of the texts), a table has the
+    strongest n-grams of each filter over all its texts.
 
     Of a model with many layers and heads the terminal shows a mean of heads: where a target looks at its source, those
     of the layer that aligns best, else those of all layers; --part, --layer and --head choose. The HTML is one file
@@ -101,13 +102,19 @@ def look(
 def _look_filters(model: "Loaded", text: str, out: Path | None, data: Path | None, top: int, json: bool) -> None:
     """The n-grams that won the filters in a text, or the strongest n-grams of each filter over a file."""
     from regard.data.files import iterate_lines
+    from regard.data.tables import has_names, read_table
     from regard.render.terminal import sections_text
     from regard.verbs.filters import look_filters, ngram_table, strongest_ngrams
 
     if data is not None:
         if text or out is not None:
             raise UserError(f"--data {data}: is printed as a table of n-grams; leave out TEXT and -o.")
-        found = strongest_ngrams(model, [line for line in iterate_lines(data) if line.strip()], top)
+        columns = {"text": model.recipe.data.text if model.recipe else ""}
+        if has_names(data, columns):
+            texts = [row["text"] for _, row in read_table(data, columns)]
+        else:
+            texts = [line.partition("\t")[2] or line for line in iterate_lines(data)]  # label<TAB>text, or a text
+        found = strongest_ngrams(model, [text for text in texts if text.strip()], top)
         if json:
             for number, ngrams in enumerate(found):
                 strongest = [{"ngram": one.text, "feature": one.feature} for one in ngrams]

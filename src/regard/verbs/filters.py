@@ -172,7 +172,7 @@ def strongest_ngrams(
 def ngram_table(found: Sequence[Sequence[Ngram]], sizes: Sequence[int]) -> Table:
     """A row for each filter: its strongest n-grams, with their features."""
     rows: list[list[Cell]] = [
-        [f"#{number}", size, " · ".join(f"{one.text} {format_number(one.feature)}" for one in ngrams) or "–"]
+        [f"#{number}", size, " · ".join(f"{one.text} ({one.feature:.2f})" for one in ngrams) or "–"]
         for number, (size, ngrams) in enumerate(zip(sizes, found))
     ]
     return Table("The strongest n-grams of each filter", ["filter", "n", "n-grams and their features"], rows)

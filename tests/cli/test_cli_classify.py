@@ -64,7 +64,7 @@ def test_several_labels(regard: Regard, runs: Path) -> None:
     (labels, probabilities) = regard("classify", runs / "multilabel", stdin="a fine day good\n").out[:-1].split("\t")
     assert labels == "|".join(answer["given"])
     assert len(probabilities.split("|")) == max(1, len(answer["given"]))
-    assert "most frequent label, has micro F1 57.1%" in (runs / "multilabel" / "report.html").read_text("utf-8")
+    assert "most frequent label, has micro F1 44.4%" in (runs / "multilabel" / "report.html").read_text("utf-8")
 
 
 def test_numbers(regard: Regard, runs: Path) -> None:

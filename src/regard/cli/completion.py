@@ -28,9 +28,9 @@ RECIPES = {  # the kinds of its data, model and objective
 KINDS = {  # of each part of a recipe
     "data": "dates sounds pairs multi30k wmt14 greek lines book shakespeare labelled multilabel rated",
     "model": "seq2seq bigram recurrent tcn lstmn structured kim transformer gpt bert rnn lstm gru "
-    "transformer-base transformer-big marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl gpt3-small gpt3 transformer-xl bert-base "
-    "bert-large distilbert-base roberta-base roberta-large xlm-roberta-base albert-base albert-xxlarge "
-    "electra-small electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
+    "transformer-base transformer-big marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl gpt3-small gpt3 "
+    "transformer-xl bert-base bert-large distilbert-base roberta-base roberta-large xlm-roberta-base albert-base "
+    "albert-xxlarge electra-small electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
     "objective": "teacher counts professor guided masked classify regression binary",
     "head": "class number labels tag keys",
 }

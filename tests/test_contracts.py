@@ -539,7 +539,8 @@ def test_a_carried_state_differs_from_the_first_only_in_its_tensors(config: Mode
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
     body, head = config.split()
     narrow = {"embed": 16} if hasattr(body, "embed") and not isinstance(body, Shape) else {}
-    body = replace(body, width=32, dropout=0.0, **narrow)
+    body = body.resized(32) if isinstance(body, KimConfig) else replace(body, width=32)
+    body = replace(body, dropout=0.0, **narrow)
     model = (body if head is None else HeadedConfig(body, replace(head, dropout=0.0))).build()
     noise = torch.Generator().manual_seed(3)
 

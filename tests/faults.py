@@ -67,6 +67,56 @@ FAULTS = (
         "                found[(*one.pieces, str(len(found)))] = one\n",
         "verbs/test_filters.py",
     ),
+    # -- images and captions
+    Fault(
+        "the pixels of the header are not limited",
+        "data/images.py",
+        "if file.width * file.height > MOST_PIXELS:",
+        "if False:",
+        "data/test_images.py",
+    ),
+    Fault(
+        "images are not turned upright",
+        "data/images.py",
+        "image = ImageOps.exif_transpose(file)",
+        "image = file",
+        "data/test_images.py",
+    ),
+    Fault(
+        "a link in a tar file is followed",
+        "data/flickr8k.py",
+        "if name in wanted and member.isreg() and not member.issparse() and member.size <= size:",
+        "if name in wanted:",
+        "data/test_flickr8k.py",
+    ),
+    Fault(
+        "the larger half of an odd padding is on the left",
+        "data/efficientnet.py",
+        "(width // 2, width - width // 2, height // 2, height - height // 2)",
+        "(width - width // 2, width // 2, height - height // 2, height // 2)",
+        "data/test_efficientnet.py",
+    ),
+    Fault(
+        "items that share an array have each other's",
+        "data/flat.py",
+        "array = index if self.arrays is None else self.arrays[index]",
+        "array = index",
+        "data/test_images.py",
+    ),
+    Fault(
+        "CIDEr-D does not clip",
+        "metrics.py",
+        "sum(min(weight, b[ngram]) * b[ngram]",
+        "sum(weight * b[ngram]",
+        "test_caption_metrics.py",
+    ),
+    Fault(
+        "the grid of pointing is counted column by column",
+        "metrics.py",
+        "np.outer(rows, columns).ravel()",
+        "np.outer(columns, rows).ravel()",
+        "test_caption_metrics.py",
+    ),
     # -- training
     Fault(
         "gradients are clipped before they are summed over the ranks",

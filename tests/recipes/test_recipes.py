@@ -17,14 +17,14 @@ from regard.models import (
     LstmnConfig,
     Seq2SeqConfig,
     StructuredConfig,
-    TransformerConfig,
 )
 from regard.objectives import MaskedTokens
 from regard.recipes import KINDS, RECIPES, Recipe, change, find_recipe, find_task, with_kinds
 from regard.recipes.recipe import DATA, OBJECTIVES, is_kind, shown_name, without_same_kinds
 from regard.training.warm_start import WarmStart, warm_started
 
-TOGETHER = {("model", "width"), ("model", "heads")}  # the one must be a multiple of the other
+# Settings that are valid only together: a width and its heads or its tied embedding, a softmax and its clusters.
+TOGETHER = {("model", name) for name in ("width", "heads", "embed", "softmax")}
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -184,7 +184,7 @@ def test_the_model_decides_between_the_tasks_of_lines():
 @pytest.mark.parametrize("name", SIZES)
 def test_published_sizes_are_trained_on_the_vocabulary_of_the_data(name):
     kind = type(SIZES[name])
-    recipe = {GptConfig: "text", BertConfig: "masked", TransformerConfig: "translate"}[kind]
+    recipe = {GptConfig: "text", BertConfig: "masked"}.get(kind, "translate")
     made = override(find_recipe(recipe), [f"model={name}", "model.dropout=0.25"], KINDS).model
     assert type(made) is kind
     assert (made.width, made.layers, made.dropout) == (SIZES[name].width, SIZES[name].layers, 0.25)

@@ -2,7 +2,10 @@
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
+from regard.models.convs2s import ConvS2s, ConvS2sConfig
+from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.facts import Facts, reads_whole
+from regard.models.gnmt import Gnmt, GnmtConfig
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
 from regard.models.kim import Kim, KimConfig
@@ -16,6 +19,8 @@ from regard.models.transformer import Transformer, TransformerConfig
 
 ModelConfig = (
     Seq2SeqConfig
+    | GnmtConfig
+    | ConvS2sConfig
     | RecurrentLmConfig
     | TcnConfig
     | LstmnConfig
@@ -26,10 +31,28 @@ ModelConfig = (
     | BertConfig
     | BigramConfig
     | HeadedConfig
+    | TwoDirectionsConfig
 )
-Model = Seq2Seq | RecurrentLm | Tcn | Lstmn | Structured | Kim | Transformer | Gpt | Bert | Bigram | Headed
+Model = (
+    Seq2Seq
+    | Gnmt
+    | ConvS2s
+    | RecurrentLm
+    | Tcn
+    | Lstmn
+    | Structured
+    | Kim
+    | Transformer
+    | Gpt
+    | Bert
+    | Bigram
+    | Headed
+    | TwoDirections
+)
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
+    "gnmt": GnmtConfig,
+    "convs2s": ConvS2sConfig,
     "bigram": BigramConfig,
     "recurrent": RecurrentLmConfig,
     "tcn": TcnConfig,
@@ -54,7 +77,11 @@ __all__ = [
     "BertConfig",
     "Bigram",
     "BigramConfig",
+    "ConvS2s",
+    "ConvS2sConfig",
     "Facts",
+    "Gnmt",
+    "GnmtConfig",
     "Gpt",
     "GptConfig",
     "Headed",
@@ -75,5 +102,7 @@ __all__ = [
     "TcnConfig",
     "Transformer",
     "TransformerConfig",
+    "TwoDirections",
+    "TwoDirectionsConfig",
     "reads_whole",
 ]

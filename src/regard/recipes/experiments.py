@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from regard.data.dates import Dates
 from regard.data.labelled import Labelled, MultiLabelled, Rated
+from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText103
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Shakespeare
@@ -12,9 +13,12 @@ from regard.models import (
     SIZES,
     BertConfig,
     BigramConfig,
+    ConvS2sConfig,
+    GnmtConfig,
     GptConfig,
     KimConfig,
     LstmnConfig,
+    RecurrentLmConfig,
     Seq2SeqConfig,
     StructuredConfig,
     TransformerConfig,
@@ -121,7 +125,10 @@ def multi30k() -> Recipe:
 
 
 def wmt14() -> Recipe:
-    """English → German news (WMT 14), the base Transformer of Vaswani et al. 2017, section 5."""
+    """English → German news (WMT 14), the base Transformer of Vaswani et al. 2017, section 5.
+
+    `data.target=fr data.vocab=32000` translates to French.
+    """
     return Recipe(
         name="wmt14",
         title="English to German news (WMT 14), Transformer base",
@@ -170,6 +177,30 @@ def multi30k_de_en() -> Recipe:
         objective=TeacherForcing(smoothing=0.1),
         plan=Plan(steps=6000, batch_tokens=4096, rate=1e-3, warmup=500, evaluate=500, samples=1014, select="bleu"),
         metrics=("bleu",),
+    )
+
+
+def multi30k_gnmt() -> Recipe:
+    """English → German captions of pictures (Multi30k), with deep residual LSTMs: a small GNMT (Wu et al. 2016)."""
+    base = multi30k()
+    return replace(
+        base,
+        name="multi30k-gnmt",
+        title="English to German captions (Multi30k), GNMT",
+        model=GnmtConfig(width=256, embed=128, layers=4, dropout=0.3),
+        plan=replace(base.plan, warmup=500, betas=(0.9, 0.999), epsilon=1e-8, decay=0.01),
+    )
+
+
+def multi30k_convs2s() -> Recipe:
+    """English → German captions of pictures (Multi30k), with convolutions: a small ConvS2S (Gehring et al. 2017)."""
+    base = multi30k()
+    return replace(
+        base,
+        name="multi30k-convs2s",
+        title="English to German captions (Multi30k), ConvS2S",
+        model=ConvS2sConfig(width=256, layers=4, channels=(256,), dropout=0.3),
+        plan=replace(base.plan, epsilon=1e-8),
     )
 
 
@@ -332,12 +363,96 @@ def shakespeare_cpu() -> Recipe:
     )
 
 
+# -- Recurrent language models of public text -------------------------------------------------------------------------
+
+
+def hello() -> Recipe:
+    """The word "hello": a recurrent network of three units reads h, e, l, l and predicts e, l, l, o, in seconds.
+
+    At the end, every state and every probability is printed (Karpathy 2015).
+    """
+    return Recipe(
+        name="hello",
+        title="four letters, three hidden units: every state and probability",
+        data=Hello(),
+        model=RecurrentLmConfig(cell="rnn", width=3, embed=4, layers=1, dropout=0.0),
+        objective=TeacherForcing(),
+        plan=Plan(
+            steps=400, batch_tokens=4, rate=2e-2, schedule="constant", warmup=0, decay=0.0, log=100, evaluate=200
+        ),
+        metrics=("perplexity",),
+    )
+
+
+def ptb() -> Recipe:
+    """The Penn Treebank by words: an LSTM of 13 million parameters with tied weights (Zaremba et al. 2014)."""
+    return Recipe(
+        name="ptb",
+        title="the Penn Treebank by words, an LSTM",
+        data=Ptb(),
+        model=RecurrentLmConfig(width=650, embed=650, layers=2, tied=True, dropout=0.5),
+        objective=TeacherForcing(),
+        plan=Plan(steps=26_500, batch_tokens=20 * 70, rate=1e-3, warmup=500, decay=1e-4, clip=0.25, evaluate=1325),
+        metrics=("perplexity",),
+    )
+
+
+def ptb_char() -> Recipe:
+    """The Penn Treebank by characters: an LSTM of 3 million parameters, as large as in Bai et al. 2018."""
+    base = ptb()
+    return replace(
+        base,
+        name="ptb-char",
+        title="the Penn Treebank by characters, an LSTM",
+        data=PtbChar(),
+        model=RecurrentLmConfig(width=600, embed=128, layers=2, dropout=0.2),
+        plan=replace(base.plan, steps=20_000, batch_tokens=32 * 150, rate=2e-3, decay=1e-6, evaluate=1000),
+    )
+
+
+def text8() -> Recipe:
+    """Wikipedia in lower case by characters (text8): an LSTM of 8 million parameters."""
+    base = ptb_char()
+    return replace(
+        base,
+        name="text8",
+        title="Wikipedia by characters (text8), an LSTM",
+        data=Text8(),
+        model=RecurrentLmConfig(width=800, embed=128, layers=2, dropout=0.1),
+        plan=replace(base.plan, steps=60_000, batch_tokens=128 * 180, evaluate=3000),
+    )
+
+
+def wikitext103() -> Recipe:
+    """Wikipedia by words (WikiText-103): an LSTM with tied weights and an adaptive softmax (Grave et al. 2017)."""
+    base = ptb()
+    return replace(
+        base,
+        name="wikitext103",
+        title="Wikipedia by words (WikiText-103), an LSTM with an adaptive softmax",
+        data=WikiText103(),
+        model=RecurrentLmConfig(
+            width=1024,
+            embed=1024,
+            layers=2,
+            tied=True,
+            dropout=0.2,
+            softmax="adaptive",
+            cutoffs=(20_000, 100_000),
+            divide=4,
+        ),
+        plan=replace(base.plan, steps=200_000, batch_tokens=64 * 140, warmup=2000, decay=0.0, evaluate=5000),
+    )
+
+
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "dates": dates,
     "sounds": sounds,
     "translate": translate,
     "multi30k": multi30k,
     "multi30k-de-en": multi30k_de_en,
+    "multi30k-gnmt": multi30k_gnmt,
+    "multi30k-convs2s": multi30k_convs2s,
     "wmt14": wmt14,
     "wmt14-big": wmt14_big,
     "greek": greek,
@@ -349,4 +464,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "classify": classify,
     "multilabel": multilabel,
     "rate": rate,
+    "hello": hello,
+    "ptb": ptb,
+    "ptb-char": ptb_char,
+    "text8": text8,
+    "wikitext103": wikitext103,
 }

@@ -15,6 +15,7 @@ from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
 from regard.report.sections import Curve, Gallery, Line, Section, Table, Text
+from regard.report.steps import step_table
 from regard.training.evaluate import Scores, describe_chance, evaluate
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
@@ -88,6 +89,11 @@ class Outcome:
             [] if found is None else [one for one in (found.table(), found.confusion_table(), found.heatmap()) if one]
         )
 
+    @cached_property
+    def steps(self) -> Table | None:
+        """The states and probabilities of each step, if the model is small enough for a table."""
+        return step_table(self.model, self.examples)
+
     def samples(self) -> list[Sample]:
         """What the model generates for the first few examples; none where the attention pictures show it already."""
         return samples(self.model, self.texts, self.recipe.plan.seed)
@@ -141,6 +147,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         score_table(outcomes),
         *([sample_table(found)] if found else []),
         *first.class_sections(),
+        *([first.steps] if first.steps else []),
         first.pictures(seen),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
         Table("Settings", ["setting", "value", "what it is"], settings),

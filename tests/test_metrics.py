@@ -135,7 +135,7 @@ def test_every_metric_has_a_title_of_its_own_and_a_direction() -> None:
     assert lower == {"loss", "perplexity", "mse", "word_error", "phoneme_error", "aer"}
     percent = {name for name, metric in METRICS.items() if metric.format == "percent"}
     rates = {"accuracy", "exact", "word_error", "phoneme_error", "alignment", "chance", "aer"}
-    assert percent == rates | {"f1_micro", "f1_macro"}
+    assert percent == rates | {"f1_micro", "f1_macro", "pointing", "pointing_chance"}
 
 
 @pytest.mark.parametrize(

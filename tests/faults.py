@@ -38,6 +38,35 @@ class Fault:
 
 
 FAULTS = (
+    # -- classification
+    Fault(
+        "a window of a filter starts one token late",
+        "models/kim.py",
+        "F.pad(x, ((size - 1) // 2, size // 2))",
+        "F.pad(x, (size // 2, (size - 1) // 2))",
+        "models/test_kim.py",
+    ),
+    Fault(
+        "the last layer keeps weights above the largest norm",
+        "models/kim.py",
+        "                self.weight.mul_(scale)\n",
+        "                self.weight.mul_(1.0)\n",
+        "models/test_kim.py",
+    ),
+    Fault(
+        "a class that is neither there nor predicted counts in the macro average",
+        "class_scores.py",
+        "    there = (found | gold).any(0)\n",
+        "    there = np.ones(found.shape[1], bool)\n",
+        "test_class_scores.py",
+    ),
+    Fault(
+        "the strongest n-grams may repeat",
+        "verbs/filters.py",
+        "                found[one.pieces] = one\n",
+        "                found[(*one.pieces, str(len(found)))] = one\n",
+        "verbs/test_filters.py",
+    ),
     # -- images and captions
     Fault(
         "the pixels of the header are not limited",

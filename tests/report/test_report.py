@@ -206,6 +206,7 @@ def outcome(tmp_path: Path, name: str = "run", **settings: Any) -> Outcome:
         step=40,
         parameter_count=12345,
         about="A model.",
+        module=SimpleNamespace(config=SimpleNamespace(filter_sizes=(), one_per_text=False, width=64)),
     )
     recipe = replace(find_recipe("shakespeare"), title="title of a recipe", metrics=("perplexity",))
     scores = Scores({"loss": 1.5, "bleu": 12.25}, {"bleu": "a signature"})

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
     from regard.render.view import AttentionView
+    from regard.render.view_data import Matrix
 
 Cell = str | int | float | None
 
@@ -120,12 +121,19 @@ class Heatmaps:
     heatmaps: Sequence[Heatmap]
 
 
+class HasMatrix(Protocol):
+    """What a gallery shows: something that is drawn as a matrix."""
+
+    def matrix(self) -> "Matrix":
+        """The numbers of the picture, and the names of its rows and columns."""
+
+
 @dataclass(frozen=True)
 class Gallery:
-    """Attention matrices side by side, each under its title."""
+    """Attention matrices, or other matrices, side by side, each under its title."""
 
     title: str
-    views: "Sequence[AttentionView]"
+    views: Sequence[HasMatrix]
 
 
 @dataclass(frozen=True)

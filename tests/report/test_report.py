@@ -346,6 +346,8 @@ def test_samples_are_texts_continued_or_filled(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("regard.report.samples.mask_of", lambda model: "[M]")
 
     class Model:
+        reads_backward = False
+
         def __init__(self, verb: str) -> None:
             self.task = SimpleNamespace(verb=verb)
 

@@ -77,6 +77,7 @@ NOAM = f"data.vocab=90 {STACK} plan.rate=0.3"
 PAIRS = "data.train=pairs.tsv data.valid=valid.tsv data.vocab=80"
 LINES = "data.train=lines.txt data.vocab=80"
 BOOK = "data=book data.train=book.txt"
+WORDS = f"model.width=8 model.embed=8 model.layers=1 {TEN}"
 GPT = f"model=gpt {STACK} model.context=48"
 XL = f"{BOOK} {GPT} data.window=24 model.positions=xl"
 
@@ -122,6 +123,11 @@ CASES: dict[str, Case] = {
     "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
+    "hello": Case("hello", TEN, "running"),
+    "ptb": Case("ptb", f"data.window=12 {WORDS}", "lines"),
+    "ptb-char": Case("ptb-char", f"data.window=24 {WORDS}", "running"),
+    "text8": Case("text8", f"data.window=24 {WORDS}", "running"),
+    "wikitext103": Case("wikitext103", f"data.window=12 {WORDS} model.cutoffs=6", "lines"),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
@@ -442,9 +448,13 @@ def _made() -> dict[str, str]:
         .replace("bad\t", "-1\t")
         .replace("neither\t", "0\t"),
         "tinyshakespeare/input.txt": "\n".join(_sentences(7, 120)),
+        "text8/text8": " ".join(_sentences(14, 160)),
         "cmudict/cmudict.dict": _dictionary(8, 300),
         "align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz": _verses(9, 200),
     }
+    for part, seed, count in (("train", 15, 120), ("valid", 16, 24), ("test", 17, 8)):
+        lines = "".join(f" {line} \n" for line in _sentences(seed, count))
+        files |= {f"ptb/ptb.{part}.txt.gz": lines, f"wikitext-103/wiki.{part}.tokens": lines}
     for folder, parts, end in (
         ("multi30k", ("train", "val", "test_2016_flickr"), ".gz"),
         ("wmt14", ("train", "newstest2013", "newstest2014"), ""),

@@ -11,6 +11,8 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 SLOW = (
+    "ptb-char",
+    "text8",
     "wmt14-big",
     "multi30k-de-en",
     "multi30k-gnmt",

@@ -96,7 +96,7 @@ class Planned:
 class Shapes:
     """The shapes that rows of these lengths need under a budget of tokens (rows × the largest width).
 
-    Lengths are rounded up to a short list, and every batch of a shape has the same number of rows, so that a compiler
+    Lengths are rounded up to a short list, unless all rows have the same ones, and every batch of a shape has the same number of rows, so that a compiler
     or a CUDA graph meets few shapes. Rows that do not fill a batch of their shape move to the next larger shape; only
     the last batch of the largest shape has filler rows.
 
@@ -108,7 +108,9 @@ class Shapes:
         count = len(next(iter(lengths.values())))
         assert count > 0
         assert max(axis.max() for axis in lengths.values()) <= budget
-        steps = np.array([0, *(length for length in LENGTHS if length < budget), budget])
+        same = [int(axis[0]) for axis in lengths.values() if axis.min() == axis.max()]
+        exact = same if len(same) == len(lengths) else []  # rows of one shape need no rounding
+        steps = np.unique([0, *(length for length in LENGTHS if length < budget), *exact, budget])
         rounded = [np.searchsorted(steps, axis).astype(np.int32) for axis in lengths.values()]
         dims = (len(steps),) * len(rounded)
         keys = np.ravel_multi_index(rounded, dims)  # one number for each combination of widths

@@ -54,6 +54,11 @@ class Facts(Protocol):
         return 0
 
     @property
+    def numbers(self) -> int:
+        """The numbers that the model reads at each place instead of a token; 0: it reads tokens."""
+        return 0
+
+    @property
     def sizes(self) -> Mapping[str, str]:
         """The settings that follow from the data: the name of each, and the field whose size it has."""
         return {"vocab": "text"}

@@ -53,3 +53,28 @@ class Classification(Objective):
             "right": (logits.argmax(dim=-1) == targets).sum(),
         }
         return sums, None
+
+
+@dataclass(frozen=True)
+class Recall(Objective):
+    """Predict the class of each place, of which most are blank, as in copy memory. The blank class is the first one.
+
+    The loss counts all places. The accuracy of the other places is measured too.
+    """
+
+    heads: ClassVar[tuple[str, ...]] = ("tag",)
+    measures: ClassVar[tuple[str, ...]] = ("right", "recalled", "recallable")
+
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
+        targets = batch["targets"]  # (B, T)
+        logits, recallable = model(batch), targets > 0
+        right = logits.argmax(dim=-1) == targets
+        sums = {
+            "nll": cross_entropy(logits.flatten(0, -2), targets.flatten()),
+            "right": right.sum(),
+            "recalled": (right & recallable).sum(),
+            "recallable": recallable.sum(),
+        }
+        return sums, None

@@ -19,6 +19,7 @@ from regard.models import (
 )
 from regard.objectives import Classification, Counting, MaskedTokens, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe, without_vocabularies
+from regard.recipes.sequences import adding, clips, copy, jsb, nottingham, permuted_mnist, sequential_mnist
 
 # -- Without files of your own ----------------------------------------------------------------------------------------
 
@@ -310,4 +311,11 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,
     "classify": classify,
+    "adding": adding,
+    "copy": copy,
+    "smnist": sequential_mnist,
+    "pmnist": permuted_mnist,
+    "jsb": jsb,
+    "nottingham": nottingham,
+    "clips": clips,
 }

@@ -6,9 +6,12 @@ from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
+from regard.data.mnist import Mnist
+from regard.data.music import PolyphonicMusic
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
+from regard.data.synthetic import Adding, Clips, CopyMemory
 from regard.device import check_seed
 from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
@@ -19,6 +22,7 @@ from regard.objectives import (
     GuidedAlignment,
     MaskedTokens,
     ProfessorForcing,
+    Recall,
     Regression,
     TeacherForcing,
 )
@@ -41,6 +45,11 @@ DATA: dict[str, type[Any]] = {
     "book": Book,
     "shakespeare": Shakespeare,
     "labelled": Labelled,
+    "adding": Adding,
+    "copy": CopyMemory,
+    "clips": Clips,
+    "mnist": Mnist,
+    "music": PolyphonicMusic,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
@@ -51,6 +60,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "classify": Classification,
     "regression": Regression,
     "binary": BinaryAnswers,
+    "recall": Recall,
 }
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.alignment import merge
 from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
-from regard.data.fields import LabelField
+from regard.data.fields import LabelField, TagsField
 from regard.data.flat import Row, Rows
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.decode import Penalty
@@ -207,10 +207,20 @@ def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
     """The scores of a guess that does not use the input, as a sentence; empty where no such guess is known."""
     labels = next((name for name, each in model.fields.items() if isinstance(each, LabelField)), None)
     if labels is not None and examples:
-        answers = Counter(getattr(one, labels) for one in examples)
+        places = isinstance(model.fields[labels], TagsField)
+        values = (getattr(one, labels) for one in examples)
+        answers = Counter(tag for tags in values for tag in tags) if places else Counter(values)
         ((answer, number),) = answers.most_common(1)
-        share = number / len(examples)
+        share = number / answers.total()
         return f"Chance: a model that always answers “{answer}”, the most frequent class, has accuracy {share:.1%}."
+    if model.task.head == "number" and examples:
+        numbers = np.array([one.number for one in examples])
+        guess = f"always answers {numbers.mean():.4g}, the mean"
+        return f"Chance: a model that {guess}, has mean squared error {numbers.var():.4g}."
+    if model.task.head == "keys" and examples:
+        share = np.concatenate([np.asarray(one.keys) for one in examples]).mean(0, np.float64).clip(1e-12, 1 - 1e-12)
+        loss = -(share * np.log(share) + (1 - share) * np.log(1 - share)).sum()
+        return f"Chance: a model that gives each key the probability of its share of all steps has loss {loss:.3f}."
     if model.task.head in TOKEN_HEADS:
         vocab = model.target_tokenizer.size
         return (

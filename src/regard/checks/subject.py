@@ -29,8 +29,9 @@ SAMPLES = (  # texts for a tokenizer, if none are given
 class Calls:
     """How a module is called. Every function gets the module as its first argument, because checks run copies of it.
 
-    ``tokens`` are ids (B, T), or numbers (B, T, N); True in ``real`` (B, T) means "not padding". If the module reads a source, ``logits``,
-    ``start`` and ``loss`` get ``source`` and ``source_real``, both (B, Ts), as their last two arguments.
+    ``tokens`` are ids (B, T), or numbers (B, T, N); True in ``real`` (B, T) means "not padding". If the module reads a
+    source, ``logits``, ``start`` and ``loss`` get ``source`` and ``source_real``, both (B, Ts), as their last two
+    arguments.
     """
 
     logits: Callable[..., Tensor]  # (module, tokens, real) → (B, T, …), or (B, …) with one_per_text

@@ -189,13 +189,17 @@ class TagsField(LabelField):
 
     @classmethod
     def fit(cls, values: Iterable[Sequence[str]], name: str, data: Any) -> Self:
-        names = {tag for tags in values for tag in tags}
+        names = set[str]().union(*values)
         if len(names) < 2:
             raise UserError(f"data.{name}: all places have the class {min(names, default='')!r:.40}; give two or more.")
         return cls(tuple(sorted(names)))
 
     def encode(self, values: Sequence[Sequence[str]]) -> list[list[int]]:
-        return [[number for (number,) in super(TagsField, self).encode(tags)] for tags in values]
+        ids = {name: number for number, name in enumerate(self.names)}
+        try:
+            return [[ids[tag] for tag in tags] for tags in values]
+        except KeyError:  # an unknown class, or one with spaces around it
+            return [[number for (number,) in super(TagsField, self).encode(tags)] for tags in values]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Polyphonic music as the keys of a piano that sound at each step, from MATLAB files (Boulanger-Lewandowski et al. 2012).
+"""Polyphonic music (Boulanger-Lewandowski et al. 2012): the keys of a piano that sound at each step.
 
 The files are MATLAB 5 files. Their format is simple, so they are read here and SciPy is not needed.
 """

@@ -1,4 +1,4 @@
-"""Tasks for sequence models that are drawn from a seed: the adding problem, copy memory, and clips of a moving shape."""
+"""Data for sequence models that is drawn from a seed: the adding problem, copy memory, clips of a moving shape."""
 
 from __future__ import annotations
 

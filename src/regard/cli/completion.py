@@ -22,15 +22,22 @@ RECIPES = {  # the kinds of its data, model and objective
     "shakespeare-cpu": "shakespeare gpt teacher",
     "masked": "lines bert masked",
     "classify": "labelled structured classify",
+    "adding": "adding tcn regression",
+    "copy": "copy tcn recall",
+    "smnist": "mnist tcn classify",
+    "pmnist": "mnist tcn classify",
+    "jsb": "music tcn binary",
+    "nottingham": "music tcn binary",
+    "clips": "clips recurrent classify",
 }
 KINDS = {  # of each part of a recipe
-    "data": "dates sounds pairs multi30k wmt14 greek lines book shakespeare labelled",
-    "model": "seq2seq bigram recurrent lstmn structured transformer gpt bert rnn lstm gru transformer-base "
+    "data": "dates sounds pairs multi30k wmt14 greek lines book shakespeare labelled adding copy clips mnist music",
+    "model": "seq2seq bigram recurrent tcn lstmn structured transformer gpt bert rnn lstm gru transformer-base "
     "transformer-big marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl gpt3-small gpt3 transformer-xl bert-base "
-    "bert-large distilbert-base roberta-base roberta-large xlm-roberta-base albert-base albert-xxlarge "
-    "electra-small electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
-    "objective": "teacher counts professor guided masked classify",
-    "head": "class",
+    "bert-large distilbert-base roberta-base roberta-large xlm-roberta-base albert-base albert-xxlarge electra-small "
+    "electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
+    "objective": "teacher counts professor guided masked classify regression binary recall",
+    "head": "class number tag keys",
 }
 SETTINGS = {  # of the plan, and of each kind of the other parts
     "plan": "steps epochs minutes batch_tokens accumulate rate schedule warmup optimizer betas epsilon decay "
@@ -46,10 +53,16 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "data=book": "train valid test tokens vocab window order valid_tokens sample_mb",
     "data=shakespeare": "train valid test tokens vocab window order valid_tokens sample_mb",
     "data=labelled": "train valid test text label tokens vocab",
+    "data=adding": "train valid test length seed",
+    "data=copy": "train valid test delay seed",
+    "data=clips": "train valid test size frames noise seed",
+    "data=mnist": "permuted seed train",
+    "data=music": "pieces",
     "model=seq2seq": "source_vocab target_vocab width embed layers cell decoder score window radius capacity "
     "dropout coverage embedding",
     "model=bigram": "vocab smoothing k weight pairs",
-    "model=recurrent": "vocab cell width embed layers tied dropout embedding",
+    "model=recurrent": "vocab cell width embed layers tied dropout embedding numbers",
+    "model=tcn": "vocab width embed layers kernel tied dropout deviation embedding_dropout embedding numbers",
     "model=lstmn": "vocab width embed score dropout context embedding",
     "model=structured": "vocab labels width embed layers cell hops attention dropout embedding",
     "model=transformer": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
@@ -59,7 +72,7 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "model=gpt": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
     "attention_bias feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
     "attention_dropout feed_dropout embedding vocab tied scaled memory memory_zeros clamp shared_biases softmax "
-    "cutoffs divide embed projections",
+    "cutoffs divide embed projections numbers",
     "model=bert": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "
     "attention_bias feed_bias residual score positions furthest buckets windows groups group_blocks context dropout "
     "attention_dropout feed_dropout embedding vocab embed segments first_position outputs tied head_activation mask "
@@ -70,7 +83,13 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "objective=guided": "alignment align_layer align_heads smoothing",
     "objective=masked": "part smoothing kept random",
     "objective=classify": "penalty smoothing",
+    "objective=regression": "",
+    "objective=binary": "",
+    "objective=recall": "",
     "head=class": "labels pool hidden bias dropout",
+    "head=number": "pool dropout",
+    "head=tag": "labels dropout",
+    "head=keys": "keys dropout",
 }
 CELLS = ("rnn", "lstm", "gru")  # names of model=recurrent
 

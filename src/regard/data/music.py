@@ -50,7 +50,8 @@ class PolyphonicMusic:
         for name in PARTS:
             if name not in found:
                 raise UserError(f"{path}: has no cell array {name}; give a file with {', '.join(PARTS)}.")
-        return Corpus(*([_piece(path, name, *each) for each in enumerate(found[name], 1)] for name in PARTS))
+        train, valid, test = ([_piece(path, name, *each) for each in enumerate(found[name], 1)] for name in PARTS)
+        return Corpus(train, valid, test)
 
 
 def _piece(path: Path, part: str, number: int, matrix: NDArray[Any]) -> Music:
@@ -69,7 +70,7 @@ def read_cells(path: Path) -> dict[str, list[NDArray[Any]]]:
     """The cell arrays of a MATLAB 5 file by name; the cells are matrices of numbers."""
     with opened(path) as file:
         content = memoryview(file.read())
-    if content[:6] != b"MATLAB" or content[126:128] != b"IM":
+    if bytes(content[:6]) != b"MATLAB" or bytes(content[126:128]) != b"IM":
         raise UserError(f"{path}: not a MATLAB 5 file in little-endian order; save it with save -v7 or scipy.io.")
     try:
         found = {}

@@ -45,7 +45,7 @@ class Adding:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "length": 2, "seed": 0})
 
     def load(self) -> Corpus:
-        return Corpus(*(self._draw(number, count) for number, count in enumerate((self.train, self.valid, self.test))))
+        return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
 
     def _draw(self, part: int, count: int) -> list[NumberedValues]:
         random = np.random.default_rng((self.seed, part))
@@ -80,7 +80,7 @@ class CopyMemory:
         check_sizes(self, {"train": 1, "valid": 1, "test": 0, "delay": 1, "seed": 0})
 
     def load(self) -> Corpus:
-        return Corpus(*(self._draw(number, count) for number, count in enumerate((self.train, self.valid, self.test))))
+        return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
 
     def _draw(self, part: int, count: int) -> list[TaggedText]:
         drawn = np.random.default_rng((self.seed, part)).integers(1, SYMBOLS + 1, size=(count, RECALLED))
@@ -112,7 +112,7 @@ class Clips:
             raise UserError(f"data.noise={self.noise}: give 0 (none) or more.")
 
     def load(self) -> Corpus:
-        return Corpus(*(self._draw(number, count) for number, count in enumerate((self.train, self.valid, self.test))))
+        return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
 
     def _draw(self, part: int, count: int) -> list[TaggedValues]:
         random = np.random.default_rng((self.seed, part))

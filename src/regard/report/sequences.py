@@ -38,7 +38,7 @@ class SequenceStanding:
 
     def _number(self, one: Climbed) -> dict[str, Any]:
         mean = statistics.fmean(one.values) if one.values else None
-        found = {"task": one.row.name, "model": one.family, "metric": one.row.title, "part": "valid"}
+        found: dict[str, Any] = {"task": one.row.name, "model": one.family, "metric": one.row.title, "part": "valid"}
         found |= {"mean": mean, "sd": deviation(one.values), "seeds": len(one.values), "diverged": one.diverged}
         found |= {"published_test": one.row.published.get(one.family), "trials": one.trials, "winner": one.winner}
         return {**found, "cells": list(one.cells)}

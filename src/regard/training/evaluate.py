@@ -205,20 +205,15 @@ def _has_comparable_links(model: Loaded, example: Any) -> bool:
 
 def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
     """The scores of a guess that does not use the input, as a sentence; empty where no such guess is known."""
-    labels = next((name for name, each in model.fields.items() if isinstance(each, LabelField)), None)
+    labels = next(((name, each) for name, each in model.fields.items() if isinstance(each, LabelField)), None)
     if labels is not None and examples:
-        places = isinstance(model.fields[labels], TagsField)
-        values = (getattr(one, labels) for one in examples)
-        answers = Counter(tag for tags in values for tag in tags) if places else Counter(values)
-        ((answer, number),) = answers.most_common(1)
-        share = number / answers.total()
-        return f"Chance: a model that always answers “{answer}”, the most frequent class, has accuracy {share:.1%}."
-    if model.task.head == "number" and examples:
-        numbers = np.array([one.number for one in examples])
-        guess = f"always answers {numbers.mean():.4g}, the mean"
-        return f"Chance: a model that {guess}, has mean squared error {numbers.var():.4g}."
-    if model.task.head == "keys" and examples:
-        share = np.concatenate([np.asarray(one.keys) for one in examples]).mean(0, np.float64).clip(1e-12, 1 - 1e-12)
+        return _class_chance(model.task, labels[1], [getattr(one, labels[0]) for one in examples])
+    targets = [getattr(one, [*model.fields][-1]) for one in examples] if model.task.head in ("number", "keys") else []
+    if targets and model.task.head == "number":
+        guess = f"always answers {np.mean(targets):.4g}, the mean"
+        return f"Chance: a model that {guess}, has mean squared error {np.var(targets):.4g}."
+    if targets:
+        share = np.concatenate([np.asarray(keys) for keys in targets]).mean(0, np.float64).clip(1e-12, 1 - 1e-12)
         loss = -(share * np.log(share) + (1 - share) * np.log(1 - share)).sum()
         return f"Chance: a model that gives each key the probability of its share of all steps has loss {loss:.3f}."
     if model.task.head in TOKEN_HEADS:
@@ -228,6 +223,18 @@ def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
             f"{math.log(vocab):.3f}, perplexity {vocab:,} and accuracy {1 / vocab:.2%}."
         )
     return ""
+
+
+def _class_chance(task: Task, field: LabelField, values: Sequence[Any]) -> str:
+    """The accuracy of the most frequent class among the classes of examples, or of places."""
+    answers = Counter(tag for tags in values for tag in tags) if isinstance(field, TagsField) else Counter(values)
+    ((answer, number),) = answers.most_common(1)
+    share = number / answers.total()
+    found = f"Chance: a model that always answers “{answer}”, the most frequent class, has accuracy {share:.1%}"
+    if "recallable" not in task.objective.measures:
+        return f"{found}."
+    loss = (1 - answers[field.names[0]] / answers.total()) * math.log(max(field.size - 1, 1))
+    return f"{found}; one that knows which places are blank and guesses the others has loss {loss:.4f}."
 
 
 def truncated(model: Loaded, examples: Sequence[Any]) -> int:

@@ -159,7 +159,7 @@ TRIALS = (  # the same for every family
     Trial("as given"),
     Trial("rate × 3", rate=3.0),
     Trial("rate ÷ 3, clip 0.25", rate=1 / 3, clip=0.25),
-    Trial("one layer more, dropout + 0.1", layers=1, dropout=0.1),
+    Trial("deeper, dropout + 0.1", layers=1, dropout=0.1),
 )
 
 

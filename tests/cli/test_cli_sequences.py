@@ -3,13 +3,18 @@
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from regard import load
-from regard.data.music import PolyphonicMusic
+from regard.data.synthetic import Adding, CopyMemory
+from regard.errors import UserError
 from regard.recipes import KINDS, RECIPES, find_recipe, find_task, model_config
 from regard.report.sequences import SequenceStanding, cell_line
 from regard.training.evaluate import describe_chance
@@ -36,13 +41,8 @@ def test_a_model_of_sequences_is_trained_and_evaluated(regard: Regard, recipe: s
     assert set(found["scores"]) == {"loss", *find_recipe(recipe).metrics}  # no perplexity: it predicts no tokens
     if recipe == "copy":
         return
-    for command in (
-        ["generate", "run", "hello"],
-        ["classify", "run", "-"],
-        ["embed", "run", "-"],
-        ["look", "run", "x"],
-    ):
-        refused = regard(*command)
+    for verb in ("generate", "classify", "embed", "look"):
+        refused = regard(verb, "run", "-")
         assert refused.code == 2, refused.out
         assert refused.err.count("\n") == 1
         assert "regard eval run" in refused.err
@@ -55,10 +55,6 @@ def run(regard: Regard) -> Path:
 
 
 def test_numbers_are_given_as_numbers(run: Path) -> None:
-    import torch
-
-    from regard.errors import UserError
-
     model = load(run)
     assert model.logits(torch.rand(3, 5, 2)).shape == (3,)
     for wrong in (torch.rand(3, 5), torch.rand(3, 5, 3), torch.ones(3, 5, 2, dtype=torch.long)):
@@ -77,7 +73,7 @@ def test_a_transformer_cuts_sequences_that_are_too_long(regard: Regard) -> None:
 
 def test_chance_levels(run: Path) -> None:
     model = load(run)
-    examples = find_recipe("adding").data.__class__(train=1, valid=50, length=4).load().valid
+    examples = Adding(train=1, valid=50, length=4).load().valid
     numbers = [one.number for one in examples]
     said = describe_chance(model, examples)
     assert f"answers {np.mean(numbers):.4g}, the mean, has mean squared error {np.var(numbers):.4g}." in said
@@ -93,16 +89,12 @@ def test_the_chance_of_tags_and_of_recalled_symbols(regard: Regard) -> None:
 
 
 def test_the_chance_of_keys() -> None:
-    from types import SimpleNamespace
-    from typing import Any
-
     keys = np.zeros((4, 88))
     keys[:2, 5] = 1  # half of the steps: ln 2
     model: Any = SimpleNamespace(
         fields={"values": None, "keys": None}, task=find_task(find_recipe("jsb"), KINDS), target_tokenizer=None
     )
     assert "has loss 0.693." in describe_chance(model, [SimpleNamespace(values=keys, keys=keys)])
-    assert isinstance(find_recipe("jsb").data, PolyphonicMusic)
 
 
 # The ladder
@@ -178,25 +170,22 @@ def test_every_task_and_model_can_be_named() -> None:
     assert families == ["rnn", "lstm"]
 
 
-SIZES = {"values": 2, "number": 1, "text": 14, "tags": 9, "label": 10, "keys": 88}
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.name in SHORT], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name in ("adding", "copy")], ids=lambda row: row.name)
 def test_all_families_have_the_published_size(row: Row) -> None:
     recipe = find_recipe(row.name)
+    sizes = {"adding": {"values": 2, "number": 1}, "copy": {"text": 14, "tags": 9}}[row.name]
     for family, model in row.models().items():
         for trial in (TRIALS[0], TRIALS[3]):
             body, changed = trial.apply(model, recipe)
-            changed = type(changed)(**{**vars(changed), "model": body})
-            config = model_config(changed, find_task(changed, KINDS), KINDS).with_sizes(SIZES)
+            changed = replace(changed, model=body)
+            config = model_config(changed, find_task(changed, KINDS), KINDS).with_sizes(sizes)
             fitted = _fitted(family, config, row.parameters)
             assert abs(parameters(fitted) / row.parameters - 1) <= 0.05
             assert fitted.split()[0].layers == model.layers + trial.layers
 
 
 def test_the_minutes_are_shared_by_trials_and_runs(tmp_path: Path) -> None:
-    recipe = find_recipe("copy")
-    recipe = type(recipe)(**{**vars(recipe), "data": type(recipe.data)(train=4, valid=2, test=0, delay=1)})
+    recipe = replace(find_recipe("copy"), data=CopyMemory(train=4, valid=2, test=0, delay=1))
     (job,) = jobs({"copy": recipe}, ["copy", "rnn"], 2, 8.0, 4, tmp_path)
     assert {cell.recipe.plan.minutes for cell in job.trials.values()} == {0.5}  # a quarter of the time, for four
     assert {cell.recipe.plan.minutes for cells in job.cells.values() for cell in cells} == {6.0}

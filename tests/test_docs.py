@@ -117,7 +117,15 @@ def test_python_blocks_run(page: Path, desk: Path) -> None:
 COMMANDS = dict.fromkeys(command for page in PAGES if page.name not in MEASURED for command in commands(page))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def trains_much(command: str) -> bool:
+    """Whether a command runs an experiment of its own, which other tests do too."""
+    return re.search(r"regard (explain|ladder) \w", command) is not None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=pytest.mark.slow) if trains_much(one) else one for one in COMMANDS],
+)
 def test_a_command_runs(command: str, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not BABEL and "dates" in command.split():
         pytest.skip("the dates corpus needs Babel")

@@ -326,7 +326,9 @@ HEADED = {**MINE, "head": {"vector": VectorHeadConfig}}
 SMALL = [*("model.width=16", "model.heads=2", "model.layers=1", "model.inner=32"), "model.dropout=0", "plan.rate=3e-3"]
 
 
-@pytest.mark.parametrize("body", ["bert", "gpt", "lstmn", "structured"])
+@pytest.mark.parametrize(
+    "body", ["bert", "gpt", *(pytest.param(body, marks=pytest.mark.slow) for body in ("lstmn", "structured"))]
+)
 def test_a_head_of_its_own_reads_a_body_of_ours(body: str, tmp_path: Path) -> None:
     small = SMALL if body in ("bert", "gpt") else ["model.width=16", "model.embed=8", "model.dropout=0"]
     kinds = with_kinds(HEADED)

@@ -18,6 +18,13 @@ SLOW = (
     "text-gpt-words",
     "professor-text",
     "transformer-joint",
+    "transformer-post",
+    "continued-transformer",
+    "accumulate",
+    "scheduled-gpt",
+    "bahdanau-layers",
+    "luong-location",
+    "text",
 )
 
 

@@ -136,7 +136,8 @@ def test_attend_is_weights_at_values(
 ) -> None:
     torch.manual_seed(1)
     score = build_score(name, WIDTH, CAPACITY, narrowed, radius=2).to(device, dtype)
-    for dims, queries, keys in [(3, 5, 5), (3, 1, 4), (4, 3, 6), (4, 6, 4), (5, 4, 4)]:
+    shapes = [(3, 5, 5), (3, 1, 4), (4, 3, 6), (4, 6, 4), (5, 4, 4)]
+    for dims, queries, keys in shapes if dtype == torch.float64 else shapes[:2]:
         inputs = draw(dims, queries, keys, dtype, device)
         mask = on(device, make_mask(queries, keys))
         fast, slow = both_routes(score, inputs, mask, places(queries, keys, device))

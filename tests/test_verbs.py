@@ -21,7 +21,13 @@ LINES = ["abc cab", "", "a", "cc bb aa cc bb aa", "   ", "b?a", "bca cab abc", "
 DECODERS = ("once", "every", "bahdanau", "luong", "luong-feeding")
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+# Of the decoders, the fast tests have one of each kind of state: without attention, and with it before or after a step.
+SOME_DECODERS = [
+    pytest.param(one, marks=pytest.mark.slow) if one in ("every", "luong-feeding") else one for one in DECODERS
+]
+
+
+@pytest.mark.parametrize("decoder", SOME_DECODERS)
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_batch_gives_what_each_line_alone_gives(translator: Make, decoder: str, beam: int) -> None:
     model = load(translator(decoder=decoder), device="cpu")
@@ -31,7 +37,7 @@ def test_a_batch_gives_what_each_line_alone_gives(translator: Make, decoder: str
     assert [one.score for one in together] == pytest.approx([one.score for _, one in alone], abs=1e-4)
 
 
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("decoder", SOME_DECODERS)
 @pytest.mark.parametrize(("beam", "penalty"), [(1, 1.0), (4, 0.0), (4, 0.6)])
 def test_forced_scoring_reproduces_every_score(translator: Make, decoder: str, beam: int, penalty: float) -> None:
     model = load(translator(decoder=decoder), device="cpu")

@@ -42,7 +42,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     return train_tokenizer(request.param, LINES * 3, vocab=120)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.text(max_size=40))
 def test_characters_restore_any_text(text: str) -> None:
     tokenizer = train_tokenizer("char", [text], vocab=200)

@@ -169,7 +169,9 @@ GIVEN: dict[str, tuple[str, list[str], tuple[str, ...]]] = {  # the recipe, its 
 }
 
 
-@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ("untied", "lstmn") else name for name in GIVEN]
+)
 def test_a_body_is_put_under_a_class_head(name: str, texts: dict[str, str], tmp_path: Path) -> None:
     recipe, settings, unused = GIVEN[name]
     given = pretrained(recipe, [texts["lines"], *settings], tmp_path / "given")

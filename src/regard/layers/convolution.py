@@ -10,16 +10,17 @@ from torch.nn import functional as F
 class CausalConvolution(nn.Module):
     """yₜ = b + Σᵢ Wᵢ xₜ₋ᵢ·d for i = 0 … kernel − 1, with a dilation d (van den Oord et al. 2016).
 
-    The weight is normalised (Salimans & Kingma 2016): that of each output channel is gain · v / ‖v‖.
+    The weight is normalised (Salimans & Kingma 2016): that of each output channel is gain · v / ‖v‖. The standard
+    ``deviation`` of an initial weight is by default that of torch's convolutions, √(1 / (3 · inputs · kernel)).
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, deviation: float = 0.01) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, deviation: float | None = None) -> None:
         super().__init__()
         self.dilation, self.kernel, self.inputs = dilation, kernel, inputs
         self.v = nn.Parameter(torch.empty(outputs, inputs, kernel))
         self.gain = nn.Parameter(torch.empty(outputs, 1, 1))
         self.bias = nn.Parameter(torch.zeros(outputs))
-        nn.init.normal_(self.v, std=deviation)
+        nn.init.normal_(self.v, std=(3 * inputs * kernel) ** -0.5 if deviation is None else deviation)
         with torch.no_grad():
             self.gain.copy_(self._length())
 

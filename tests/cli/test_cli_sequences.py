@@ -176,14 +176,13 @@ def test_every_task_and_model_can_be_named() -> None:
 def test_all_families_have_the_published_size(row: Row) -> None:
     recipe = find_recipe(row.name)
     sizes = {"adding": {"values": 2, "number": 1}, "copy": {"text": 14, "tags": 9}}[row.name]
-    for family, model in row.models().items():
+    for family, models in row.models().items():
         for trial in (TRIALS[0], TRIALS[3]):
-            body, changed = trial.apply(model, recipe)
-            changed = replace(changed, model=body)
-            config = model_config(changed, find_task(changed, KINDS), KINDS).with_sizes(sizes)
-            fitted = _fitted(family, config, row.parameters)
-            assert abs(parameters(fitted) / row.parameters - 1) <= 0.05
-            assert fitted.split()[0].layers == model.layers + trial.layers
+            task = find_task(recipe, KINDS)
+            changed = _fitted(row, family, trial, recipe, task, sizes)
+            config = model_config(changed, task, KINDS).with_sizes(sizes)
+            assert abs(parameters(config) / row.parameters - 1) <= 0.05
+            assert changed.model.layers == models[0].layers + trial.layers
 
 
 def test_the_minutes_are_shared_by_trials_and_runs(tmp_path: Path) -> None:

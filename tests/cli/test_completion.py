@@ -84,7 +84,10 @@ def test_each_of_our_names_in_the_tables_of_words_exists() -> None:
         ("train dates batch_size=1", 'Did you mean "plan.batch_tokens" (number of tokens of a batch, padding included'),
         ("train dates num_heads=4", "model.heads is a setting of model=transformer or model=gpt or model=bert."),
         ("train dates model.heads=4", "no such setting of this model; model.heads is a setting of model=transformer"),
-        ("train dates model.tied=true", "model.tied is a setting of model=rnn or model=lstm or model=gru or model=gpt"),
+        (
+            "train dates model.tied=true",
+            "model.tied is a setting of model=rnn or model=lstm or model=gru or model=tcn",
+        ),
         ("train shakespeare n_head=4", 'Did you mean "model.heads"'),
         ("train text data.window=8", "data.window is a setting of data=book or data=shakespeare."),
         ("train dates max_new_tokens=4", "Did you mean the option --limit?"),

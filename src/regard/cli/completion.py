@@ -62,7 +62,7 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "dropout coverage embedding",
     "model=bigram": "vocab smoothing k weight pairs",
     "model=recurrent": "vocab cell width embed layers tied dropout embedding numbers",
-    "model=tcn": "vocab width embed layers kernel tied dropout deviation embedding_dropout embedding numbers",
+    "model=tcn": "vocab width embed layers kernel tied dropout embedding_dropout embedding numbers",
     "model=lstmn": "vocab width embed score dropout context embedding",
     "model=structured": "vocab labels width embed layers cell hops attention dropout embedding",
     "model=transformer": "width heads layers inner head_width activation gated norm norm_place last_norm epsilon "

@@ -14,7 +14,9 @@ class CausalConvolution(nn.Module):
     ``deviation`` of an initial weight is by default that of torch's convolutions, √(1 / (3 · inputs · kernel)).
     """
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int = 1, deviation: float | None = None) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, dilation: int = 1, deviation: float | None = None
+    ) -> None:
         super().__init__()
         self.dilation, self.kernel, self.inputs = dilation, kernel, inputs
         self.v = nn.Parameter(torch.empty(outputs, inputs, kernel))

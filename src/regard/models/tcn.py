@@ -42,7 +42,6 @@ class TcnConfig(Facts):
     kernel: int = 3  # positions that a convolution reads
     tied: bool = False  # the output layer uses the token embeddings as its matrix; needs embed = width
     dropout: float = 0.1  # dropout of whole channels after each convolution
-    deviation: float = 0.01  # standard deviation of the initial weights; larger ones learn long sequences sooner
     embedding_dropout: float = 0.1  # dropout on embeddings and before the readout
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
@@ -54,8 +53,6 @@ class TcnConfig(Facts):
             raise UserError(f"model.kernel={self.kernel}: must be at least 2, else no position sees an earlier one")
         if not 0 <= self.embedding_dropout < 1:
             raise UserError(f"model.embedding_dropout={self.embedding_dropout}: must be at least 0 and below 1")
-        if not 0 < self.deviation < float("inf"):
-            raise UserError(f"model.deviation={self.deviation}: give a number above 0, such as 0.01")
         if self.tied and self.embed != self.width:
             raise UserError(f"model.tied=True: needs model.embed={self.embed} equal to model.width={self.width}")
 
@@ -95,16 +92,14 @@ class TcnState:
 class TemporalBlock(nn.Module):
     """Two causal convolutions of one dilation, each with ReLU and dropout, and a residual connection (figure 1b)."""
 
-    def __init__(
-        self, inputs: int, width: int, kernel: int, dilation: int, dropout: float, deviation: float = 0.01
-    ) -> None:
+    def __init__(self, inputs: int, width: int, kernel: int, dilation: int, dropout: float) -> None:
         super().__init__()
-        self.first = CausalConvolution(inputs, width, kernel, dilation, deviation)
-        self.second = CausalConvolution(width, width, kernel, dilation, deviation)
+        self.first = CausalConvolution(inputs, width, kernel, dilation)
+        self.second = CausalConvolution(width, width, kernel, dilation)
         self.residual = nn.Conv1d(inputs, width, 1) if inputs != width else None
         self.dropout = dropout
         if self.residual is not None:
-            nn.init.normal_(self.residual.weight, std=deviation)
+            nn.init.normal_(self.residual.weight, std=0.01)
 
     def forward(
         self, x: Tensor, before: tuple[Tensor, Tensor], lengths: Tensor | None = None
@@ -129,7 +124,7 @@ class Tcn(Causal):
         self.embedding = input_layer(config.vocab, config.numbers, config.embed)
         inputs = [config.embed] + [config.width] * (config.layers - 1)
         self.blocks = nn.ModuleList(
-            TemporalBlock(size, config.width, config.kernel, 2**level, config.dropout, config.deviation)
+            TemporalBlock(size, config.width, config.kernel, 2**level, config.dropout)
             for level, size in enumerate(inputs)
         )
         self.readout_ = nn.Linear(config.width, config.vocab) if readout and not config.tied else None

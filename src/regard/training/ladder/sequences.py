@@ -19,6 +19,7 @@ from regard.errors import UserError, nearest
 from regard.metrics import METRICS
 from regard.models import GptConfig, ModelConfig, RecurrentLmConfig, TcnConfig
 from regard.recipes import KINDS, RECIPES, Recipe, model_config
+from regard.tasks import Task
 from regard.training.events import Finished
 from regard.training.ladder.cells import Cell, fit_size, measure, with_vocabularies
 from regard.training.loop import Diverged
@@ -60,13 +61,20 @@ class Row:
         """The figure of the row among the scores of a cell."""
         return scores[self.metric] / (math.log(2) if self.bits else 1)
 
-    def models(self) -> dict[str, ModelConfig]:
-        """The model of each family before tuning; its width is still to be fitted."""
+    def models(self) -> dict[str, tuple[ModelConfig, ...]]:
+        """The model of each family before tuning; its width is still to be fitted.
+
+        A narrow convolutional network may have no width that is near enough, so it has two other kernels to try.
+        """
         width, dropout = self.tcn.width, self.tcn.dropout
         embed = width if self.tied else self.tcn.embed
         rnn = RecurrentLmConfig(width=width, embed=embed, layers=self.layers, dropout=dropout, tied=self.tied)
-        cells: dict[str, ModelConfig] = {cell: replace(rnn, cell=cell) for cell in ("rnn", "gru", "lstm")}
-        return {**cells, "tcn": self.tcn, "transformer": replace(self.transformer, dropout=min(dropout, 0.3))}
+        kernels = (self.tcn.kernel, max(self.tcn.kernel - 1, 2), self.tcn.kernel + 1)
+        return {
+            **{cell: (replace(rnn, cell=cell),) for cell in ("rnn", "gru", "lstm")},
+            "tcn": tuple(replace(self.tcn, kernel=kernel) for kernel in kernels),
+            "transformer": (replace(self.transformer, dropout=min(dropout, 0.3)),),
+        }
 
 
 def _published(rnn: float, gru: float, lstm: float, tcn: float) -> dict[str, float]:
@@ -85,7 +93,7 @@ ROWS = (  # Bai et al. 2018, table 1; the settings of the convolutional networks
         70_000,
         "mse",
         _published(0.177, 5.3e-5, 0.164, 5.8e-5),
-        TcnConfig(width=24, embed=24, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0, deviation=0.05),
+        TcnConfig(width=24, embed=24, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0),
         2,
         SMALL,
     ),
@@ -94,7 +102,7 @@ ROWS = (  # Bai et al. 2018, table 1; the settings of the convolutional networks
         16_000,
         "loss",
         _published(0.0202, 0.0197, 0.0204, 3.5e-5),
-        TcnConfig(width=10, embed=10, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0, deviation=0.05),
+        TcnConfig(width=10, embed=10, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0),
         1,
         TINY,
     ),
@@ -147,12 +155,12 @@ class Trial:
     dropout: float = 0.0  # added to the dropout
     layers: int = 0  # added to the layers
 
-    def apply(self, model: Any, recipe: Recipe) -> tuple[Any, Recipe]:
-        """The model and the recipe with the change."""
+    def apply(self, model: Any, recipe: Recipe) -> Recipe:
+        """The recipe with the model and the change."""
         plan = recipe.plan
         plan = replace(plan, rate=plan.rate * self.rate, clip=plan.clip if self.clip is None else self.clip)
         dropout = min(model.dropout + self.dropout, 0.9)
-        return replace(model, dropout=dropout, layers=model.layers + self.layers), replace(recipe, plan=plan)
+        return replace(recipe, model=replace(model, dropout=dropout, layers=model.layers + self.layers), plan=plan)
 
 
 TRIALS = (  # the same for every family
@@ -222,10 +230,7 @@ def jobs(
             place = out / "cells" / row.name / family
             tried, cells = dict[str, Cell](), dict[str, list[Cell]]()
             for number, trial in enumerate(grid, 1):
-                body, changed = trial.apply(row.models()[family], recipe)
-                headed = model_config(replace(changed, model=body), prepared.task, KINDS).with_sizes(sizes)
-                fitted, _ = _fitted(f"{row.name} {family}", headed, row.parameters).split()
-                changed = replace(changed, model=with_vocabularies(fitted))
+                changed = _fitted(row, family, trial, recipe, prepared.task, sizes)
                 if tuning:
                     short = _limited(changed, minutes * tuning / len(grid), changed.plan.seed)
                     tried[trial.name] = Cell(family, short.plan.seed, short, place / f"trial-{number}", part="valid")
@@ -242,17 +247,17 @@ def jobs(
             yield Job(row, family, tried, cells)
 
 
-def _fitted(name: str, config: Any, target: int) -> Any:
-    """`fit_size`; if no width of a narrow convolutional network is near enough, also with another kernel."""
-    body, _ = config.split()
-    if not isinstance(body, TcnConfig):
-        return fit_size(name, config, target)
-    for kernel in (body.kernel, body.kernel - 1, body.kernel + 1):
-        changed = replace(body, kernel=max(kernel, 2))
+def _fitted(row: Row, family: str, trial: Trial, recipe: Recipe, task: Task, sizes: Mapping[str, int]) -> Recipe:
+    """The recipe of a trial, with a model of the row's size."""
+    for model in row.models()[family]:
+        changed = trial.apply(model, recipe)
+        headed = model_config(changed, task, KINDS).with_sizes(sizes)
         try:
-            return fit_size(name, changed if config is body else replace(config, body=changed), target)
+            fitted, _ = fit_size(f"{row.name} {family}", headed, row.parameters).split()
         except UserError as error:
             refused = error
+        else:
+            return replace(changed, model=with_vocabularies(fitted))
     raise refused
 
 

@@ -38,6 +38,35 @@ class Fault:
 
 
 FAULTS = (
+    # -- sequences
+    Fault(
+        "a matrix of a MATLAB file is read row by row",
+        "data/music.py",
+        'reshape(sizes, order="F")',
+        "reshape(sizes)",
+        "data/test_sequences.py",
+    ),
+    Fault(
+        "the two marked steps of the adding problem may be one",
+        "data/synthetic.py",
+        "first + random.integers(1, self.length, size=count)",
+        "first + random.integers(0, self.length, size=count)",
+        "data/test_sequences.py",
+    ),
+    Fault(
+        "the ladder of sequences trains the worst trial",
+        "training/ladder/sequences.py",
+        "winner = min(values, key",
+        "winner = max(values, key",
+        "cli/test_cli_sequences.py",
+    ),
+    Fault(
+        "padding of a model of numbers is not set to NaN by its check",
+        "checks/leaks.py",
+        "        for value in subject.calls.padding_values:\n",
+        "        for value in ():\n",
+        "doctor/test_doctor_broken.py",
+    ),
     # -- training
     Fault(
         "gradients are clipped before they are summed over the ranks",

@@ -42,15 +42,15 @@ def ladder_of_sequences(
                 cure = "use --minutes and --seeds" if setting.startswith("plan.") else "every family has its own"
                 raise UserError(f"{setting}: the ladder sets this for each cell; leave it out ({cure}).")
         limit, tried, place = minutes or MINUTES, trials or len(TRIALS), out or Path("runs") / "ladder-sequences"
-        rows, _ = select(names)
+        rows, families = select(names)
         recipes = {row.name: change(find_recipe(row.name), settings, KINDS) for row in rows}
         found: list[Climbed] = []
         try:
-            every = list(jobs(recipes, names, seeds, limit, tried, place))
+            every, total = jobs(recipes, names, seeds, limit, tried, place), len(rows) * len(families)
             results = side_by_side(every, processes) if processes > 1 else map(partial(_follow, console), every)
             for number, one in enumerate(results, 1):
                 found.append(one)
-                console.out(f"{number}/{len(every)}: {cell_line(one)}", highlight=False)
+                console.out(f"{number}/{total}: {cell_line(one)}", highlight=False)
         except KeyboardInterrupt:
             if not place.exists():
                 raise

@@ -6,7 +6,7 @@ a limit of minutes. `climb` does the work of one row and family, so that several
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
@@ -297,8 +297,11 @@ def climb_silently(job: Job) -> Climbed:
     return climb(job, finish)
 
 
-def side_by_side(every: Sequence[Job], processes: int) -> Iterator[Climbed]:
-    """The results of jobs that run in several processes on one device, in the order in which they end."""
+def side_by_side(every: Iterable[Job], processes: int) -> Iterator[Climbed]:
+    """The results of jobs that run in several processes on one device, in the order in which they end.
+
+    The first jobs run while the later ones are still being prepared.
+    """
     threads = max(1, (os.cpu_count() or 1) // processes)
     context = get_context("spawn")
     with ProcessPoolExecutor(processes, context, initializer=torch.set_num_threads, initargs=(threads,)) as pool:

@@ -113,6 +113,10 @@ CASES: dict[str, Case] = {
     "translate": _recurrent(),
     "multi30k": Case("multi30k", f"data.vocab=90 {STACK}", "captions"),
     "multi30k-de-en": Case("multi30k-de-en", f"data.vocab=80 {RECURRENT}", "german"),
+    "multi30k-gnmt": Case("multi30k-gnmt", f"data.vocab=90 {RECURRENT} model.layers=3 {TEN}", "captions"),
+    "multi30k-convs2s": Case(
+        "multi30k-convs2s", "data.vocab=90 model.width=16 model.channels=12 model.layers=2", "captions"
+    ),
     "wmt14": Case("wmt14", NOAM, "captions"),
     "wmt14-big": Case("wmt14-big", NOAM, "captions"),
     "greek": Case("greek", f"data.vocab=80 {RECURRENT}", "greek"),

@@ -29,6 +29,8 @@ from regard.models import (
     MODELS,
     BertConfig,
     BigramConfig,
+    ConvS2sConfig,
+    GnmtConfig,
     GptConfig,
     HeadedConfig,
     LstmnConfig,
@@ -56,6 +58,10 @@ BIGRAM = BigramConfig(vocab=VOCAB, k=0.5)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 RECURRENT = RecurrentLmConfig(vocab=VOCAB, width=8, embed=6, layers=2, dropout=0.1)
 TCN = TcnConfig(vocab=VOCAB, width=8, embed=6, layers=2, kernel=2, dropout=0.1)
+GNMT = GnmtConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, layers=3, capacity=LONGEST, dropout=0.1)
+CONVS2S = ConvS2sConfig(
+    source_vocab=VOCAB, target_vocab=VOCAB, width=8, layers=3, channels=(6, 10), context=2 * LONGEST, dropout=0.1
+)
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
@@ -78,6 +84,8 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "luong": replace(SEQ, decoder="luong", score="general", cell="lstm", layers=2),
     "luong-feeding": replace(SEQ, decoder="luong-feeding", score="dot", cell="rnn", layers=2),
     "local-p": replace(SEQ, decoder="luong-feeding", score="general", window="local-p"),
+    "gnmt": GNMT,
+    "convs2s": CONVS2S,
     "bigram": BIGRAM,
     "lstm": RECURRENT,
     "tcn": TCN,
@@ -111,6 +119,9 @@ VARIANTS: dict[str, ModelConfig] = {
     },
     **{f"{decoder}-coverage": replace(SEQ, decoder=decoder, coverage=True) for decoder in ATTENTIVE},
     **{f"recurrent-{cell}": replace(RECURRENT, cell=cell, layers=1) for cell in KERNELS},
+    **{f"gnmt-{score}": replace(GNMT, score=score, layers=2) for score in ("dot", "location")},
+    "gnmt-deep": replace(GNMT, layers=4),
+    "convs2s-kernels": replace(CONVS2S, kernels=(5, 3, 1), channels=(8,)),
     "tcn-tied": replace(TCN, kernel=3, layers=1, embed=8, tied=True),
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
@@ -508,7 +519,10 @@ def test_looking_does_not_change_the_answer_by_a_bit(config: ModelConfig) -> Non
 def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     model = built(config)
     blocks = [block for block in model.modules() if isinstance(block, Block) and block.cross is not None]
-    reads = [block.cross.read for block in blocks] or [model.decoder.attention]
+    if isinstance(config, ConvS2sConfig):  # its layers share one memory, which the first of them makes
+        reads = [model.decoder.layers[0].attention]
+    else:
+        reads = [block.cross.read for block in blocks] or [model.decoder.attention]
     calls: list[tuple[int, ...]] = []
     for read in reads:
         keys = read.score.keys

@@ -13,6 +13,7 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 SLOW = (
     "wmt14-big",
     "multi30k-de-en",
+    "multi30k-gnmt",
     "greek",
     "shakespeare-cpu",
     "text-gpt-words",

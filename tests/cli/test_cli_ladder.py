@@ -71,7 +71,8 @@ def test_families_under_one_budget(regard: Regard, tiny: list[str], pairs: Path)
     assert "to BLEU 0.00" in said.out
     assert "plan.rate" not in said.out  # both recipes here have the same
     ladder = json.loads(Path("lad/ladder.json").read_text(encoding="utf-8"))
-    names = ["no attention", "additive", "general", "transformer sinusoidal", "transformer learned"]
+    names = ["no attention", "additive", "general", "gnmt", "convs2s", "transformer sinusoidal", "transformer learned"]
+    names += ["transformer 1 head", "transformer 2 heads", "transformer 8 heads"]
     assert [row["cell"] for row in ladder["rows"]] == names
     sizes = [row["parameters"] for row in ladder["rows"]]
     assert max(sizes) / min(sizes) < 1.11

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from regard.data.example import LabelledText, Pair, Text
 from regard.data.files import data_folder, read_lines
-from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14, hold_out, read_pairs
+from regard.data.sources import (
+    FRENCH_PARTS,
+    GreekEnglish,
+    Labelled,
+    Lines,
+    Multi30k,
+    Pairs,
+    Wmt14,
+    hold_out,
+    read_pairs,
+)
 from regard.errors import UserError
 
 needs_data = pytest.mark.skipif("REGARD_DATA" not in os.environ, reason="REGARD_DATA names no folder of corpora")
@@ -217,6 +227,38 @@ def test_wmt14_reads_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     write(folder / "train.en.gz", "packed\n")
     (folder / "train.en").unlink()
     assert list(Wmt14().load().train) == [Pair("packed", "train de")]
+
+
+def test_wmt14_reads_the_public_files_of_french(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "wmt14" / "fr-en"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    for language in ("en", "fr"):
+        for count, part in enumerate(FRENCH_PARTS, 1):
+            write(folder / f"{part}.{language}", "".join(f"{part} {number} {language}\n" for number in range(count)))
+        write(folder / f"newstest2013.{language}", f"valid {language}\n")
+        for side in ("src", "ref"):
+            lines = f'<seg id="1">one &amp; {language}</seg>\n<seg id="2"> two\n{language} </seg>\n'
+            write(folder / f"newstest2014-fren-{side}.{language}.sgm", f'<refset trglang="x">\n<doc>{lines}</doc>')
+    corpus = Wmt14(target="fr").load()
+    assert len(corpus.train) == 1 + 2 + 3 + 4 + 5
+    parts = list(FRENCH_PARTS)
+    assert corpus.train[0] == Pair(f"{parts[0]} 0 en", f"{parts[0]} 0 fr")
+    assert corpus.train[2] == Pair(f"{parts[1]} 1 en", f"{parts[1]} 1 fr")
+    assert corpus.train[-1] == Pair(f"{parts[4]} 4 en", f"{parts[4]} 4 fr")
+    assert corpus.train[13:20] == list(corpus.train)[13:]
+    assert corpus.valid == [Pair("valid en", "valid fr")]
+    assert corpus.test == [Pair("one & en", "one & fr"), Pair("two en", "two fr")]
+    back = Wmt14(source="fr", target="en").load()
+    assert (back.train[0].target, back.test[0]) == (corpus.train[0].source, Pair("one & fr", "one & en"))
+    write(folder / "newstest2014-fren-ref.fr.sgm", '<seg id="1">one</seg>')
+    with pytest.raises(UserError, match=r"has 2 segments, .*ref\.fr\.sgm has 1; give the two files of one test set"):
+        Wmt14(target="fr").load()
+    (folder / f"{parts[2]}.fr").unlink()
+    with pytest.raises(UserError, match=r"undoc\.2000\.fr-en\.fr: not found; .*training-parallel-un\.tgz of statmt"):
+        Wmt14(target="fr").load()
+    with pytest.raises(UserError, match=r"data\.source=de data\.target=fr: WMT 14 has English with German or French"):
+        Wmt14(source="de", target="fr").load()
 
 
 def test_greek_english_reads_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

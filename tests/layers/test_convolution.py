@@ -1,11 +1,11 @@
-"""Causal convolutions: the fast route is the definition, whole and in pieces, and the weight is normalised."""
+"""Convolutions: the fast route is the definition, whole and in pieces, and the weight is normalised."""
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from regard.layers.convolution import CausalConvolution
+from regard.layers.convolution import CausalConvolution, CentredConvolution
 
 
 @pytest.mark.parametrize(("kernel", "dilation"), [(1, 1), (2, 1), (3, 1), (3, 4), (5, 2)])
@@ -22,6 +22,18 @@ def test_one_pass_and_pieces_are_the_definition(kernel: int, dilation: int) -> N
         y, before = layer(piece, before)
         found.append(y)
     torch.testing.assert_close(torch.cat(found, 2), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_a_centred_convolution_is_its_definition(kernel: int) -> None:
+    torch.manual_seed(1)
+    layer, x = CentredConvolution(4, 6, kernel, deviation=1.0).double(), torch.randn(2, 4, 7).double()
+    nn.init.normal_(layer.bias)
+    found, half = layer(x), kernel // 2
+    assert found.shape == (2, 6, 7)
+    for t in range(7):
+        terms = [layer.weight[:, :, i] @ x[0, :, t + i - half] for i in range(kernel) if 0 <= t + i - half < 7]
+        torch.testing.assert_close(found[0, :, t], layer.bias + sum(terms), atol=1e-12, rtol=0)
 
 
 def test_the_last_inputs_of_a_short_row_are_those_before_its_end() -> None:

@@ -8,6 +8,8 @@ import torch
 from regard.models import SIZES, TransformerConfig
 
 PUBLISHED = {  # millions: the papers' tables, or what their public checkpoints hold
+    "gnmt-8": 278,  # Shazeer et al. 2017, table 2
+    "convs2s-en-de": 216,  # Wu et al. 2019, table 1
     "transformer-base": 65,
     "transformer-big": 213,
     "gpt1": 117,

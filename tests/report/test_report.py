@@ -136,6 +136,31 @@ def test_the_table_of_a_ladder() -> None:
     assert found.numbers["published"] == {"measure": "their BLEU", "note": "Published elsewhere."}
 
 
+def test_the_time_to_the_weakest_rung_that_attends_and_the_operations() -> None:
+    found = standing()
+    more = {
+        "full": [one | {"attends": True, "flops": 12_345_678} for one in found.results["full"]],
+        "better": [cell(1, 1.0, 30.0, [(10, 4.0, 19.0), (20, 8.0, 30.0)], 5678) | {"attends": True, "flops": 2_000}],
+    }
+    elsewhere = Table("Other data", ["", "BLEU"], [["big", "28.4"]])
+    published = Published("their BLEU", {}, "Published elsewhere.", elsewhere)
+    found = replace(found, results=found.results | more, published=published)
+    assert found.weakest is not None
+    assert found.weakest.value == 19.0
+    assert found.numbers["weakest"] == {"measure": "bleu", "value": 19.0}
+    assert [row["seconds_to_weakest"] for row in found.rows] == [
+        None,
+        {"mean": 8.0, "sd": None, "reached": 1},
+        {"mean": 4.0, "sd": None, "reached": 1},
+    ]
+    table, *_, last = found.tables()
+    assert isinstance(table, Table)
+    assert [table.columns[at] for at in (2, 6, 7)] == ["FLOPs/token", "to BLEU 28.50", "to BLEU 19.00"]
+    assert [(row[2], row[7]) for row in table.rows] == [("–", "never"), ("12.3M", "8.0 s (1 of 2)"), ("2k", "4.0 s")]
+    assert "19.00 is the best of the weakest rung that attends." in table.note
+    assert last is elsewhere
+
+
 def test_the_sections_of_a_ladder(tmp_path: Path) -> None:
     for name, seed in (("no-attention", 1), ("full", 1)):
         run = tmp_path / "cells" / name / f"seed-{seed}"

@@ -13,6 +13,8 @@ RECIPES = {  # the kinds of its data, model and objective
     "translate": "pairs seq2seq teacher",
     "multi30k": "multi30k transformer teacher",
     "multi30k-de-en": "multi30k seq2seq teacher",
+    "multi30k-gnmt": "multi30k gnmt teacher",
+    "multi30k-convs2s": "multi30k convs2s teacher",
     "wmt14": "wmt14 transformer teacher",
     "wmt14-big": "wmt14 transformer teacher",
     "greek": "greek seq2seq teacher",
@@ -32,10 +34,10 @@ RECIPES = {  # the kinds of its data, model and objective
 }
 KINDS = {  # of each part of a recipe
     "data": "dates sounds pairs multi30k wmt14 greek lines book shakespeare labelled adding copy clips mnist music",
-    "model": "seq2seq bigram recurrent tcn lstmn structured transformer gpt bert rnn lstm gru transformer-base "
-    "transformer-big marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl gpt3-small gpt3 transformer-xl bert-base "
-    "bert-large distilbert-base roberta-base roberta-large xlm-roberta-base albert-base albert-xxlarge electra-small "
-    "electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
+    "model": "seq2seq gnmt convs2s bigram recurrent tcn lstmn structured transformer gpt bert rnn lstm gru gnmt-8 "
+    "convs2s-en-de transformer-base transformer-big marian-base gpt1 gpt2 gpt2-medium gpt2-large gpt2-xl gpt3-small "
+    "gpt3 transformer-xl bert-base bert-large distilbert-base roberta-base roberta-large xlm-roberta-base albert-base "
+    "albert-xxlarge electra-small electra-base t5-small t5-base t5-large t5-v1.1-small t5-v1.1-base",
     "objective": "teacher counts professor guided masked classify regression binary recall",
     "head": "class number tag keys",
 }
@@ -60,6 +62,8 @@ SETTINGS = {  # of the plan, and of each kind of the other parts
     "data=music": "pieces",
     "model=seq2seq": "source_vocab target_vocab width embed layers cell decoder score window radius capacity "
     "dropout coverage embedding",
+    "model=gnmt": "source_vocab target_vocab width embed layers score capacity dropout embedding",
+    "model=convs2s": "source_vocab target_vocab width layers channels kernels context dropout embedding",
     "model=bigram": "vocab smoothing k weight pairs",
     "model=recurrent": "vocab cell width embed layers tied dropout embedding numbers",
     "model=tcn": "vocab width embed layers kernel tied dropout embedding_dropout embedding numbers",

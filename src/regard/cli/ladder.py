@@ -48,11 +48,12 @@ def ladder(
 ) -> None:
     """Compare models of one size trained on the same tokens: no attention, then every score and window.
 
-    Of a recipe with a Transformer, the families: no attention, additive and general attention, the Transformer with
-    sinusoidal and with learned positions. Widths are chosen so that parameters agree within 5 %. A rung learns at the
-    rate that suits its family; a plan.* setting that you give is every rung's. Finished cells are kept: the same
-    command continues where it stopped. The result is a table (mean ± standard deviation over the seeds, seconds of
-    training to a given quality, published figures where there are any), ladder.json and ladder.html.
+    Of a recipe with a Transformer, the families: no attention, additive and general attention, GNMT, ConvS2S, the
+    Transformer with sinusoidal and with learned positions, and with 1, 2 and 8 heads. Widths are chosen so that
+    parameters agree within 5 %. A rung learns at the rate that suits its family; a plan.* setting that you give is
+    every rung's. Finished cells are kept: the same command continues where it stopped. The result is a table (mean ±
+    standard deviation over the seeds, operations per token, seconds of training to a given quality and to the best of
+    the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
 
     `sequences` is another ladder: RNN, GRU, LSTM, TCN and Transformer of equal size on the tasks of Bai et al. 2018
     (adding, copy, smnist, pmnist, jsb, nottingham). Words after it name tasks and models; without such words, all are
@@ -64,6 +65,7 @@ def ladder(
       regard ladder dates --steps 400
       regard ladder sounds --seeds 5 --device cuda
       regard ladder multi30k --rungs additive,transformer-sinusoidal
+      regard ladder multi30k data.target=fr --out runs/ladder-en-fr
       regard ladder pairs.tsv data.source_tokens=char plan.steps=2000
       regard ladder sequences --jobs 8 --device cuda
       regard ladder sequences jsb tcn lstm --minutes 2 --seeds 3

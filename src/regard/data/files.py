@@ -15,9 +15,11 @@ import os
 import shutil
 import stat
 import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, overload
 
@@ -212,6 +214,28 @@ def open_parallel(source: Path, target: Path) -> Sequence[Pair]:
     if {source.suffix, target.suffix} & {*PACKED}:
         return [example for example in read_parallel(source, target) if example.source and example.target]
     return ParallelOnDisk(source, target)
+
+
+class JoinedPairs(Sequence[Pair]):
+    """The pairs of several sequences, one after the other."""
+
+    def __init__(self, parts: Sequence[Sequence[Pair]]) -> None:
+        self._parts = parts
+        self._ends = list(accumulate(map(len, parts)))
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Pair]: ...
+    def __getitem__(self, index: int | slice) -> Pair | list[Pair]:
+        number = range(len(self))[index]
+        if isinstance(number, range):
+            return [self[each] for each in number]
+        part = bisect_right(self._ends, number)
+        return self._parts[part][number - self._ends[part]]  # counted from the end of the part
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------

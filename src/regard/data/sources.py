@@ -6,18 +6,21 @@ texts: the same files always give the same parts, in any order of their lines.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import Any, ClassVar
 
 from regard.data.download import CURE
 from regard.data.example import Corpus, LabelledText, Pair, Text, Tokens
-from regard.data.files import find_data, hash_text, iterate_lines, open_parallel, read_parallel
+from regard.data.files import JoinedPairs, find_data, hash_text, iterate_lines, open_parallel, read_parallel, read_text
 from regard.data.tables import has_names, read_table, table_warnings
 from regard.errors import UserError
 
+SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 HELD_OUT = 0.02  # the part of the training examples that becomes the validation set if no validation set is given
 HELD_OUT_MOST = 2000  # the most examples of that part
 
@@ -115,20 +118,34 @@ class Multi30k:
         return Corpus(train, valid, test)
 
 
+# The parts of the training pairs of WMT 14, English and French, and the archives of statmt.org that contain them.
+FRENCH_PARTS = {
+    "europarl-v7.fr-en": "training-parallel-europarl-v7.tgz",
+    "commoncrawl.fr-en": "training-parallel-commoncrawl.tgz",
+    "undoc.2000.fr-en": "training-parallel-un.tgz",
+    "news-commentary-v9.fr-en": "training-parallel-nc-v9.tgz",
+    "giga-fren.release2.fixed": "training-giga-fren.tar",
+}
+
+
 @dataclass(frozen=True)
 class Wmt14:
-    """News and parliament, English and German (Bojar et al. 2014), in $REGARD_DATA/wmt14.
+    """News and parliament, English and German or French (Bojar et al. 2014), in $REGARD_DATA/wmt14.
 
-    The files are `train`, `newstest2013` (validation) and `newstest2014` (test), each with the ending of a language.
-    The 4.5 million training pairs stay on the disk; a pair is read when it is used. --download fetches the files that
-    Luong et al. 2015 prepared. In those, spaces separate words and punctuation, so BLEU on them is tokenised BLEU,
-    which cannot be compared with BLEU on plain text.
+    German: the files are `train`, `newstest2013` (validation) and `newstest2014` (test), each with the ending of a
+    language. --download fetches the files that Luong et al. 2015 prepared. In those, spaces separate words and
+    punctuation, so BLEU on them is tokenised BLEU, which cannot be compared with BLEU on plain text.
+
+    French: the unpacked files of statmt.org/wmt14 with their own names, in the folder wmt14/fr-en: five training
+    corpora, `newstest2013` and `newstest2014-fren`. They are plain text.
+
+    The training pairs, 4.5 million or 40 million, stay on the disk; a pair is read when it is used.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
 
-    source: str = "en"  # the language of the sources: en or de
-    target: str = "de"  # the language of the targets
+    source: str = "en"  # the language of the sources: en, de or fr
+    target: str = "de"  # the language of the targets; one of the two is en
     source_tokens: Tokens = "bpe"  # the kind of tokens of the sources
     target_tokens: Tokens = "bpe"  # the kind of tokens of the targets
     vocab: int = 37_000  # the most tokens on either side
@@ -136,13 +153,31 @@ class Wmt14:
 
     @property
     def files(self) -> tuple[str, ...]:
-        parts, languages = ("train", "newstest2013", "newstest2014"), (self.source, self.target)
-        return tuple(f"wmt14/{part}.{language}" for part in parts for language in languages)
+        languages = (self.source, self.target)
+        if "fr" not in languages:
+            parts = ("train", "newstest2013", "newstest2014")
+            return tuple(f"wmt14/{part}.{language}" for part in parts for language in languages)
+        pairs = [f"{part}.{language}" for part in (*FRENCH_PARTS, "newstest2013") for language in languages]
+        test = [f"newstest2014-fren-{side}.{language}.sgm" for side, language in zip(("src", "ref"), languages)]
+        return tuple(f"wmt14/fr-en/{name}" for name in (*pairs, *test))
 
     def load(self) -> Corpus:
-        paths = [find_data(name, CURE) for name in self.files]
-        train = open_parallel(paths[0], paths[1])
-        return Corpus(train, read_parallel(paths[2], paths[3]), read_parallel(paths[4], paths[5]))
+        if sorted((self.source, self.target)) not in (["de", "en"], ["en", "fr"]):
+            pair = f"data.source={self.source} data.target={self.target}"
+            raise UserError(f"{pair}: WMT 14 has English with German or French here; give en and de, or en and fr.")
+        if "fr" not in (self.source, self.target):
+            paths = [find_data(name, CURE) for name in self.files]
+            train = open_parallel(paths[0], paths[1])
+            return Corpus(train, read_parallel(paths[2], paths[3]), read_parallel(paths[4], paths[5]))
+        archives = [archive for archive in (*FRENCH_PARTS.values(), "dev.tgz", "test-full.tgz") for _ in range(2)]
+        paths = [
+            find_data(name, f", unpacked from {archive} of statmt.org/wmt14")
+            for name, archive in zip(self.files, archives)
+        ]
+        *parts, valid, test = zip(paths[::2], paths[1::2])
+        return Corpus(
+            JoinedPairs([open_parallel(*pair) for pair in parts]), read_parallel(*valid), _read_segments(*test)
+        )
 
 
 @dataclass(frozen=True)
@@ -171,6 +206,18 @@ class GreekEnglish:
             part = {0: valid, 1: test}.get(hash_text(name) % 20, train)
             part.append(Pair(source, target, links=gold))
         return Corpus(train, valid, test)
+
+
+def _read_segments(source: Path, target: Path) -> list[Pair]:
+    """Return the pairs of two test files of WMT, in which each sentence is `<seg id="1">text</seg>`."""
+    sides = [
+        [" ".join(unescape(text).split()) for text in SEGMENT.findall(read_text(path))] for path in (source, target)
+    ]
+    counts = [len(side) for side in sides]
+    if not counts[0] or counts[0] != counts[1]:
+        sizes = f"{source} has {counts[0]} segments, {target} has {counts[1]}"
+        raise UserError(f"{sizes}; give the two files of one test set, with a <seg> for each sentence.")
+    return [Pair(one, other) for one, other in zip(*sides)]
 
 
 def read_pairs(path: str | Path, source: str = "", target: str = "") -> list[Pair]:

@@ -1,43 +1,80 @@
-"""Causal convolutions: each position sees itself and earlier ones, in one pass or step by step with equal results."""
+"""Convolutions over the positions of a text, whose weights are normalised (Salimans & Kingma 2016).
+
+A causal convolution sees a position and earlier ones, in one pass or step by step with equal results. A centred one
+sees as many positions before as after.
+"""
 
 from __future__ import annotations
+
+from math import prod
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-class CausalConvolution(nn.Module):
+class WeightNorm(nn.Module):
+    """A matrix or a convolution whose weight is normalised: that of each output channel is gain · v / ‖v‖.
+
+    The standard ``deviation`` of an initial weight is by default that of torch's layers, √(1 / (3 · inputs · kernel)).
+    """
+
+    def __init__(self, shape: tuple[int, ...], deviation: float | None) -> None:
+        super().__init__()
+        self.v = nn.Parameter(torch.empty(shape))
+        self.gain = nn.Parameter(torch.empty(shape[0], *[1] * (len(shape) - 1)))
+        self.bias = nn.Parameter(torch.zeros(shape[0]))
+        nn.init.normal_(self.v, std=(3 * prod(shape[1:])) ** -0.5 if deviation is None else deviation)
+        with torch.no_grad():
+            self.gain.copy_(self._length())
+
+    @property
+    def weight(self) -> Tensor:
+        """W, of the shape of v."""
+        return self.v * (self.gain / self._length())
+
+    def _length(self) -> Tensor:
+        return torch.linalg.vector_norm(self.v, dim=tuple(range(1, self.v.dim())), keepdim=True)
+
+
+class NormedLinear(WeightNorm):
+    """y = W x + b, with a normalised W (outputs, inputs)."""
+
+    def __init__(self, inputs: int, outputs: int, deviation: float | None = None) -> None:
+        super().__init__((outputs, inputs), deviation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class CentredConvolution(WeightNorm):
+    """yₜ = b + Σᵢ Wᵢ xₜ₊ᵢ₋ₕ for i = 0 … kernel − 1, with h = (kernel − 1) / 2; positions outside of x are zeros."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, deviation: float | None = None) -> None:
+        assert kernel % 2, "an even kernel has no centre"
+        super().__init__((outputs, inputs, kernel), deviation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, inputs, T) → (B, outputs, T)"""
+        return F.conv1d(x, self.weight, self.bias, padding=self.v.shape[2] // 2)
+
+
+class CausalConvolution(WeightNorm):
     """yₜ = b + Σᵢ Wᵢ xₜ₋ᵢ·d for i = 0 … kernel − 1, with a dilation d (van den Oord et al. 2016).
 
-    The weight is normalised (Salimans & Kingma 2016): that of each output channel is gain · v / ‖v‖. The standard
-    ``deviation`` of an initial weight is by default that of torch's convolutions, √(1 / (3 · inputs · kernel)).
+    The weight (outputs, inputs, kernel) has W₀, of the present position, in its last column.
     """
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, dilation: int = 1, deviation: float | None = None
     ) -> None:
-        super().__init__()
+        super().__init__((outputs, inputs, kernel), deviation)
         self.dilation, self.kernel, self.inputs = dilation, kernel, inputs
-        self.v = nn.Parameter(torch.empty(outputs, inputs, kernel))
-        self.gain = nn.Parameter(torch.empty(outputs, 1, 1))
-        self.bias = nn.Parameter(torch.zeros(outputs))
-        nn.init.normal_(self.v, std=(3 * inputs * kernel) ** -0.5 if deviation is None else deviation)
-        with torch.no_grad():
-            self.gain.copy_(self._length())
 
     @property
     def reach(self) -> int:
         """The number of earlier positions that an output depends on."""
         return (self.kernel - 1) * self.dilation
-
-    @property
-    def weight(self) -> Tensor:
-        """W (outputs, inputs, kernel); the last column is W₀, of the present position."""
-        return self.v * (self.gain / self._length())
-
-    def _length(self) -> Tensor:
-        return torch.linalg.vector_norm(self.v, dim=(1, 2), keepdim=True)
 
     def zeros(self, rows: int) -> Tensor:
         """The inputs before the first position: zeros (B, inputs, reach)."""

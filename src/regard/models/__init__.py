@@ -2,7 +2,9 @@
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
+from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.facts import Facts, reads_whole
+from regard.models.gnmt import Gnmt, GnmtConfig
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
@@ -15,6 +17,8 @@ from regard.models.transformer import Transformer, TransformerConfig
 
 ModelConfig = (
     Seq2SeqConfig
+    | GnmtConfig
+    | ConvS2sConfig
     | RecurrentLmConfig
     | TcnConfig
     | LstmnConfig
@@ -25,9 +29,11 @@ ModelConfig = (
     | BigramConfig
     | HeadedConfig
 )
-Model = Seq2Seq | RecurrentLm | Tcn | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
+Model = Seq2Seq | Gnmt | ConvS2s | RecurrentLm | Tcn | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
+    "gnmt": GnmtConfig,
+    "convs2s": ConvS2sConfig,
     "bigram": BigramConfig,
     "recurrent": RecurrentLmConfig,
     "tcn": TcnConfig,
@@ -51,7 +57,11 @@ __all__ = [
     "BertConfig",
     "Bigram",
     "BigramConfig",
+    "ConvS2s",
+    "ConvS2sConfig",
     "Facts",
+    "Gnmt",
+    "GnmtConfig",
     "Gpt",
     "GptConfig",
     "Headed",

@@ -10,12 +10,29 @@ from __future__ import annotations
 from dataclasses import replace
 
 from regard.models.bert import BertConfig
+from regard.models.convs2s import ConvS2sConfig
+from regard.models.gnmt import GnmtConfig
 from regard.models.gpt import GptConfig
 from regard.models.transformer import TransformerConfig
 
 # Vaswani et al. 2017, table 3; norms after each residual sum.
 BASE = TransformerConfig(
     width=512, heads=8, layers=6, inner=2048, norm_place="post", shared="all", dropout=0.1, context=1024
+)
+
+# Wu et al. 2016, §8.2 to 8.4: 8 layers of 1024 units, 32,000 word pieces.
+GNMT = GnmtConfig(source_vocab=32000, target_vocab=32000, width=1024, embed=1024, layers=8, capacity=1024, dropout=0.2)
+
+# Gehring et al. 2017, §5.1, English to German; embeddings as in the authors' public configuration.
+CONVS2S = ConvS2sConfig(
+    source_vocab=40000,
+    target_vocab=40000,
+    width=768,
+    layers=15,
+    channels=(*(512,) * 9, *(1024,) * 4, 2048),
+    kernels=(*(3,) * 13, 1),
+    context=1024,
+    dropout=0.1,
 )
 
 # Radford et al. 2018, §4.1; 2019, table 2; Brown et al. 2020, table 2.1.
@@ -79,7 +96,9 @@ T5 = TransformerConfig(
 )
 T5_V11 = replace(T5, activation="gelu-tanh", gated=True, inner=1024, heads=6, layers=8, shared="sides")
 
-SIZES: dict[str, TransformerConfig | GptConfig | BertConfig] = {
+SIZES: dict[str, GnmtConfig | ConvS2sConfig | TransformerConfig | GptConfig | BertConfig] = {
+    "gnmt-8": GNMT,
+    "convs2s-en-de": CONVS2S,
     "transformer-base": BASE,
     "transformer-big": replace(BASE, width=1024, heads=16, inner=4096, dropout=0.3),
     "marian-base": replace(

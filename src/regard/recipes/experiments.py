@@ -11,6 +11,8 @@ from regard.models import (
     SIZES,
     BertConfig,
     BigramConfig,
+    ConvS2sConfig,
+    GnmtConfig,
     GptConfig,
     LstmnConfig,
     Seq2SeqConfig,
@@ -120,7 +122,10 @@ def multi30k() -> Recipe:
 
 
 def wmt14() -> Recipe:
-    """English → German news (WMT 14), the base Transformer of Vaswani et al. 2017, section 5."""
+    """English → German news (WMT 14), the base Transformer of Vaswani et al. 2017, section 5.
+
+    `data.target=fr data.vocab=32000` translates to French.
+    """
     return Recipe(
         name="wmt14",
         title="English to German news (WMT 14), Transformer base",
@@ -169,6 +174,30 @@ def multi30k_de_en() -> Recipe:
         objective=TeacherForcing(smoothing=0.1),
         plan=Plan(steps=6000, batch_tokens=4096, rate=1e-3, warmup=500, evaluate=500, samples=1014, select="bleu"),
         metrics=("bleu",),
+    )
+
+
+def multi30k_gnmt() -> Recipe:
+    """English → German captions of pictures (Multi30k), with deep residual LSTMs: a small GNMT (Wu et al. 2016)."""
+    base = multi30k()
+    return replace(
+        base,
+        name="multi30k-gnmt",
+        title="English to German captions (Multi30k), GNMT",
+        model=GnmtConfig(width=256, embed=128, layers=4, dropout=0.3),
+        plan=replace(base.plan, warmup=500, betas=(0.9, 0.999), epsilon=1e-8, decay=0.01),
+    )
+
+
+def multi30k_convs2s() -> Recipe:
+    """English → German captions of pictures (Multi30k), with convolutions: a small ConvS2S (Gehring et al. 2017)."""
+    base = multi30k()
+    return replace(
+        base,
+        name="multi30k-convs2s",
+        title="English to German captions (Multi30k), ConvS2S",
+        model=ConvS2sConfig(width=256, layers=4, channels=(256,), dropout=0.3),
+        plan=replace(base.plan, epsilon=1e-8),
     )
 
 
@@ -302,6 +331,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "translate": translate,
     "multi30k": multi30k,
     "multi30k-de-en": multi30k_de_en,
+    "multi30k-gnmt": multi30k_gnmt,
+    "multi30k-convs2s": multi30k_convs2s,
     "wmt14": wmt14,
     "wmt14-big": wmt14_big,
     "greek": greek,

@@ -14,7 +14,7 @@ from regard.report.figures import deviation, duration, find_metric, size
 from regard.report.glossary import glossary
 from regard.report.run import curves
 from regard.report.sections import Curve, Line, Pre, Section, Table, Text
-from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal
+from regard.training.ladder.quality import SHARE, Goal, Point, averaged, goal, weakest
 from regard.training.ladder.rungs import Published
 
 Results = dict[str, list[dict[str, Any]]]  # by rung, one for each seed
@@ -48,6 +48,12 @@ class Standing:
         return goal(measure, self.points.values())
 
     @cached_property
+    def weakest(self) -> Goal | None:
+        """The best value of the weakest rung that attends; None if fewer than two do."""
+        attending = [name for name, every in self.results.items() if every[0].get("attends")]
+        return weakest(self.recipe.plan.select, [self.points[name] for name in attending])
+
+    @cached_property
     def rows(self) -> list[dict[str, Any]]:
         """For each rung the mean over its seeds of everything measured, and the standard deviation of several."""
         found = []
@@ -56,18 +62,26 @@ class Standing:
             row |= {key: first[key] for key in ("parameters", "width")}
             row |= {measure: _mean([one["scores"][measure] for one in every]) for measure in first["scores"]}
             row |= {key: _mean([one[key] for one in every]) for key in ("tokens_per_second", "training_seconds")}
-            times = [self.goal.reached(seed) for seed in self.points[name]] if self.goal else []
-            reached = [seconds for seconds in times if seconds is not None]
-            row["seconds_to_quality"] = {**_mean(reached), "reached": len(reached)} if reached else None
+            row |= {"flops": first["flops"]} if first.get("flops") else {}
+            row["seconds_to_quality"] = self._seconds(name, self.goal)
+            if self.weakest:
+                row["seconds_to_weakest"] = self._seconds(name, self.weakest)
             row["published"] = self.published.figures.get(name) if self.published else None
             found.append(row)
         return found
+
+    def _seconds(self, name: str, goal: Goal | None) -> dict[str, Any] | None:
+        """The mean time of training of a rung to a goal, and how many seeds reached it; None if none did."""
+        times = [goal.reached(seed) for seed in self.points[name]] if goal else []
+        reached = [seconds for seconds in times if seconds is not None]
+        return {**_mean(reached), "reached": len(reached)} if reached else None
 
     @property
     def numbers(self) -> dict[str, Any]:
         """As ladder.json holds them, beside the cells."""
         about = self.published and {"measure": self.published.measure, "note": self.published.note}
-        return {"quality": self.goal and vars(self.goal), "published": about, "rows": self.rows}
+        goals = {name: one and vars(one) for name, one in (("quality", self.goal), ("weakest", self.weakest))}
+        return {**goals, "published": about, "rows": self.rows}
 
     @property
     def heading(self) -> str:
@@ -78,7 +92,8 @@ class Standing:
     def tables(self) -> list[Section]:
         """For the terminal: the rungs, how to read them, and what of their plans differs."""
         own = [row for row in self._differences() if row[0].startswith("plan.")]
-        return [self._table(self.heading), *([Table("What suits each family", ["", *self.rungs], own)] if own else [])]
+        plans = [Table("What suits each family", ["", *self.rungs], own)] if own else []
+        return [self._table(self.heading), *plans, *self._elsewhere()]
 
     def sections(self, out: Path) -> list[Section]:
         """The table, quality against time, the curves of every rung's first seed, the settings."""
@@ -91,6 +106,7 @@ class Standing:
         return [
             Text(f"{self.heading}.\n\n{words}", "What is shown", "ladder.md"),
             self._table("The ladder"),
+            *self._elsewhere(),
             self._timed(),
             *curves(first, ("loss", *self.recipe.metrics), self.metrics),
             Table("Where the rungs differ", ["setting", *self.rungs], self._differences()),
@@ -98,23 +114,31 @@ class Standing:
             glossary(("chance", "rung", "parameters", "loss", "step", "width", "token", "attention")),
         ]
 
+    def _elsewhere(self) -> list[Section]:
+        """The table of published results on other data, if there is one."""
+        return [self.published.elsewhere] if self.published and self.published.elsewhere else []
+
     def _title(self, measure: str) -> str:
         return find_metric(measure, self.metrics).title
 
     def _table(self, heading: str) -> Table:
         measures = list(dict.fromkeys(name for every in self.results.values() for name in every[0]["scores"]))
-        columns = ["", "parameters", *map(self._title, measures), "tokens/s"]
-        if self.goal:
-            value = find_metric(self.goal.measure, self.metrics).show(self.goal.value)
-            columns.append(f"to {self._title(self.goal.measure)} {value}")
+        counted = any(row.get("flops") for row in self.rows)
+        columns = ["", "parameters", *(["FLOPs/token"] if counted else []), *map(self._title, measures), "tokens/s"]
+        goals = {"seconds_to_quality": self.goal, "seconds_to_weakest": self.weakest}
+        timed = {key: one for key, one in goals.items() if one}
+        for one in timed.values():
+            columns.append(f"to {self._title(one.measure)} {find_metric(one.measure, self.metrics).show(one.value)}")
         if self.published:
             columns.append(f"published, {self.published.measure}")
         rows = []
         for row in self.rows:
             found = [(find_metric(name, self.metrics), row.get(name)) for name in measures]
             cells = [metric.show(one["mean"], one["sd"]) if one else "–" for metric, one in found]
-            cells = [row["cell"], f"{row['parameters']:,}", *cells, size(row["tokens_per_second"]["mean"])]
-            cells += [_waited(row["seconds_to_quality"], row["seeds"])] if self.goal else []
+            operations = [size(row["flops"]) if row.get("flops") else "–"] if counted else []
+            tokens = size(row["tokens_per_second"]["mean"])
+            cells = [row["cell"], f"{row['parameters']:,}", *operations, *cells, tokens]
+            cells += [_waited(row[key], row["seeds"]) for key in timed]
             if self.published:
                 cells.append("–" if row["published"] is None else f"{row['published']:.1f}")
             rows.append(cells)
@@ -133,6 +157,11 @@ class Standing:
             metric = find_metric(self.goal.measure, self.metrics)
             sought = f"validation {metric.title} {metric.show(self.goal.value)}{share}"
             found.append(f"To {sought}: seconds of training, without evaluations, until an evaluation first found it.")
+        if self.weakest:
+            sought = find_metric(self.weakest.measure, self.metrics).show(self.weakest.value)
+            found.append(f"{sought} is the best of the weakest rung that attends.")
+        if any(row.get("flops") for row in self.rows):
+            found.append("FLOPs/token: of a forward pass with 16 source and 16 target tokens, per target token.")
         first = next(iter(self.results.values()))[0]
         where = f"on {first['part']}, beam {first['beam']}"
         found += [f"{self._title(name)} {where}: {note}." for name, note in first["notes"].items()]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.training.ladder.quality import Goal, Point, averaged, curve, evaluations, goal, read_log
+from regard.training.ladder.quality import Goal, Point, averaged, curve, evaluations, goal, read_log, weakest
 
 # Half a second a step. Judging after step 4 takes ten seconds, and after step 8 five.
 LOG = [
@@ -44,6 +44,15 @@ def test_the_goal_is_near_the_best_rung() -> None:
     assert without.value == pytest.approx(0.2)
     assert goal("aer", [[[]]]) is None
     assert goal("bleu", [[[Point(1, 1.0, 0.0)]]]) is None  # 95 % of nothing
+
+
+def test_the_weakest_of_several_rungs() -> None:
+    weak = [[Point(1, 1.0, 10.0), Point(2, 2.0, 8.0)], [Point(1, 1.0, 20.0)]]
+    strong = [[Point(1, 1.0, 40.0)]]
+    assert weakest("bleu", [strong, weak]) == Goal("bleu", 15.0)  # the mean of each seed's best
+    assert weakest("loss", [strong, weak]) == Goal("loss", 40.0)
+    assert weakest("bleu", [strong]) is None
+    assert weakest("bleu", [strong, [[]]]) is None
 
 
 def test_the_mean_of_several_seeds() -> None:

@@ -8,11 +8,16 @@ import torch
 
 from regard.data.sources import Multi30k, Pairs
 from regard.errors import UserError
-from regard.models import Seq2SeqConfig, TransformerConfig
+from regard.models import GptConfig, Seq2SeqConfig, TransformerConfig
 from regard.recipes import Recipe, find_recipe
-from regard.training.ladder.cells import TOLERANCE, cells, fit_size, parameters, with_vocabularies
+from regard.training.ladder.cells import TOLERANCE, cells, fit_size, flops, parameters, with_vocabularies
 from regard.training.ladder.rungs import OWN, attentions, published, rungs, select_rungs
 from regard.training.prepare import prepare
+
+FAMILIES = [
+    *("no attention", "additive", "general", "gnmt", "convs2s", "transformer sinusoidal", "transformer learned"),
+    *("transformer 1 head", "transformer 2 heads", "transformer 8 heads"),
+]
 
 
 def test_the_rungs_of_a_recurrent_recipe() -> None:
@@ -28,7 +33,7 @@ def test_the_rungs_of_a_recurrent_recipe() -> None:
 def test_the_rungs_of_a_transformer_differ_in_nothing_that_is_the_budget() -> None:
     recipe = find_recipe("multi30k")
     found = rungs(recipe)
-    assert list(found) == ["no attention", "additive", "general", "transformer sinusoidal", "transformer learned"]
+    assert list(found) == FAMILIES
     for rung in found.values():
         budget = {name: value for name, value in asdict(rung.plan).items() if name not in OWN}
         assert budget == {name: value for name, value in asdict(recipe.plan).items() if name not in OWN}
@@ -36,7 +41,31 @@ def test_the_rungs_of_a_transformer_differ_in_nothing_that_is_the_budget() -> No
     recurrent = find_recipe("multi30k-de-en").plan
     assert (found["additive"].plan.schedule, found["additive"].plan.betas) == (recurrent.schedule, recurrent.betas)
     assert found["transformer learned"].plan == recipe.plan
-    assert [rung.model.longest for rung in found.values()] == [256] * 5
+    assert [rung.model.longest for rung in found.values()] == [256] * len(FAMILIES)
+
+
+def test_numbers_of_heads_are_compared_in_one_width() -> None:
+    recipe = find_recipe("multi30k")
+    sized = replace(recipe.model, source_vocab=600, target_vocab=600)
+    found = {name: with_vocabularies(rung.model, sized) for name, rung in rungs(recipe).items() if "head" in name}
+    models = {name: fit_size(name, model, parameters(sized)) for name, model in found.items()}
+    assert [model.heads for model in models.values()] == [1, 2, 8]  # the others have 4
+    assert {(model.width, parameters(model), flops(model)) for model in models.values()} == {
+        (256, parameters(sized), flops(sized))
+    }
+    odd = replace(recipe, model=replace(recipe.model, width=36, heads=4, inner=36))
+    assert [name for name in rungs(odd) if "head" in name] == ["transformer 1 head", "transformer 2 heads"]
+
+
+def test_operations_are_those_of_the_matrices() -> None:
+    """Twice the weights that a token is multiplied with; attention adds a little, embeddings are looked up."""
+    vocab, width, embed = 30, 16, 8
+    none = Seq2SeqConfig(source_vocab=vocab, target_vocab=vocab, width=width, embed=embed, decoder="once")
+    encoder, decoder = 2 * 3 * 8 * (embed + 8), 3 * width * (embed + width)
+    assert flops(none) == 2 * (encoder + decoder + width * vocab) + 2 * width * width // 16  # one bridge for 16 tokens
+    attending = replace(none, decoder="luong", score="dot")
+    assert flops(attending) == flops(none) + 2 * 2 * width * width + 2 * 2 * 16 * width  # [c; h], q·k and the values
+    assert flops(GptConfig(vocab=vocab)) is None
 
 
 def test_choosing_rungs() -> None:
@@ -111,16 +140,21 @@ def test_every_rung_sees_the_same_batches(tmp_path: Path) -> None:
     model = TransformerConfig(width=24, heads=2, layers=1, inner=48, context=32)
     recipe = replace(find_recipe("translate"), data=data, model=model)
     todo = cells(recipe, rungs(recipe), 2, tmp_path / "out")
-    assert [cell.seed for cell in todo] == [recipe.plan.seed] * 5 + [recipe.plan.seed + 1] * 5
-    assert len({cell.result for cell in todo}) == 10
-    first = [prepare(cell.recipe).batches for cell in todo[:5]]
+    assert [cell.seed for cell in todo] == [recipe.plan.seed] * 10 + [recipe.plan.seed + 1] * 10
+    assert len({cell.result for cell in todo}) == 20
+    first = [prepare(cell.recipe).batches for cell in todo[:7]]  # the others differ in heads alone
     for other in first[1:]:
         for n in range(4):
             assert torch.equal(first[0].batch(n)["targets"], other.batch(n)["targets"])
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "rung", "figure"), [("en", "de", "additive", 38.0), ("de", "en", "no attention", 20.6)]
+    ("source", "target", "rung", "figure"),
+    [
+        ("en", "de", "additive", 38.0),
+        ("en", "fr", "transformer sinusoidal", 61.8),
+        ("de", "en", "no attention", 20.6),
+    ],
 )
 def test_published_figures_say_that_they_are_not_sacrebleu(source: str, target: str, rung: str, figure: float) -> None:
     recipe: Recipe = replace(find_recipe("multi30k"), data=Multi30k(source=source, target=target, joint=True))
@@ -130,3 +164,7 @@ def test_published_figures_say_that_they_are_not_sacrebleu(source: str, target: 
     assert "not sacreBLEU" in found.note
     assert set(found.figures) <= set(rungs(recipe))
     assert published(find_recipe("dates")) is None
+    if source == "en":
+        assert found.elsewhere is not None
+        assert "not comparable" in found.elsewhere.title
+        assert ["GNMT + RL", "24.6", "39.92"] in list(found.elsewhere.rows)

@@ -3,18 +3,21 @@
 import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from regard.config import to_json
 from regard.errors import UserError
 from regard.file_io import read_json, write_json
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe
+from regard.recording import attentions, watch
 from regard.training.evaluate import describe_chance, evaluate
 from regard.training.events import Finished
 from regard.training.folder import is_run
@@ -27,6 +30,7 @@ from regard.verbs.loaded import load
 TOLERANCE = 0.05  # the largest relative error in the number of parameters
 CLOSE = 0.02  # below this error, a coarser width, which suits a GPU, is better than a smaller error
 GRAINS = (8, 2, 1)  # widths are multiples of the first if that gives a close size, else of the second or third
+COUNTED = 16  # tokens of the source, and of the target, for which operations are counted
 VOCABULARIES = ("vocab", "source_vocab", "target_vocab", "numbers")  # settings that follow from the data
 
 
@@ -104,6 +108,8 @@ def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
         "step": model.step,
         "steps": run.state.step,
         "parameters": model.parameter_count,
+        "flops": flops(model.module.config),
+        "attends": bool(attentions(model.module)),
         "width": recipe.model.width,
         "tokens_per_second": statistics.median(line["tokens_per_second"] for line in log if line["kind"] == "train"),
         "training_seconds": evaluations(log)[-1]["training"],
@@ -116,6 +122,21 @@ def parameters(config: ModelConfig) -> int:
     """The number of parameters of a model, counted without allocating them."""
     with torch.device("meta"):
         return sum(weight.numel() for weight in config.build().parameters())
+
+
+def flops(config: ModelConfig) -> int | None:
+    """The floating-point operations of a forward pass of a translator, per target token; None for other models.
+
+    Source and target have 16 tokens each. The products of matrices and the convolutions are counted, by torch; in
+    float64 and by the definition of attention, because some fused kernels are not counted.
+    """
+    if not (config.causal and config.reads_source):
+        return None
+    model: Any = config.build().double().eval()
+    ids = torch.zeros(1, COUNTED, dtype=torch.long)
+    with torch.no_grad(), watch(model) if attentions(model) else nullcontext(), FlopCounterMode(display=False) as count:
+        model.readout(model.advance(ids, model.start(ids, rows=1, capacity=COUNTED))[0])
+    return int(count.get_total_flops()) // COUNTED
 
 
 def fit_size(name: str, config: ModelConfig, target: int) -> ModelConfig:

@@ -47,11 +47,24 @@ def goal(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | Non
     None if no rung has the metric (one without attention has no alignment), or if the best value is 0.
     """
     pick = min if METRICS[measure].lower_is_better else max
-    finals = [statistics.fmean(pick(one.value for one in seed) for seed in seeds) for seeds in rungs if all(seeds)]
-    best = pick(finals, default=0.0)
+    best = pick(_finals(measure, rungs), default=0.0)
     if best <= 0:
         return None
     return Goal(measure, best / SHARE if METRICS[measure].lower_is_better else best * SHARE)
+
+
+def weakest(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | None:
+    """The best value of the weakest of several rungs, in the mean over its seeds; None if there are fewer than two."""
+    finals = _finals(measure, rungs)
+    if len(finals) < 2:
+        return None
+    return Goal(measure, max(finals) if METRICS[measure].lower_is_better else min(finals))
+
+
+def _finals(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> list[float]:
+    """The best value of each rung that has the metric, in the mean over its seeds."""
+    pick = min if METRICS[measure].lower_is_better else max
+    return [statistics.fmean(pick(one.value for one in seed) for seed in seeds) for seeds in rungs if all(seeds)]
 
 
 def curve(log: Lines, measure: str) -> list[Point]:

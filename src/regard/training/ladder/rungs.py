@@ -10,11 +10,13 @@ from typing import Any, cast
 from regard.data.sources import Multi30k
 from regard.errors import UserError, nearest
 from regard.models import Seq2SeqConfig, TransformerConfig
-from regard.recipes import Recipe, find_recipe
+from regard.recipes import Plan, Recipe, find_recipe
+from regard.report.sections import Table
 from regard.scores import NOT_FOR_A_SOURCE, SCORES
 
 # The settings of a plan that each family of models has of its own. The other settings are the same for all rungs.
 OWN = ("rate", "schedule", "warmup", "optimizer", "betas", "epsilon", "decay", "clip")
+HEADS = (1, 2, 8)  # the numbers of heads that are compared in the same width
 
 
 def rungs(recipe: Recipe) -> dict[str, Recipe]:
@@ -52,25 +54,44 @@ def attentions(config: Seq2SeqConfig) -> dict[str, Seq2SeqConfig]:
 
 
 def families(recipe: Recipe, model: TransformerConfig) -> dict[str, Recipe]:
-    """No attention (Sutskever et al. 2014), Bahdanau et al. 2015, Luong et al. 2015, and Vaswani et al. 2017, §3.5.
+    """No attention (Sutskever et al. 2014), Bahdanau et al. 2015, Luong et al. 2015, GNMT (Wu et al. 2016), ConvS2S
+    (Gehring et al. 2017), and the Transformer (Vaswani et al. 2017, §3.5) with several kinds of positions and numbers
+    of heads.
 
-    The recurrent models and their plans are those of a recurrent recipe for such data. Their capacity is the
-    Transformer's context, so that all get the same batches.
+    The models of the other families and their plans are those of their own recipes for such data. Their capacity is the
+    Transformer's context, so that all get the same batches. The numbers of heads are compared in the same width.
     """
     recurrent = find_recipe("multi30k-de-en" if isinstance(recipe.data, Multi30k) else "translate")
     config = cast(Seq2SeqConfig, recurrent.model)
-    own: dict[str, Any] = {name: getattr(recurrent.plan, name) for name in OWN}
     embed = min(config.embed, model.width)
     width = config.width * embed // config.embed // 2 * 2
     rnn = replace(config, width=max(width, 2), embed=embed, capacity=model.context)
-    trained = replace(recipe, plan=replace(recipe.plan, **own))
+    deep, convolutional = find_recipe("multi30k-gnmt"), find_recipe("multi30k-convs2s")
+    layers = min(model.layers + 1, deep.model.layers)  # a shallow ladder stays wide enough to be sized
+    heads = [number for number in HEADS if not model.width % number]
     return {
-        "no attention": replace(trained, model=rnn.without_attention()),
-        "additive": replace(trained, model=replace(rnn, decoder="bahdanau", score="additive")),
-        "general": replace(trained, model=replace(rnn, decoder="luong", score="general")),
+        "no attention": _trained(recipe, recurrent.plan, rnn.without_attention()),
+        "additive": _trained(recipe, recurrent.plan, replace(rnn, decoder="bahdanau", score="additive")),
+        "general": _trained(recipe, recurrent.plan, replace(rnn, decoder="luong", score="general")),
+        "gnmt": _trained(recipe, deep.plan, replace(deep.model, layers=layers, capacity=model.context)),
+        "convs2s": _trained(
+            recipe, convolutional.plan, replace(convolutional.model, layers=layers, context=model.context)
+        ),
         "transformer sinusoidal": replace(recipe, model=replace(model, positions="sinusoidal")),
         "transformer learned": replace(recipe, model=replace(model, positions="learned")),
+        **{
+            f"transformer {number} head{'s' if number > 1 else ''}": replace(
+                recipe, model=replace(model, heads=number, decoder_heads=0, head_width=0)
+            )
+            for number in heads
+        },
     }
+
+
+def _trained(recipe: Recipe, plan: Plan, model: Any) -> Recipe:
+    """The recipe with another model, and with those settings of that model's plan that suit its family."""
+    own: dict[str, Any] = {name: getattr(plan, name) for name in OWN}
+    return replace(recipe, model=model, plan=replace(recipe.plan, **own))
 
 
 RUNGS: Mapping[type, Callable[[Recipe, Any], dict[str, Recipe]]] = {
@@ -86,14 +107,37 @@ class Published:
     measure: str  # the name of the metric
     figures: Mapping[str, float]
     note: str  # the data, the model and the source
+    elsewhere: Table | None = None  # results on other data, which cannot be compared
 
 
+WMT14 = Table(
+    "Published on WMT 14, on newstest2014 (other data: not comparable with the ladder)",
+    ["", "EN-DE BLEU", "EN-FR BLEU"],
+    [
+        ["ByteNet", "23.75", "–"],
+        ["GNMT + RL", "24.6", "39.92"],
+        ["ConvS2S", "25.16", "40.46"],
+        ["MoE", "26.03", "40.56"],
+        ["Transformer base", "27.3", "38.1"],
+        ["Transformer big", "28.4", "41.8"],
+    ],
+    "Vaswani et al. 2017, table 2: single models of hundreds of millions of parameters, trained on 4.5 (EN-DE) and 36 "
+    "(EN-FR) million pairs of WMT 14 and measured on its test set. The ladder trains small models on other data.",
+)
 MULTI30K = {
     ("en", "de"): Published(
         "tokenised BPE BLEU",
         {"additive": 38.0, "transformer sinusoidal": 41.0},
         "Published, test2016: tokenised BPE BLEU, which is not sacreBLEU. About 38 for recurrent networks "
         "with attention; 41.0 for Transformer-Tiny, 4 layers of width 128 (Wu et al. 2021).",
+        WMT14,
+    ),
+    ("en", "fr"): Published(
+        "tokenised BPE BLEU",
+        {"transformer sinusoidal": 61.8},
+        "Published, test2016: tokenised BPE BLEU, which is not sacreBLEU. 61.8 for Transformer-Tiny, 4 layers of width "
+        "128 (Wu et al. 2021).",
+        WMT14,
     ),
     ("de", "en"): Published(
         "tutorial's own BLEU",

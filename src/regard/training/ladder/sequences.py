@@ -141,7 +141,7 @@ ROWS = (  # Bai et al. 2018, table 1; the settings of the convolutional networks
 )
 NOTE = (
     "Published: Bai et al. 2018, table 1, on the test sets. Ours: on the validation sets (MNIST: the last 10,000 "
-    "training images), so the two are near but not the same measurement. A Transformer is not in that table."
+    "training images), which also select the best step and trial: near, but not the same measurement."
 )
 
 

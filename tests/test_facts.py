@@ -309,8 +309,10 @@ def test_a_causal_model_from_outside_works_with_the_verbs(tokenizer: Tokenizer) 
     assert torch.allclose(found[0, 2:], model.logits(tokens[:1, 2:])[0], atol=1e-6)
     with pytest.raises(UserError, match="positions: this model has none"):
         model.states(tokens, positions=tokens)
-    with pytest.raises(UserError, match="this is a language model, which cannot fill; use: regard generate mine"):
-        verbs.fill(model, texts)
+    (filled,) = verbs.fill(model, ["the dog [MASK]"], top=1)
+    assert filled.text == f"the dog {filled.masks[0][0].text}"
+    with pytest.raises(UserError, match="this is a language model, which cannot classify; use: regard generate mine"):
+        verbs.classify(model, texts)
 
 
 def test_a_classifier_from_outside_works_with_the_verbs(tokenizer: Tokenizer) -> None:

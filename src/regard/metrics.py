@@ -4,9 +4,14 @@ Rates are fractions from 0 to 1 (an error rate may exceed 1); BLEU and chrF are 
 """
 
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
+
+import numpy as np
 
 from regard.alignment import aer, chance_accuracy, correct_targets, links_from
 from regard.errors import UserError
@@ -23,12 +28,13 @@ class Metric:
     sums     (sums, counts): what the objective adds up over all examples, and how many there are of each term
     answers  (texts, references): what the model generates, and for each example the texts that are accepted
     weights  (weights, links): attention weights (target units, source units) of each example, and its gold links
+    regions  (weights, regions): attention weights (words, cells of the image) of each example, and its gold regions
 
     It returns a number, a `Bleu` (a number and how it was computed), or None where the metric does not exist.
     """
 
     title: str  # the heading of its column
-    needs: Literal["sums", "answers", "weights"]
+    needs: Literal["sums", "answers", "weights", "regions"]
     compute: Callable[[Any, Any], Any]
     lower_is_better: bool
     format: Format = "digits"
@@ -127,6 +133,70 @@ def chrf(hyps: Sequence[str], refs: References) -> Bleu:
     return _corpus_score(CHRF(), hyps, refs)
 
 
+# -- captions, which have several references --------------------------------------------------------------------------
+
+# Words in lower case, without punctuation; "dog's" is two words, "tri-coloured" is one.
+CAPTION_WORD = re.compile(r"\w+(?:-\w+)*|'\w+")
+LONGEST_NGRAM = 4
+SIGMA = 6.0  # of CIDEr-D's penalty for a difference in length
+
+Ngram = tuple[str, ...]
+
+
+def caption_words(text: str) -> list[str]:
+    """The words of a caption as metrics of captions compare them: in lower case, without punctuation."""
+    return CAPTION_WORD.findall(text.lower().replace("’", "'"))
+
+
+def caption_bleu(order: int) -> Callable[[Sequence[str], References], Bleu]:
+    """Corpus BLEU of n-grams up to an order, without smoothing, of the words of captions (Papineni et al. 2002)."""
+
+    def score(hyps: Sequence[str], refs: References) -> Bleu:
+        from sacrebleu.metrics.bleu import BLEU
+
+        metric = BLEU(tokenize="none", max_ngram_order=order, smooth_method="none", force=True)
+        words = [" ".join(caption_words(hyp)) for hyp in hyps]
+        return _corpus_score(metric, words, [tuple(" ".join(caption_words(ref)) for ref in one) for one in refs])
+
+    return score
+
+
+def cider(hyps: Sequence[str], refs: References) -> float:
+    """CIDEr-D (Vedantam et al. 2015): the similarity of n-grams with the references; rare n-grams count more.
+
+    An n-gram is as frequent as the number of images that have it in a reference. The result is from 0 to 10.
+    """
+    _check_lengths(hyps, refs)
+    images = Counter(ngram for one in refs for ngram in {ngram for ref in one for ngram in chain(*_ngrams(ref))})
+
+    def vectors(text: str) -> list[tuple[dict[Ngram, float], float]]:
+        """For each n, the tf-idf of the n-grams and their norm. The length that divides tf cancels in a cosine."""
+        found = []
+        for counts in _ngrams(text):
+            tf_idf = {ngram: count * math.log(len(hyps) / max(images[ngram], 1)) for ngram, count in counts.items()}
+            found.append((tf_idf, math.hypot(*tf_idf.values())))
+        return found
+
+    total = 0.0
+    for hyp, one in zip(hyps, refs):
+        output = vectors(hyp)
+        for ref in one:
+            cosines = 0.0
+            for (a, a_norm), (b, b_norm) in zip(output, vectors(ref)):
+                product = sum(min(weight, b[ngram]) * b[ngram] for ngram, weight in a.items() if ngram in b)
+                cosines += product / (a_norm * b_norm) if product else 0.0
+            difference = len(caption_words(hyp)) - len(caption_words(ref))
+            total += math.exp(-(difference**2) / (2 * SIGMA**2)) * cosines / LONGEST_NGRAM / len(one)
+    return 10 * total / max(len(hyps), 1)
+
+
+def _ngrams(text: str) -> list[Counter[Ngram]]:
+    """For n from 1 to 4, how often a caption has each n-gram."""
+    words = caption_words(text)
+    orders = range(1, LONGEST_NGRAM + 1)
+    return [Counter(tuple(words[at : at + n]) for at in range(len(words) - n + 1)) for n in orders]
+
+
 def perplexity(total_logp: float, count: int) -> float:
     """exp of the mean negative natural log-probability of `count` tokens; infinite if that overflows."""
     if count == 0:
@@ -150,6 +220,32 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
 def _check_lengths(hyps: Sequence[Any], refs: Sequence[Any]) -> None:
     if len(hyps) != len(refs):
         raise UserError(f"{len(hyps)} outputs but {len(refs)} references; give as many of each.")
+
+
+def _pointing(weights: Any, regions: Any) -> float | None:
+    """How often the centre of the cell with the greatest weight of a word is inside the region that the word names."""
+    found = [hit[row.argmax()] for table, gold in zip(weights, regions) for row, hit in _named(table, gold)]
+    return sum(map(float, found)) / len(found) if found else None
+
+
+def _pointing_chance(weights: Any, regions: Any) -> float | None:
+    """What `pointing` would be if every word looked at a random cell."""
+    found = [hit.mean() for table, gold in zip(weights, regions) for _, hit in _named(table, gold)]
+    return sum(map(float, found)) / len(found) if found else None
+
+
+def _named(table: Any, regions: Any) -> Iterator[tuple[Any, Any]]:
+    """For each word with a region its weights (cells,), and which cells have their centre in the region.
+
+    The cells of the square grid are counted row by row. Words that the table does not have are left out.
+    """
+    side = math.isqrt(table.shape[1])
+    centres = (np.arange(side) + 0.5) / side
+    for region in regions:
+        if region.word < len(table):
+            left, top, right, bottom = region.box
+            rows, columns = (centres > top) & (centres < bottom), (centres > left) & (centres < right)
+            yield table[region.word], np.outer(rows, columns).ravel()
 
 
 METRICS: dict[str, Metric] = {
@@ -187,5 +283,14 @@ METRICS: dict[str, Metric] = {
     "phoneme_error": Metric("phoneme error", "answers", phoneme_error, lower_is_better=True, format="percent"),
     "alignment": Metric("alignment", "weights", _alignment, lower_is_better=False, format="percent"),
     "chance": Metric("(by chance)", "weights", _chance, lower_is_better=False, format="percent"),
+    **{
+        f"bleu{order}": Metric(f"BLEU-{order}", "answers", caption_bleu(order), lower_is_better=False, format="points")
+        for order in range(1, LONGEST_NGRAM + 1)
+    },
+    "cider": Metric("CIDEr-D", "answers", cider, lower_is_better=False),
+    "pointing": Metric("pointing", "regions", _pointing, lower_is_better=False, format="percent"),
+    "pointing_chance": Metric(
+        "(pointing by chance)", "regions", _pointing_chance, lower_is_better=False, format="percent"
+    ),
     "aer": Metric("alignment error rate", "weights", _alignment_error, lower_is_better=True, format="percent"),
 }

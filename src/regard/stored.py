@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.checkpoint import FORMAT, check_format, read_step
 from regard.config import Kinds, from_json, to_json
-from regard.data.fields import Field, LabelField, TextField
+from regard.data.fields import Field, LabelField, TextField, in_direction
 from regard.data.tokenizers import check_vocab
 from regard.errors import UserError
 from regard.file_io import RESTORE, check_finite, load_tensors, read_json
@@ -37,7 +37,8 @@ def stored_recipe(run: Path, kinds: Kinds = KINDS) -> Recipe:
 
 def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
     """The config of the model of a saved step."""
-    models = {**kinds["model"], "headed": kinds["node"]["headed"]}  # no setting names it, so it is no kind of model
+    inner = {name: kinds["node"][name] for name in ("headed", "directions")}  # no setting names them
+    models = {**kinds["model"], **inner}
     content = read_json(folder / "model.json")
     try:
         return from_json(content, {**kinds, "model": models}, "model")
@@ -47,7 +48,8 @@ def stored_config(folder: Path, kinds: Kinds = KINDS) -> Any:
 
 def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
     """The fields of a saved step, of the types that the task names; their sizes must fit the model of `config`."""
-    fields = {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
+    loaded = {name: kind.load(field_path(folder, name)) for name, kind in task.fields.items()}
+    fields = in_direction(loaded, config.direction)
     sizes = [(part, *names) for part in config.split() if part is not None for names in part.sizes.items()]
     for part, setting, name in sizes:
         field, outputs = fields.get(name), getattr(part, setting)

@@ -23,6 +23,7 @@ from regard.data.fields import (
     TargetText,
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
+from regard.data.images import FeatureField, ImageField
 from regard.data.streams import RunningText
 from regard.objectives import BinaryAnswers, Classification, MaskedTokens, Recall, Regression, TeacherForcing
 
@@ -72,6 +73,20 @@ def translation(rows: Rows, widths: Mapping[str, int], random: np.random.Generat
         fields={"source": rows.padded("source", widths["source"]), **target.fields},
         real={"source": rows.real("source", widths["source"]), **target.real},
         counts={"source": int(rows.lengths("source").sum()), **target.counts},
+    )
+
+
+def captioning(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """Teacher forcing of the caption; the source is an image: pixels (B, H, W, 3), or features (B, cells, D).
+
+    All images have the same size, so only filler rows have padding in the source.
+    """
+    target = next_token(rows, widths, random, "target")
+    height = max(int(rows.lengths("image").max()), 1)
+    return Batch(
+        fields={"source": rows.padded("image", height), **target.fields},
+        real={"source": rows.real("image", height), **target.real},
+        counts={"source": int(rows.lengths("image").sum()), **target.counts},
     )
 
 
@@ -151,6 +166,26 @@ TASKS: dict[str, Task] = {
         objective=TeacherForcing,
         metrics=("bleu", "alignment"),
     ),
+    "caption": Task(
+        name="caption",
+        verb="caption",
+        fields={"image": ImageField, "target": TargetText},
+        widths=_axes(predicted="target"),
+        collate=captioning,
+        head="target",
+        objective=TeacherForcing,
+        metrics=("bleu4", "cider"),
+    ),
+    "caption-features": Task(
+        name="caption-features",
+        verb="caption",
+        fields={"image": FeatureField, "target": TargetText},
+        widths=_axes(predicted="target"),
+        collate=captioning,
+        head="target",
+        objective=TeacherForcing,
+        metrics=("bleu4", "cider"),
+    ),
     "language": Task(
         name="language",
         verb="generate",
@@ -168,6 +203,26 @@ TASKS: dict[str, Task] = {
         widths=_axes(predicted="text"),
         collate=next_token,
         head="next",
+        objective=TeacherForcing,
+        metrics=("perplexity",),
+    ),
+    "two-way language": Task(
+        name="two-way language",
+        verb="fill",
+        fields={"text": TargetText},
+        widths=_axes(predicted="text"),
+        collate=next_token,
+        head="both",
+        objective=TeacherForcing,
+        metrics=("perplexity",),
+    ),
+    "two-way running": Task(
+        name="two-way running",
+        verb="fill",
+        fields={"text": RunningText},
+        widths=_axes(predicted="text"),
+        collate=next_token,
+        head="both",
         objective=TeacherForcing,
         metrics=("perplexity",),
     ),

@@ -56,7 +56,7 @@ def test_fill_without_a_mask(regard: Regard, public: Path, language: Path) -> No
     said = regard("fill", public, stdin="[MASK]\n\nthe heron\n")
     assert (said.code, said.out) == (2, "")
     assert said.err == "error: line 3: no [MASK] in 'the heron'; write [MASK] where a token is to be found.\n"
-    assert "use: regard generate" in regard("fill", language, "a [MASK]").err
+    assert "line 1: no [MASK] in 'a'" in regard("fill", language, "a").err
 
 
 def test_embed_writes_an_npz(public: Path, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:

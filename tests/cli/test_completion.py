@@ -1,16 +1,19 @@
 """Shell completion without torch, and the words of other libraries in error messages."""
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 
+from regard.cli import completion
 from regard.cli.app import app
 from regard.cli.completion import KINDS, RECIPES, SETTINGS, recipe_names, setting_names
 from regard.config import tree
@@ -27,13 +30,23 @@ def _names(kind: Any) -> str:
     return " ".join(field.name for field in fields(kind) if field.init)
 
 
-def test_the_tables_are_those_of_the_recipes() -> None:
+def tables() -> dict[str, dict[str, str]]:
+    """The content of completion.json."""
     made = {name: make() for name, make in TABLES["recipe"].items()}
-    kinds = {name: [name_of(getattr(one, part), TABLES[part]) for part in PARTS] for name, one in made.items()}
-    assert {name: words.split() for name, words in RECIPES.items()} == kinds
-    assert {part: " ".join(TABLES[part]) for part in (*PARTS, "head")} == KINDS
-    types = ((part, name, kind) for part in KINDS for name, kind in TABLES[part].items() if isinstance(kind, type))
-    assert {"plan": _names(Plan), **{f"{part}={name}": _names(kind) for part, name, kind in types}} == SETTINGS
+    kinds = {name: " ".join(name_of(getattr(one, part), TABLES[part]) for part in PARTS) for name, one in made.items()}
+    types = (
+        (part, name, kind) for part in (*PARTS, "head") for name, kind in TABLES[part].items() if isinstance(kind, type)
+    )
+    return {
+        "recipes": kinds,
+        "kinds": {part: " ".join(TABLES[part]) for part in (*PARTS, "head")},
+        "settings": {"plan": _names(Plan), **{f"{part}={name}": _names(kind) for part, name, kind in types}},
+    }
+
+
+def test_the_tables_are_those_of_the_recipes() -> None:
+    found = {"recipes": RECIPES, "kinds": KINDS, "settings": SETTINGS}
+    assert found == tables(), "write the file anew: python tests/cli/test_completion.py"
 
 
 @pytest.mark.parametrize(
@@ -86,10 +99,10 @@ def test_each_of_our_names_in_the_tables_of_words_exists() -> None:
         ("train dates model.heads=4", "no such setting of this model; model.heads is a setting of model=transformer"),
         (
             "train dates model.tied=true",
-            "model.tied is a setting of model=rnn or model=lstm or model=gru or model=tcn or",
+            "model.tied is a setting of model=rnn or model=lstm or model=gru or 3 others",
         ),
         ("train shakespeare n_head=4", 'Did you mean "model.heads"'),
-        ("train text data.window=8", "data.window is a setting of data=book or data=shakespeare."),
+        ("train text data.window=8", "data.window is a setting of data=book or data=shakespeare or data=hello or "),
         ("train dates max_new_tokens=4", "Did you mean the option --limit?"),
         ("train dates output_dir=x", "Did you mean the option --out?"),
         ("train dates beam=4", "Did you mean the option --beam?"),
@@ -118,3 +131,8 @@ def test_short_help_and_flags_without_a_type(regard: Regard) -> None:
     assert said.code == 0
     assert "--resume" in said.out
     assert "bool" not in said.out
+
+
+if __name__ == "__main__":
+    text = json.dumps(tables(), indent=2) + "\n"
+    Path(completion.__file__).with_name("completion.json").write_text(text, encoding="utf-8")

@@ -171,7 +171,7 @@ def test_unseen_characters_are_unk_and_decode_to_a_replacement(kind: str) -> Non
 
 def test_words_and_subwords_are_normalised_to_nfc_and_characters_are_not() -> None:
     decomposed, composed = "cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
-    char, word, bpe, byte = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)
+    char, word, bpe, byte, _ = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)
     assert word.encode(composed) == word.encode(decomposed)
     assert bpe.encode(composed) == bpe.encode(decomposed)
     assert char.decode(char.encode(decomposed)) == byte.decode(byte.encode(decomposed)) == decomposed
@@ -205,7 +205,7 @@ def test_training_is_the_same_in_another_process(tmp_path: Path) -> None:
         import sys
         from regard.data.tokenizers import train_tokenizer
         lines = [f"{a} and {b} make {a + b}, or {a * b}." for a in range(30) for b in range(30)]
-        for kind in ("char", "word", "bpe", "byte-bpe"):
+        for kind in ("char", "word", "bpe", "byte-bpe", "word-eos"):
             train_tokenizer(kind, lines, 300).save(f"{sys.argv[1]}.{kind}.json")
     """
     for name in ("one", "two"):

@@ -23,7 +23,8 @@ from regard.recipes import KINDS, RECIPES, Recipe, change, find_recipe, find_tas
 from regard.recipes.recipe import DATA, OBJECTIVES, is_kind, shown_name, without_same_kinds
 from regard.training.warm_start import WarmStart, warm_started
 
-TOGETHER = {("model", "width"), ("model", "heads")}  # the one must be a multiple of the other
+# Settings that are valid only together: a width and its heads or its tied embedding, a softmax and its clusters.
+TOGETHER = {("model", name) for name in ("width", "heads", "embed", "softmax")}
 
 
 @pytest.mark.parametrize("name", RECIPES)

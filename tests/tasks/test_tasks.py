@@ -33,12 +33,22 @@ def counts_for_nothing(targets: Tensor) -> Tensor:
 
 VALUES = numbers([[[0.5, 1.0], [2.0, 3.0]], [[4.0, 5.0]], [[6.0, 7.0], [8.0, 9.0], [10.0, 11.0]]])
 BOTH = {"tokens", "targets"}
-FLOATS = {"recognise": {"tokens"}, "frames": {"tokens"}, "regress": BOTH, "keys": BOTH}  # the tensors of numbers
+IMAGES = FlatBuilder(np.dtype(np.uint8))
+IMAGES.add([np.full((4, 4, 3), number) for number in (1, 2, 3)])
+PIXELS = IMAGES.build()
+CELLS = numbers(np.arange(3 * 49 * 2, dtype=np.float32).reshape(3, 49, 2))
+CAPTIONS = pair_columns([(text, text[:2]) for text in TEXTS])["target"]
+BYTES = {"caption": {"source"}}  # the tensors of pixels
+FLOATS = {"recognise": {"tokens"}, "frames": {"tokens"}, "regress": BOTH, "keys": BOTH, "caption-features": {"source"}}
 COLUMNS: Mapping[str, Columns] = {
     "translate": pair_columns([(text, text[:2]) for text in TEXTS]),
     "aligned": {**pair_columns([(text, text[:2]) for text in TEXTS]), "alignment": flat([[0, 0], [], [1, 1, 0, 1]])},
+    "caption": {"image": PIXELS, "target": CAPTIONS},
+    "caption-features": {"image": CELLS, "target": CAPTIONS},
     "language": text_columns(TEXTS),
     "running": text_columns(TEXTS, SpecialTokens(0, None, None)),
+    "two-way language": text_columns(TEXTS),
+    "two-way running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
     "tag": {"text": flat(TEXTS), "tags": flat([[0, 1], [1], [2, 0, 1]])},
@@ -98,9 +108,10 @@ def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
 def test_every_tensor_has_as_many_rows_and_the_type_of_its_numbers(name: str) -> None:
     batch = collate(made(TASKS[name], rows_of(COLUMNS[name])), TASKS[name])
     assert {tensor.shape[0] for tensor in (*batch.fields.values(), *batch.real.values())} == {len(TEXTS)}
-    floats = FLOATS.get(name, set())
+    floats, pixels = FLOATS.get(name, set()), BYTES.get(name, set())
     for field, tensor in batch.fields.items():
-        assert tensor.dtype == (torch.float32 if field in floats else torch.int64)
+        kind = torch.float32 if field in floats else torch.uint8 if field in pixels else torch.int64
+        assert tensor.dtype == kind
     assert {tensor.dtype for tensor in batch.real.values()} == {torch.bool}
     for name, real in batch.real.items():
         assert real.shape == batch[name].shape[:2]
@@ -111,7 +122,8 @@ def test_widths_are_those_of_the_tensors(name: str) -> None:
     task = TASKS[name]
     batches = Batches(COLUMNS[name], task, budget=64, seed=1)
     for planned in [batches.batch(step) for step in range(len(batches))]:
-        shapes = {tuple(planned[name].shape[:2]) for name in planned.real}
+        axes = [axis for axis in planned.real if axis != "source" or "source" in task.fields]  # an image has its size
+        shapes = {tuple(planned[axis].shape[:2]) for axis in axes}
         assert {(shape[0], width) for shape in batches.shapes for width in shape[1:]} >= shapes
 
 

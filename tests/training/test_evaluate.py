@@ -1,6 +1,7 @@
 """Measures of a loaded model, and the estimate of what a recipe would cost."""
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,14 +10,18 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.batches import collate
-from regard.data.example import LabelledText, Pair, Text
+from regard.data.example import Corpus, LabelledText, Pair, Region, Text
+from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.metrics import METRICS
+from regard.recipes import Recipe
+from regard.tasks import TASKS
 from regard.training import estimate as estimate_module
 from regard.training import evaluate as evaluate_module
 from regard.training.estimate import SavedBytes, estimate
-from regard.training.evaluate import Scores, evaluate, evaluate_step, select_best, truncated
+from regard.training.evaluate import Scores, check_evaluation, evaluate, evaluate_step, select_best, truncated
 from regard.training.folder import RunState
+from regard.training.parallel import ALONE
 from regard.training.prepare import prepare
 from regard.verbs import align, classify, load
 
@@ -63,6 +68,35 @@ def test_looks_are_held_against_gold_links(translator):
         every = {(i, j) for i in range(len(example.source.split())) for j in range(len(example.target.split()))}
         wrong.append(Pair(example.source, example.target, links=frozenset(every - example.links)))
     assert evaluate(model, wrong, ("alignment", "aer")).values["alignment"] == 0.0
+
+
+def test_pointing_compares_the_weights_of_words_with_their_regions(translator):
+    """The four tokens of a source stand for the cells of a 2 × 2 grid."""
+    model = load(translator(tokens="word"))
+    pairs = [Pair("ab ba a b", "xy yx"), Pair("a b c a", "x y z")]
+    tables = evaluate_module._attention(model, pairs, 64, ALONE.share)
+    examples = []
+    for pair, table in zip(pairs, tables):
+        rows, columns = np.divmod(table.argmax(axis=1), 2) / np.float64(2)
+        boxes = [(left, top, left + 0.5, top + 0.5) for left, top in zip(columns, rows)]
+        regions = tuple(Region(word, box) for word, box in enumerate(boxes))
+        examples.append(SimpleNamespace(source=pair.source, target=pair.target, regions=regions))
+    found = evaluate(model, examples, ("pointing",)).values
+    assert found == {"pointing": 1.0, "pointing_chance": 0.25}
+    left, top, right, bottom = examples[0].regions[0].box
+    examples[0].regions = (Region(0, (0.5 - left, top, 1.5 - right, bottom)),)  # the cell beside the one that is read
+    assert evaluate(model, examples, ("pointing",)).values["pointing"] == 0.75
+    assert evaluate(model, pairs, ("pointing",)).values == {}
+
+
+def test_a_recipe_that_needs_regions_is_refused_without_them():
+    recipe = Recipe(data=Scenes(), metrics=("pointing", "bleu4"))
+    scene = Scenes(train=1, valid=1, test=1).load().valid[0]
+    check_evaluation(recipe, TASKS["caption"], Corpus(valid=[scene]), METRICS)
+    with pytest.raises(UserError, match="pointing needs the regions of words, and the validation examples have none"):
+        check_evaluation(recipe, TASKS["caption"], Corpus(valid=[replace(scene, regions=())]), METRICS)
+    with pytest.raises(UserError, match="metrics=pointing,bleu4: pointing does not fit the task translate"):
+        check_evaluation(recipe, TASKS["translate"], Corpus(valid=EXAMPLES), METRICS)
 
 
 def test_links_between_characters_need_tokens_that_are_characters(translator):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from regard.objectives import Exposure
     from regard.verbs import Loaded
+    from regard.verbs.filling import FillAccuracy
 
 GROUPS = 8  # of sources by their length
 SPLITS = ("test", "valid", "train")
@@ -39,8 +40,15 @@ FreeRunning = Annotated[
 ByLength = Annotated[
     bool, typer.Option("--by-length", help="Also: the measures of short, middling and long sources apart.")
 ]
+Fill = Annotated[
+    bool, typer.Option("--fill", help="Also: how often a language model finds a masked token (the accuracy of fill).")
+]
 Running = Annotated[
     bool, typer.Option("--running", help="Read --data as one running text: perplexity, bits per byte and per word.")
+]
+LastWord = Annotated[
+    bool,
+    typer.Option("--last-word", help="Of --data FILE or --data lambada: how well the last word of each text is found."),
 ]
 Stride = Annotated[
     int | None,
@@ -61,7 +69,9 @@ def evaluate(
     patience: options.Patience = 1.0,
     free_running: FreeRunning = False,
     by_length: ByLength = False,
+    fill: Fill = False,
     running: Running = False,
+    last_word: LastWord = False,
     stride: Stride = None,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -75,7 +85,8 @@ def evaluate(
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
     reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
-    overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md).
+    overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill
+    every token of a text is masked in turn, and a language model predicts it from one side or from both.
 
     \b
     Examples:
@@ -86,6 +97,8 @@ def evaluate(
       regard eval runs/translate --data plain.tsv data.source= data.target=
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
+      regard eval runs/ptb --fill
+      regard eval gpt2/ --last-word --data lambada
       regard eval gpt2/ --data book.txt --running --stride 256
     """
     from regard.decode import Penalty
@@ -97,8 +110,21 @@ def evaluate(
     if stride is not None and not running:
         raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
+    if last_word:
+        if data is None or split or settings or free_running or by_length or fill or running:
+            raise UserError("--last-word: measures the texts of --data alone; give --data lambada, or --data FILE.")
+        _print_last_words(model, data, batch_tokens, json)
+        return
     if running:
-        if data is None or split or settings or free_running or by_length or (beam, ranking) != (1, Penalty(1.0)):
+        if (
+            data is None
+            or split
+            or settings
+            or free_running
+            or by_length
+            or fill
+            or (beam, ranking) != (1, Penalty(1.0))
+        ):
             raise UserError("--running: measures one text, FILE of --data, and nothing else; give --data FILE alone.")
         _print_running(model, data, stride, batch_tokens, json)
         return
@@ -112,10 +138,12 @@ def evaluate(
     groups = _by_length(model, examples) if by_length else {}
     lengths = {span: measure(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()}
     exposure = _exposure(model, examples, batch_tokens) if free_running else None
+    filled = _fill_accuracy(model, examples, batch_tokens) if fill else None
     cut = truncated(model, examples)
     if json:
         about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": cut}
         more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
+        more |= {"fill": {"tokens": filled.tokens, **filled.accuracy}} if filled else {}
         how = {"beam": beam, "penalty": asdict(ranking)}
         print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more})
         return
@@ -137,6 +165,22 @@ def evaluate(
         console.print("", grid("By length of the source, in tokens", columns, rows))
     if exposure:
         console.print("", _by_position(exposure))
+    if filled:
+        rows = [[f"from {name}", f"{value:.2%}"] for name, value in filled.accuracy.items()]
+        console.print("", grid(f"Accuracy of fill: {filled.tokens:,} tokens, each masked in turn", ["", ""], rows))
+
+
+def _print_last_words(model: "Loaded", data: str, batch_tokens: int, json: bool) -> None:
+    from regard.data.running_corpora import lambada
+    from regard.verbs.scoring import last_words
+
+    found = last_words(model, [one.text for one in lambada(data)], batch_tokens)
+    scores = {"accuracy": found.accuracy, "perplexity": found.perplexity}
+    if json:
+        print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
+        return
+    rows = [["accuracy", f"{found.accuracy:.2%}"], ["perplexity of the word", f"{found.perplexity:.6g}"]]
+    SafeConsole().print(grid(f"{model.path}: the last words of {found.texts:,} texts of {data}", ["", ""], rows))
 
 
 def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens: int, json: bool) -> None:
@@ -221,6 +265,22 @@ def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[An
         groups.setdefault(bisect_right(edges, length), []).append(row)
     spans = {f"{lengths[rows[0]]}-{lengths[rows[-1]]}": rows for rows in groups.values()}
     return {span: [examples[row] for row in rows] for span, rows in spans.items()}
+
+
+def _fill_accuracy(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "FillAccuracy":
+    """The accuracy of `fill` on texts, or on windows of a running text."""
+    from regard.data.streams import encode_running, window_of
+    from regard.training.evaluate import running_text
+    from regard.verbs.filling import fill_accuracy
+
+    tokenizer = model.target_tokenizer.in_direction("forward")
+    special, most = tokenizer.special_tokens, model.longest
+    if running_text(model) is not None:
+        (ids, _), window = encode_running(tokenizer, examples), window_of(model.recipe.data, most)  # type: ignore[union-attr]
+        texts = [ids[at : at + window].tolist() for at in range(0, len(ids), window)]
+    else:
+        texts = [special.wrap_target(ids)[:most] for ids in tokenizer.encode_batch([one.text for one in examples])]
+    return fill_accuracy(model, texts, batch_tokens)
 
 
 def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "Exposure":

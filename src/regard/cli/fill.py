@@ -22,25 +22,30 @@ def fill(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Fill in masked tokens with a model that reads both ways: BERT, RoBERTa, ALBERT and their kin.
+    """Fill in masked tokens with BERT, RoBERTa, ALBERT and their kin, or with a language model.
 
     Write the model's own mask, [MASK] or <mask>, where a token is wanted, once or several times. Each answer is the
     text with the likeliest token at every mask; then, for each mask after a tab, the likeliest pieces as the vocabulary
     has them (##s continues a word, ▁ is a space) and their probabilities. A blank line is answered by a blank line.
 
+    A language model fills one [MASK] of a line: from the text before it, with model.direction=backward from the text
+    after it, and with model.direction=both from both.
+
     \b
     Examples:
       regard fill bert/ "The [MASK] barked."
       regard fill roberta/ "The <mask> barked at the <mask>." --top 3 --json
+      regard fill runs/text "The [MASK] barked."
       regard fill bert/ < masked.txt > filled.tsv
       regard fill hf:google-bert/bert-base-uncased "The [MASK] barked." --download
     """
     from regard import verbs
     from regard.render.formatting import format_number
+    from regard.verbs.filling import can_fill, mask_of
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("fill", model.predicts("masked"))
-    for first, lines in count_unknown(model, [(1, texts)] if texts else chunks("-")):
+    model.expect("fill", can_fill(model))
+    for first, lines in count_unknown(model, [(1, texts)] if texts else chunks("-"), without=mask_of(model)):
         for number, one in enumerate(verbs.fill(model, lines, top, batch_tokens, first), first):
             guesses = [
                 " ".join(f"{guess.piece} {format_number(guess.probability)}" for guess in mask) for mask in one.masks

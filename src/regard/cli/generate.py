@@ -55,6 +55,7 @@ def generate(
     line. The answer to a PROMPT may have several lines; the answer to a line of standard input is one line, in which a
     line end is written \\n. With --nbest every answer is followed by a tab and its score. --json has the exact texts,
     tokens and log-probabilities. Each prompt has draws of its own: its answer does not depend on the prompts beside it.
+    A model trained with model.direction=backward writes what comes before a prompt: the prompt is the end of the text.
 
     \b
     Examples:
@@ -77,6 +78,8 @@ def generate(
     chosen = GenerationOptions(temperature, top_k, top_p, seed, limit, beam, ranking, nbest)
     model = options.opened(run, device, precision, long, download, allow_pickle)
     model.expect("generate", not reads_whole(model.module.config))
+    if stream and model.reads_backward:
+        raise UserError("--stream: this model reads backward and writes the beginning last; leave --stream out.")
     cut = 0
     keep = "\n\t" if prompts else ""  # an answer to a line is one line
     for first, lines in count_unknown(model, [(1, prompts)] if prompts else chunks("-", bar=False)):
@@ -86,7 +89,8 @@ def generate(
         for number, answers in _answered(model, lines, chosen, batch_tokens, first - 1, empty=bool(prompts)):
             for one in answers:
                 score = [format_number(one.score)] if nbest > 1 else []
-                print_line(*([numbered(number + 1, one)] if json else [one.prompt + one.text, *score]), keep=keep)
+                whole = one.text + one.prompt if model.reads_backward else one.prompt + one.text
+                print_line(*([numbered(number + 1, one)] if json else [whole, *score]), keep=keep)
             if not answers:
                 print_line({"line": number + 1} if json else "")
             cut += sum(one.ended == "context" for one in answers)

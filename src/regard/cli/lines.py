@@ -184,11 +184,12 @@ def _pair(line: str, number: int) -> tuple[str, str]:
     return source, target
 
 
-def count_unknown(model: "Loaded", given: Iterable[Lines]) -> Iterator[Lines]:
-    """The given chunks of lines. The unknown tokens are reported at the end."""
+def count_unknown(model: "Loaded", given: Iterable[Lines], without: str = "") -> Iterator[Lines]:
+    """The given chunks of lines. The unknown tokens are reported at the end, but for the part `without` of a line."""
     unknown = UnknownCounter()
     for first, lines in given:
-        unknown.count(model.tokenizer, model.tokenizer.encode_batch(lines), first)
+        texts = [line.replace(without, "") for line in lines] if without else lines
+        unknown.count(model.tokenizer, model.tokenizer.encode_batch(texts), first)
         yield first, lines
         sys.stdout.flush()
     unknown.report()

@@ -37,7 +37,9 @@ def score(
     the pieces with their natural logarithms. A model with a begin token predicts the first piece after it, and one with
     an end token predicts it last: GPT-2's <|endoftext|> is both. A model of running text has neither, and its first
     piece has no probability; a line of one such piece has no perplexity (-). With --tokens each piece has a line of its
-    own, with the sum of the logarithms so far, and of a bigram model with the counts that give its probability. A blank
+    own, with the sum of the logarithms so far, and of a bigram model with the counts that give its probability. A model
+    that reads backward predicts each piece from those after it, and the beginning last; the pieces stay in reading
+    order. A model of both directions gives its backward answer after its forward one, in three more columns. A blank
     line is answered by a blank line. The perplexity of all lines goes to standard error.
 
     \b
@@ -51,19 +53,26 @@ def score(
     from regard.render.formatting import format_number
 
     def cells(one: "Scored") -> list[str]:
+        more = [] if one.backward is None else [one.backward]
         if tokens:
-            return list(_chain(one))
-        pieces = " ".join(f"{piece} {format_number(logp)}" for piece, logp in zip(one.pieces, one.logps))
-        return [format_number(one.total), format_number(one.perplexity) if one.pieces else "-", pieces]
+            chains = (_chain(each, backward or each is not one) for each in (one, *more))
+            return [line for chain in chains for line in chain]
+        found = []
+        for each in (one, *more):
+            pieces = " ".join(f"{piece} {format_number(logp)}" for piece, logp in zip(each.pieces, each.logps))
+            found += [format_number(each.total), format_number(each.perplexity) if each.pieces else "-", pieces]
+        return found
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("score", model.module.config.causal)
+    model.expect("score", model.module.config.causal or bool(model.halves))
+    backward = model.reads_backward
     total, count, single = 0.0, 0, 0
     for chunk in text_chunks(model, file, paired=model.source_tokenizer is not None):
         scored = verbs.score(model, chunk.texts, batch_tokens)
         chunk.print_answers(scored, json, cells, between="\n" if tokens else "\t")
-        total += sum(one.total for one in scored)
-        count += sum(len(one.pieces) for one in scored)
+        each = [*scored, *(one.backward for one in scored if one.backward is not None)]
+        total += sum(one.total for one in each)
+        count += sum(len(one.pieces) for one in each)
         single += sum(not one.pieces for one in scored)
     if count:
         notice(f"{count} tokens, perplexity {format_number(perplexity(total, count))}")
@@ -72,12 +81,15 @@ def score(
         notice(f"{lines} of one token: it has no probability, as this model has no begin token before it")
 
 
-def _chain(one: "Scored") -> Iterator[str]:
-    """p(text) = Π p(piece | the pieces before it): the factors, and what has become of their product so far."""
+def _chain(one: "Scored", backward: bool) -> Iterator[str]:
+    """p(text) = Π p(piece | the pieces before it): the factors, and what has become of their product so far.
+
+    Read backward, a piece is predicted from the pieces after it; the lines stay in reading order.
+    """
     from regard.render.formatting import format_number
 
     wide = max(map(cell_len, [*one.pieces, "piece"]))
-    yield f"{'piece':<{wide}}  {'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"
+    yield f"{'piece':<{wide}}  {'p(piece | after)' if backward else 'p(piece | before)':>17}  {'ln p':>12}  {'sum':>12}"
     formulas = one.formulas or [""] * len(one.pieces)
     for piece, logp, total, formula in zip(one.pieces, one.logps, accumulate(map(float, one.logps)), formulas):
         pad = " " * (wide - cell_len(piece))

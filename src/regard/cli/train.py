@@ -266,9 +266,12 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     path = save_report(first.path / "report.html", first.recipe.name, sections)
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
-        print_line({**runs[0], "report": path, "others": runs[1:]})
+        table = first.steps
+        steps = {} if table is None else {"steps": [dict(zip(table.columns, row)) for row in table.rows]}
+        print_line({**runs[0], "report": path, "others": runs[1:], **steps})
         return
-    console.print("", sections_text([score_table(outcomes), *([sample_table(found)] if found else [])]))
+    tables = [score_table(outcomes), *([sample_table(found)] if found else []), *([first.steps] if first.steps else [])]
+    console.print("", sections_text(tables))
     for number, view in enumerate(seen):
         short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets
         if view.layers and (number == 0 or short):

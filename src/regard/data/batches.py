@@ -212,7 +212,8 @@ class Batches:
     @property
     def digest(self) -> str:
         """The SHA-256 of the corpus: a run is resumed only with the same one."""
-        return digest(*(array for column in self._columns.values() for array in (column.ends, column.values)))
+        columns = [(each.ends, each.values, each.arrays) for each in self._columns.values()]
+        return digest(*(array for column in columns for array in column if array is not None))
 
     def batch(self, step: int) -> Batch:
         """The batch of any step of training: epoch step // len, place step % len."""
@@ -240,9 +241,9 @@ class Batches:
         there = numbers != FILLER
         return Rows(
             {
-                name: (column.values, starts, np.where(there, column.ends[numbers + 1] - starts, 0))
+                name: (column.values, starts, np.where(there, lengths, 0))
                 for name, column in self._columns.items()
-                for starts in [column.ends[numbers]]
+                for starts, lengths in [column.spans(numbers)]
             }
         )
 

@@ -13,7 +13,8 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 Unit = Literal["char", "word"]
-Tokens = Literal["char", "word", "bpe", "byte-bpe"]  # what a text may be split into
+Direction = Literal["forward", "backward", "both"]  # the order in which a model reads a text
+Tokens = Literal["char", "word", "bpe", "byte-bpe", "word-eos"]  # what a text may be split into
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,24 @@ class Music:
 
     values: ArrayLike
     keys: ArrayLike
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The part of an image that a word of a caption names."""
+
+    word: int  # the index of the word in the caption, of words between spaces
+    box: tuple[float, float, float, float]  # left, top, right, bottom, as fractions of the width and the height
+
+
+@dataclass(frozen=True, slots=True)
+class Captioned:
+    """An image and its caption."""
+
+    image: Any  # the path of an image file, its content (bytes), or a uint8 array (H, W, 3)
+    target: str
+    others: tuple[str, ...] = ()  # further captions of the same image
+    regions: tuple[Region, ...] = ()
 
 
 @dataclass(frozen=True)

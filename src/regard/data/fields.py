@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from regard.data.example import Unit
+from regard.data.example import Direction, Unit
 from regard.data.flat import Flat, FlatBuilder, Values, id_type
 from regard.data.public_tokenizers import unpack_tokenizer
+from regard.data.text_files import Report
 from regard.data.tokenizers import Tokenizer, train_tokenizer
 from regard.errors import UserError
 from regard.file_io import RESTORE, read_json, write_text
@@ -321,16 +322,27 @@ def fit_fields(kinds: Mapping[str, type[Field]], examples: Iterable[Any], data: 
     return fields
 
 
+def in_direction(fields: Mapping[str, Field], direction: Direction) -> dict[str, Field]:
+    """The fields of a model that reads texts in this direction, see `Tokenizer.in_direction`."""
+    return {
+        name: replace(each, tokenizer=each.tokenizer.in_direction(direction)) if isinstance(each, TextField) else each
+        for name, each in fields.items()
+    }
+
+
 def _token_kind(data: Any, name: str) -> str:
     """The kind of tokens of a column: a setting of its own, or the one of all columns."""
     return str(getattr(data, f"{name}_tokens", None) or data.tokens)
 
 
-def encode(fields: Mapping[str, Field], examples: Sequence[Any]) -> dict[str, Flat]:
-    """Every column of the examples in one flat array."""
+def encode(fields: Mapping[str, Field], examples: Sequence[Any], report: Report | None = None) -> dict[str, Flat]:
+    """Every column of the examples in one flat array; `report` is called after every few hundred examples."""
     builders = {name: FlatBuilder(field.dtype) for name, field in fields.items()}
     for at in range(0, len(examples), AT_ONCE):
         some = examples[at : at + AT_ONCE]
         for name, field in fields.items():
             builders[name].add(field.encode([getattr(example, name) for example in some]))
+        if report is not None:
+            done = sum(builder.bytes for builder in builders.values())
+            report("encoding the examples", done, done * len(examples) // (at + len(some)))
     return {name: builder.build() for name, builder in builders.items()}

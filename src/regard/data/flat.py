@@ -28,21 +28,33 @@ def id_type(size: int) -> np.dtype[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Flat:
-    """Many arrays in one: item i is ``values[ends[i]:ends[i + 1]]``."""
+    """Many arrays in one: array k is ``values[ends[k]:ends[k + 1]]``.
+
+    Item i is array i. With `arrays`, item i is array ``arrays[i]``, so that several items can share one array, such as
+    the captions of an image.
+    """
 
     values: Values  # (N,), or (N, D) for vectors
-    ends: Lengths  # (count + 1,), from 0
+    ends: Lengths  # (number of arrays + 1,), from 0
+    arrays: Lengths | None = None  # (number of items,)
 
     def __len__(self) -> int:
-        return len(self.ends) - 1
+        return len(self.ends) - 1 if self.arrays is None else len(self.arrays)
 
     def __getitem__(self, index: int) -> Values:
         """Item `index`, as a view."""
-        return self.values[self.ends[index] : self.ends[index + 1]]
+        array = index if self.arrays is None else self.arrays[index]
+        return self.values[self.ends[array] : self.ends[array + 1]]
 
     @property
     def lengths(self) -> Lengths:
-        return np.diff(self.ends)
+        """The length of each item."""
+        return np.diff(self.ends) if self.arrays is None else np.diff(self.ends)[self.arrays]
+
+    def spans(self, items: Lengths) -> tuple[Lengths, Lengths]:
+        """Where each of these items starts in `values`, and how long it is."""
+        numbers = items if self.arrays is None else self.arrays[items]
+        return self.ends[numbers], self.ends[numbers + 1] - self.ends[numbers]
 
 
 Row = Mapping[str, Values]  # one row of a batch before it is padded: an array for each field
@@ -52,16 +64,20 @@ Columns = Mapping[str, Flat]  # an encoded corpus: every example's values, by fi
 class FlatBuilder:
     """Collects arrays, some at a time, into a `Flat`.
 
-    One array grows in place: many small ones, joined at the end, would leave gaps in the memory of the process.
+    One array grows in place: many small ones, joined at the end, would leave gaps in the memory of the process. An item
+    that is the same object as the item before it is stored once.
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._values: Values = np.empty(0, dtype)
         self._lengths: list[Lengths] = [np.zeros(1, np.int64)]
+        self._copies: list[Lengths] = [np.zeros(0, np.int64)]  # how many items each array has
         self._used = 0
 
     def add(self, items: Sequence[ArrayLike]) -> None:
-        arrays = [np.asarray(item, self._values.dtype) for item in items]
+        different = [place for place, item in enumerate(items) if not place or item is not items[place - 1]]
+        self._copies.append(np.diff([*different, len(items)]).astype(np.int64))
+        arrays = [np.asarray(items[place], self._values.dtype) for place in different]
         self._lengths.append(np.fromiter(map(len, arrays), np.int64, len(arrays)))
         if arrays:
             added = np.concatenate(arrays)
@@ -73,10 +89,16 @@ class FlatBuilder:
             self._values[self._used : end] = added
             self._used = end
 
+    @property
+    def bytes(self) -> int:
+        """The size of the arrays so far."""
+        return int(self._used * self._values[:1].nbytes)
+
     def build(self) -> Flat:
         self._resize(self._used)
-        ends = np.concatenate(self._lengths)
-        return Flat(self._values, np.cumsum(ends, out=ends))
+        ends, copies = np.concatenate(self._lengths), np.concatenate(self._copies)
+        arrays = np.repeat(np.arange(len(copies)), copies) if (copies > 1).any() else None
+        return Flat(self._values, np.cumsum(ends, out=ends), arrays)
 
     def _resize(self, length: int) -> None:
         self._values.resize((length, *self._values.shape[1:]), refcheck=False)
@@ -142,10 +164,13 @@ class Rows(Sequence[Row]):
         return Rows({**self._fields, name: _joined(arrays)})
 
     def padded(self, name: str, width: int, fill: float = 0, first: int = 0, last: int = 0) -> Tensor:
-        """A field as a tensor (B, width, …), without its `first` and `last` places; `fill` after each row's end."""
+        """A field as a tensor (B, width, …), without its `first` and `last` places; `fill` after each row's end.
+
+        Whole numbers become int64, but pixels stay uint8; all other numbers become float32.
+        """
         values, starts, lengths = self._fields[name]
         real = real_places(lengths - first - last, width)
-        kind = np.int64 if self.whole(name) else np.float32
+        kind = np.uint8 if values.dtype == np.uint8 else np.int64 if self.whole(name) else np.float32
         rows = np.full((len(starts), width, *values.shape[1:]), fill, kind)
         rows[real] = values[(starts[:, None] + np.arange(first, first + width))[real]]
         return torch.from_numpy(rows)

@@ -27,7 +27,7 @@ from regard.data.tokenizers import PAD, Tokenizer
 from regard.errors import UserError
 
 HELD_OUT = 0.1  # the fraction at the end of the training text that is for validation if data.valid is not set
-CHARACTERS = {"char": 1, "word": 6}  # about how many characters a token has; 4 for sub-words
+CHARACTERS = {"char": 1, "word": 6, "word-eos": 6}  # about how many characters a token has; 4 for sub-words
 VALID_LANES, VALID_ROWS = 4, 4  # lanes, and rows of a lane, of a validation text that is read with a carried state
 LEAST_WINDOWS = 32  # the fewest windows of a row of it; a shorter text has fewer lanes
 
@@ -36,7 +36,7 @@ LEAST_WINDOWS = 32  # the fewest windows of a row of it; a shorter text has fewe
 class Book:
     """Your own running text: one file, read as a whole with its line ends."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("running",)
+    tasks: ClassVar[tuple[str, ...]] = ("running", "two-way running")
 
     train: str = ""  # the training text
     valid: str = ""  # the validation text; empty: the last tenth of the training text
@@ -59,14 +59,16 @@ class Book:
         for name in ("valid_tokens", "sample_mb"):
             if getattr(self, name) < 0:
                 raise UserError(f"data.{name}={getattr(self, name)}: give 1 or more, or 0 for no limit.")
-        train, most = _open(self.train, report), self.valid_tokens * CHARACTERS.get(self.tokens, 4)
+        train, most = open_text(self.train, report), self.valid_tokens * CHARACTERS.get(self.tokens, 4)
         if self.valid:
-            valid = _open(self.valid, report)
+            valid = open_text(self.valid, report)
             valid, _ = _split(valid, most) if 0 < most < len(valid) else (valid, "")
         else:
             cut = int(len(train) * (1 - HELD_OUT))
             train, valid = _split(train, max(cut, len(train) - most) if most else cut)
-        return Corpus(_examples(train), _examples(valid), _examples(_open(self.test, report)) if self.test else [])
+        return Corpus(
+            examples_of(train), examples_of(valid), examples_of(open_text(self.test, report)) if self.test else []
+        )
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,14 @@ encode_cached = lru_cache(maxsize=2)(encode_text)  # so that a validation text i
 
 
 def encode_running(tokenizer: Tokenizer, examples: Iterable[Text], report: Report | None = None) -> tuple[Values, str]:
-    """The ids of a text and the key of its token file; the key is empty for a text in memory."""
+    """The ids of a text and the key of its token file; the key is empty for a text in memory.
+
+    A text is encoded from its beginning. The ids for a model that reads backward are a reversed view of the array.
+    """
+    origin, order = tokenizer.origin or tokenizer, slice(None, None, -1 if tokenizer.reads_backward else None)
     if isinstance(examples, TextExamples):
-        return token_file(examples.text, tokenizer, report), token_key(examples.text, tokenizer)
-    return encode_cached(tokenizer, joined(examples)), ""
+        return token_file(examples.text, origin, report)[order], token_key(examples.text, origin)
+    return encode_cached(origin, joined(examples))[order], ""
 
 
 def encode_sample(tokenizer: Tokenizer, examples: Iterable[Text]) -> tuple[Values, float] | None:
@@ -277,7 +283,7 @@ def _window_batch(
     )
 
 
-def _open(path: str, report: Report | None) -> str | TextFile:
+def open_text(path: str, report: Report | None) -> str | TextFile:
     """A text: a string if its file is small, else a TextFile, which stays on disk."""
     file = Path(path).expanduser()
     with opened(file) as packed:
@@ -297,7 +303,7 @@ def _split(text: str | TextFile, cut: int) -> tuple[str | TextFile, str | TextFi
     return text.part(text.start, cut), text.part(cut)
 
 
-def _examples(text: str | TextFile) -> Sequence[Text]:
+def examples_of(text: str | TextFile) -> Sequence[Text]:
     """The text as examples: passages of some hundred characters."""
     if isinstance(text, TextFile) and len(text) > SMALL:
         return TextExamples(text)

@@ -18,7 +18,7 @@ from regard.data.files import CACHE_CURE, PACKED, cached, locked, not_utf8, open
 from regard.errors import UserError
 from regard.file_io import atomic_write
 
-# Called for progress on a large file: (activity, bytes done, bytes in total).
+# Called for progress on a large file, or on many examples: (activity, bytes done, bytes in total).
 Report = Callable[[str, int, int], object]
 
 PIECE = 2**22  # bytes that are read at once
@@ -189,8 +189,9 @@ def passages(text: str) -> Iterator[str]:
     for line in text.splitlines(keepends=True):
         while len(held) + len(line) > LONGEST:
             room = LONGEST - len(held)
-            yield held + line[:room]
-            held, line = "", line[room:]
+            cut = line.rfind(" ", 0, room) + 1 or (0 if held else room)  # after a space, so that no word is cut
+            yield held + line[:cut]
+            held, line = "", line[cut:]
         held += line
         if held.strip() and (not line.strip() or len(held) >= PASSAGE):
             yield held

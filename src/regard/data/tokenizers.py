@@ -32,7 +32,7 @@ from regard.data.detokenize import (
     number_of,
     printable,
 )
-from regard.data.example import Tokens
+from regard.data.example import Direction, Tokens
 from regard.data.files import read_text
 from regard.errors import UserError, nearest
 from regard.file_io import write_text
@@ -83,6 +83,8 @@ OUR_SPECIAL_TOKENS = SpecialTokens(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 # Each has a space and several characters, which no token of a text has: no text contains a special token.
 SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
 KINDS: tuple[str, ...] = get_args(Tokens)
+WORDS = ("word", "word-eos")  # words between spaces; word-eos has a token for the end of a line as well
+LINE_END = "<eos>"  # that token, as in the vocabularies of PTB and WikiText
 
 # Sub-words do not contain both letters and punctuation, so that "house" and "house." share their pieces.
 BPE_SPLIT = rf"{SPACE}?[\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}?[^{SPACE}\p{{L}}\p{{M}}\p{{N}}]+|{SPACE}"
@@ -103,6 +105,8 @@ class Tokenizer:
     display_names: Sequence[str]  # one printable string per token, by id
     export_files: Callable[[], Mapping[str, bytes]]  # the files that other tools read, by name
     serialize: Callable[[], str]  # the text that `save` writes
+    direction: Direction = "forward"  # the order of ids: backward has the last token of a text first
+    origin: Tokenizer | None = None  # the tokenizer that this one was made from by `in_direction`
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.kind}: {self.size:,} tokens>"
@@ -112,13 +116,35 @@ class Tokenizer:
         """The number of ids, unused ones included."""
         return len(self.display_names)
 
+    def in_direction(self, direction: Direction) -> Tokenizer:
+        """The tokenizer of a model that reads a text in this direction.
+
+        backward: ids are in reversed order, from the end of a text to its beginning, so that eos is read first and bos
+        is predicted last. This is the one place where a text is reversed. both: a text is read between bos and eos.
+        """
+        origin = self.origin or self
+        if direction == "forward":
+            return origin
+        special = origin.special_tokens
+        if direction == "backward":
+            special = replace(special, bos=special.eos, eos=special.bos)
+        else:
+            special = replace(special, prefix=special.bos, suffix=special.eos)
+        return replace(origin, special_tokens=special, direction=direction, origin=origin)
+
+    @property
+    def reads_backward(self) -> bool:
+        """Whether the last token of a text is the first of its ids."""
+        return self.direction == "backward"
+
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, without bos and eos."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of many texts, in parallel."""
-        return self.encode_function(list(texts))
+        found = self.encode_function(list(texts))
+        return [ids[::-1] for ids in found] if self.reads_backward else found
 
     def wrap_input(self, tokens: list[int]) -> list[int]:
         """The tokens of an input with its special tokens: [CLS] … [SEP], or eos after a source."""
@@ -132,7 +158,8 @@ class Tokenizer:
         This is the inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to
         NFC for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
         """
-        return b"".join(self.detokenizer(tokens)).decode("utf-8", errors="replace")
+        ordered = [*tokens][::-1] if self.reads_backward else tokens
+        return b"".join(self.detokenizer(ordered)).decode("utf-8", errors="replace")
 
     def pieces(self, tokens: Iterable[int]) -> list[str]:
         """One printable string per token, for the axes of a plot: ␣ is a space, ▁ a space before a sub-word."""
@@ -147,6 +174,9 @@ class Tokenizer:
 
         -1 for tokens without a word: spaces, pad, bos, eos. A token over several words counts for its first.
         """
+        if self.reads_backward:
+            assert self.origin is not None
+            return self.origin.words([*tokens][::-1])[::-1]
         pieces = self.detokenizer(tokens)
         owners: list[int] = []  # the word of each byte
         count, inside = 0, False
@@ -192,7 +222,7 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
     if vocab <= len(specials):
         least = len(specials) + (256 if kind == "byte-bpe" else 1)  # every byte is a token of its own
         raise UserError(f"data.vocab={vocab} leaves no room for tokens of the text; give at least {least}.")
-    trainer_of = trainers.WordLevelTrainer if kind in ("char", "word") else trainers.BpeTrainer
+    trainer_of = trainers.WordLevelTrainer if kind in ("char", *WORDS) else trainers.BpeTrainer
     trainer: Any = trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False)
     if kind == "byte-bpe":
         trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -202,7 +232,7 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
     # strips the spaces that decoding adds again: the one before it, and the one after it if each word gets a space.
     state = json.loads(inner.to_str())
     state["added_tokens"] = [
-        token | {"lstrip": kind != "char", "rstrip": kind in ("word", "bpe")}
+        token | {"lstrip": kind != "char", "rstrip": kind in (*WORDS, "bpe")}
         for token in state["added_tokens"]
         if token["content"] == mask
     ]
@@ -279,7 +309,7 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
         if kind == "char" and not masks
         else rust_encode_function(inner),
         unknown_function=rust_unknown_function(inner),
-        detokenizer=ConcatDetokenizer(surfaces, b" " if kind in ("word", "bpe") else b""),
+        detokenizer=ConcatDetokenizer(surfaces, b" " if kind in (*WORDS, "bpe") else b""),
         display_names=[*(name.replace(" ", "") for name in specials), *map(printable, shown)],
         export_files=lambda: _export_files(inner, kind),
         serialize=lambda: inner.to_str(pretty=True),
@@ -314,7 +344,10 @@ def _untrained(kind: str) -> rust.Tokenizer:
         inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         return inner
     inner = rust.Tokenizer(models.WordLevel(unk_token=SPECIALS[UNK]))
-    if kind == "word":
+    if kind == "word-eos":
+        inner.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace("\n", f" {LINE_END} ")])
+        inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    elif kind == "word":
         inner.normalizer = normalizers.NFC()
         inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
@@ -337,5 +370,7 @@ def _surface(kind: str, name: str) -> bytes:
     """The bytes that a token adds to the text."""
     if kind == "byte-bpe":
         return bytes_of(name)
-    text = f" {name}" if kind == "word" else name.replace(SPACE, " ") if kind == "bpe" else name
+    if kind == "word-eos" and name == LINE_END:
+        return b"\n"
+    text = f" {name}" if kind in WORDS else name.replace(SPACE, " ") if kind == "bpe" else name
     return text.encode()

@@ -3,6 +3,7 @@
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
+from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gnmt import Gnmt, GnmtConfig
 from regard.models.gpt import Gpt, GptConfig
@@ -28,8 +29,23 @@ ModelConfig = (
     | BertConfig
     | BigramConfig
     | HeadedConfig
+    | TwoDirectionsConfig
 )
-Model = Seq2Seq | Gnmt | ConvS2s | RecurrentLm | Tcn | Lstmn | Structured | Transformer | Gpt | Bert | Bigram | Headed
+Model = (
+    Seq2Seq
+    | Gnmt
+    | ConvS2s
+    | RecurrentLm
+    | Tcn
+    | Lstmn
+    | Structured
+    | Transformer
+    | Gpt
+    | Bert
+    | Bigram
+    | Headed
+    | TwoDirections
+)
 MODELS: dict[str, type[ModelConfig]] = {
     "seq2seq": Seq2SeqConfig,
     "gnmt": GnmtConfig,
@@ -80,5 +96,7 @@ __all__ = [
     "TcnConfig",
     "Transformer",
     "TransformerConfig",
+    "TwoDirections",
+    "TwoDirectionsConfig",
     "reads_whole",
 ]

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from regard.data.batches import IGNORED
+from regard.data.example import Direction
 from regard.errors import UserError, nearest
 from regard.models.causal import Causal
-from regard.models.facts import Facts
+from regard.models.directions import Directed
 
 SMOOTHINGS = ("add-k", "interpolated")
 LARGEST_K = 1e6  # k · V must stay far below the largest float
 
 
 @dataclass(frozen=True)
-class BigramConfig(Facts):
+class BigramConfig(Directed):
     """P(v | u) for a token v after a token u, from the counts C(u v), C(u) and C(v) in a text of N pairs.
 
     add-k: (C(u v) + k) / (C(u) + k V), for a vocabulary of V tokens, special tokens included (k = 1: Laplace).
@@ -41,6 +42,7 @@ class BigramConfig(Facts):
     k: float = 1.0  # added to every count; 0: no smoothing
     weight: float = 0.75  # interpolated: the weight of the bigram, from 0 to 1
     pairs: int = 0  # number of different pairs that were counted; training sets it
+    direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:

@@ -1,9 +1,13 @@
 """Checks that the configs of several models share."""
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from regard.errors import UserError, nearest
+from regard.layers.adaptive import Clusters
+
+SOFTMAXES = ("plain", "adaptive")
 
 
 def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable[str]]) -> None:
@@ -22,6 +26,29 @@ def check_inputs(config: Any) -> None:
     """Raise ``UserError`` if a model is to read both tokens and numbers."""
     if config.numbers < 0 or (config.numbers and config.vocab):
         raise UserError(f"model.numbers={config.numbers}: follows from the data; leave it at 0.")
+
+
+def check_softmax(config: Any, clusters: Clusters) -> None:
+    """Raise ``UserError`` for an unknown softmax, and for clusters of an adaptive softmax that cannot be built."""
+    if config.softmax not in SOFTMAXES:
+        raise UserError(f"model.softmax={config.softmax}: no such softmax.{nearest(config.softmax, SOFTMAXES)}")
+    if config.softmax == "plain":
+        if config.cutoffs or config.divide != 1:
+            raise UserError("model.cutoffs and model.divide need model.softmax=adaptive")
+        return
+    if config.embedding:
+        raise UserError(f"model.embedding={config.embedding}: needs one table of vectors; set model.softmax=plain")
+    if config.numbers:
+        raise UserError("model.softmax=adaptive: needs tokens, but the model reads numbers; set model.softmax=plain")
+    ends = (0, *config.cutoffs, *([config.vocab] if config.vocab else []))
+    if any(start >= end for start, end in pairwise(ends)):
+        cutoffs = ",".join(map(str, config.cutoffs))
+        raise UserError(
+            f"model.cutoffs={cutoffs}: must increase, from at least 1 to less than model.vocab={config.vocab}"
+        )
+    if config.divide < 1 or min(clusters.widths) < 1:
+        narrowest = f"the last of {len(config.cutoffs) + 1} clusters must have a width of at least 1"
+        raise UserError(f"model.divide={config.divide}: {narrowest}; change it, or model.embed")
 
 
 def check_shared_width(width: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 from torch import Tensor
 
 from regard.config import set_sizes
+from regard.data.example import Direction
 from regard.errors import UserError
 
 TEXT_OR_NUMBERS = {"vocab": "text", "numbers": "values"}  # the `sizes` of a model that reads tokens or numbers
@@ -57,6 +58,19 @@ class Facts(Protocol):
     def numbers(self) -> int:
         """The numbers that the model reads at each place instead of a token; 0: it reads tokens."""
         return 0
+
+    @property
+    def direction(self) -> Direction:
+        """How a text is read: forward, backward (its tokens in reversed order) or both (by two models, see `directed`).
+
+        The tokenizer reverses the tokens, so that a model that reads backward is a causal model like any other.
+        """
+        return "forward"
+
+    @property
+    def output_layer(self) -> str:
+        """The path of the output layer, if it has weights of its own."""
+        return "readout_"
 
     @property
     def sizes(self) -> Mapping[str, str]:
@@ -173,6 +187,10 @@ class Facts(Protocol):
     def without_attention(self) -> Self | None:
         """The config of the same model without attention; None: there is no such model."""
         return None
+
+    def directed(self) -> Any:
+        """The config of the model that the settings describe: of two models, if `direction` is both."""
+        return self
 
     def with_output(self, name: str) -> Self:
         """The config of the same model that also has the output layer for one of `predicts`."""

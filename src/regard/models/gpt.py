@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from math import sqrt
 from typing import ClassVar
 
 from torch import Tensor, nn
 
-from regard.errors import UserError, nearest
+from regard.data.example import Direction
+from regard.errors import UserError
 from regard.layers.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Clustered, Clusters
 from regard.layers.init import init_weights
 from regard.layers.kv_cache import KVCache
@@ -31,16 +31,16 @@ from regard.layers.segment_memory import SegmentStates
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, input_layer
 from regard.layers.transformer import Shape, Stack
 from regard.models.causal import Causal
-from regard.models.checks import check_inputs
-from regard.models.facts import TEXT_OR_NUMBERS, Facts
+from regard.models.checks import check_inputs, check_softmax
+from regard.models.directions import Directed
+from regard.models.facts import TEXT_OR_NUMBERS
 from regard.scores import Score, XLRelative
 
-SOFTMAXES = ("plain", "adaptive")
 State = KVCache | SegmentStates
 
 
 @dataclass(frozen=True)
-class GptConfig(Shape, Facts):
+class GptConfig(Shape, Directed):
     """A causal Transformer that predicts the next token."""
 
     causal: ClassVar[bool] = True
@@ -65,6 +65,7 @@ class GptConfig(Shape, Facts):
     embed: int = 0  # adaptive: width of the vectors of the first cluster; 0: the width of the states
     projections: tuple[int, ...] = ()  # adaptive: clusters (0, 1, …) whose output has its own projection
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
+    direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,27 +77,9 @@ class GptConfig(Shape, Facts):
             raise UserError(f"model.memory={self.memory}, model.clamp={self.clamp}: must be at least 0")
         if self.memory_zeros and not self.memory:
             raise UserError("model.memory_zeros=True: needs a memory; set model.memory")
-        if self.softmax not in SOFTMAXES:
-            raise UserError(f"model.softmax={self.softmax}: no such softmax.{nearest(self.softmax, SOFTMAXES)}")
-        if self.softmax == "adaptive":
-            if self.embedding:
-                raise UserError(
-                    f"model.embedding={self.embedding}: needs one table of vectors; set model.softmax=plain"
-                )
-            self._check_clusters()
-        elif self.cutoffs or self.divide != 1 or self.embed or self.projections:
+        check_softmax(self, self.clusters)
+        if self.softmax == "plain" and (self.embed or self.projections):
             raise UserError("model.cutoffs, divide, embed and projections need model.softmax=adaptive")
-
-    def _check_clusters(self) -> None:
-        ends = (0, *self.cutoffs, *([self.vocab] if self.vocab else []))
-        if any(start >= end for start, end in pairwise(ends)):
-            cutoffs = ",".join(map(str, self.cutoffs))
-            raise UserError(
-                f"model.cutoffs={cutoffs}: must increase, from at least 1 to less than model.vocab={self.vocab}"
-            )
-        if self.divide < 1 or min(self.clusters.widths) < 1:
-            narrowest = f"the last of {len(self.cutoffs) + 1} clusters must have a width of at least 1"
-            raise UserError(f"model.divide={self.divide}: {narrowest}; change it, or model.embed")
         if self.projections and not 0 <= min(self.projections) <= max(self.projections) <= len(self.cutoffs):
             raise UserError(f"model.projections={self.projections}: clusters are numbered 0 to {len(self.cutoffs)}")
 

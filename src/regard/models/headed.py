@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.config import Table
 from regard.data.batches import Batch
+from regard.data.example import Direction
 from regard.models.facts import Facts
 
 
@@ -81,6 +82,11 @@ class HeadedConfig(Facts):
         return rows
 
     @property
+    def direction(self) -> Direction:
+        direction: Direction = self.body.direction
+        return direction
+
+    @property
     def causal_attention(self) -> bool:
         return bool(self.body.causal_attention)
 
@@ -96,7 +102,7 @@ class HeadedConfig(Facts):
         return replace(self, body=self.body.resized(width))
 
     def split(self) -> tuple[Any, Any]:
-        return self.body, self.head
+        return self.body.split()[0], self.head
 
     def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> HeadedConfig:
         """The sizes of the fields that the head predicts are the head's alone; only vocabularies may be padded."""

@@ -10,18 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
+from regard.data.example import Direction
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.mask import CAUSAL, zero_padding
 from regard.models.causal import Causal
 from regard.models.checks import check_config, resized_embed
-from regard.models.facts import Facts
+from regard.models.directions import Directed
 from regard.scores import NOT_FOR_SELF_ATTENTION, build_score, check_score
 
 
 @dataclass(frozen=True)
-class LstmnConfig(Facts):
+class LstmnConfig(Directed):
     """A recurrent language model that attends to all its earlier states instead of keeping one vector."""
 
     causal: ClassVar[bool] = True
@@ -42,6 +43,7 @@ class LstmnConfig(Facts):
     dropout: float = 0.1  # dropout on embeddings and before the readout
     context: int = 256  # the longest line, in tokens
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
+    direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "context"), {})

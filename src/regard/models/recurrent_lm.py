@@ -7,23 +7,24 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from regard.data.example import Direction
 from regard.errors import UserError
+from regard.layers.adaptive import Clustered, Clusters
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent
-from regard.layers.tokens import input_layer
+from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import Causal
-from regard.models.checks import check_config, check_inputs, resized_embed
-from regard.models.facts import TEXT_OR_NUMBERS, Facts
-
-INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
+from regard.models.checks import check_config, check_inputs, check_softmax, resized_embed
+from regard.models.directions import Directed
+from regard.models.facts import TEXT_OR_NUMBERS
 
 
 @dataclass(frozen=True)
-class RecurrentLmConfig(Facts):
+class RecurrentLmConfig(Directed):
     """A recurrent language model without attention; `model=rnn`, `model=lstm` and `model=gru` choose the cell."""
 
     causal: ClassVar[bool] = True
@@ -44,10 +45,15 @@ class RecurrentLmConfig(Facts):
     dropout: float = 0.1  # dropout on embeddings, between layers and before the readout
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
+    softmax: str = "plain"  # plain, or adaptive: tokens in clusters from frequent to rare; gives log-probabilities
+    cutoffs: tuple[int, ...] = ()  # adaptive: the first token of each cluster after the first
+    divide: int = 1  # adaptive: the width of the vectors is divided by this from one cluster to the next
+    direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers"), {"cell": tuple(KERNELS)})
         check_inputs(self)
+        check_softmax(self, Clusters(self.vocab, self.width, min(self.width, self.embed), self.cutoffs, self.divide))
         if self.tied and self.embed != self.width:
             raise UserError(f"model.tied=True: needs model.embed={self.embed} equal to model.width={self.width}")
 
@@ -85,11 +91,9 @@ class RecurrentLm(Causal):
     def __init__(self, config: RecurrentLmConfig, readout: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.embedding = input_layer(config.vocab, config.numbers, config.embed)
+        self.embedding = embedding_layer(config)
         self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
-        self.readout_ = nn.Linear(config.width, config.vocab) if readout and not config.tied else None
-        if not config.numbers:
-            nn.init.uniform_(self.embedding.weight, -INIT, INIT)
+        self.readout_ = output_layer(config) if readout else None
 
     def start(
         self,
@@ -99,7 +103,7 @@ class RecurrentLm(Causal):
         capacity: int | None = None,
     ) -> RecurrentLmState:
         """The state before the first token: zeros. All decoders have these four arguments; only `rows` matters here."""
-        return RecurrentLmState(self.rnn.zeros(rows or 1, self.embedding.weight))
+        return RecurrentLmState(self.rnn.zeros(rows or 1, next(self.parameters())))
 
     def start_segments(self, rows: int) -> RecurrentLmState:
         """The state before the first segment of training."""
@@ -123,12 +127,9 @@ class RecurrentLm(Causal):
             outputs.append(output)
         return torch.stack(outputs, 1), RecurrentLmState(hidden)
 
-    def product(self, features: Tensor) -> Product:
-        """The logits as an uncomputed matrix product."""
-        x = self._drop(features)
-        if self.readout_ is None:
-            return Product(x, self.embedding.weight)
-        return Product(x, self.readout_.weight, self.readout_.bias)
+    def product(self, features: Tensor) -> Product | Clustered:
+        """The logits as uncomputed matrix products."""
+        return output_product(self._drop(features), self.readout_, self.embedding)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout, self.training)

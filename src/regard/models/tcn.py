@@ -10,20 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regard.data.example import Direction
 from regard.errors import UserError
+from regard.layers.adaptive import Clustered, Clusters
 from regard.layers.convolution import CausalConvolution
 from regard.layers.product import Product
 from regard.layers.recurrent import real_first
-from regard.layers.tokens import input_layer
+from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.models.causal import Causal
-from regard.models.checks import check_config, check_inputs, resized_embed
-from regard.models.facts import TEXT_OR_NUMBERS, Facts
-
-INIT = 0.1  # initial embeddings are uniform in ±0.1: small, because the output layer may use the same matrix
+from regard.models.checks import check_config, check_inputs, check_softmax, resized_embed
+from regard.models.directions import Directed
+from regard.models.facts import TEXT_OR_NUMBERS
 
 
 @dataclass(frozen=True)
-class TcnConfig(Facts):
+class TcnConfig(Directed):
     """A temporal convolutional network, as a language model or as the body under a head."""
 
     causal: ClassVar[bool] = True
@@ -45,6 +46,10 @@ class TcnConfig(Facts):
     embedding_dropout: float = 0.1  # dropout on embeddings and before the readout
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
     numbers: int = 0  # numbers of a step that are read instead of a token; 0: taken from the data
+    softmax: str = "plain"  # plain, or adaptive: tokens in clusters from frequent to rare; gives log-probabilities
+    cutoffs: tuple[int, ...] = ()  # adaptive: the first token of each cluster after the first
+    divide: int = 1  # adaptive: the width of the vectors is divided by this from one cluster to the next
+    direction: Direction = "forward"  # how the text is read: forward, backward (from its end), or both by two models
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers"), {})
@@ -53,6 +58,7 @@ class TcnConfig(Facts):
             raise UserError(f"model.kernel={self.kernel}: must be at least 2, else no position sees an earlier one")
         if not 0 <= self.embedding_dropout < 1:
             raise UserError(f"model.embedding_dropout={self.embedding_dropout}: must be at least 0 and below 1")
+        check_softmax(self, Clusters(self.vocab, self.width, min(self.width, self.embed), self.cutoffs, self.divide))
         if self.tied and self.embed != self.width:
             raise UserError(f"model.tied=True: needs model.embed={self.embed} equal to model.width={self.width}")
 
@@ -121,15 +127,13 @@ class Tcn(Causal):
     def __init__(self, config: TcnConfig, readout: bool = True) -> None:
         super().__init__()
         self.config = config
-        self.embedding = input_layer(config.vocab, config.numbers, config.embed)
+        self.embedding = embedding_layer(config)
         inputs = [config.embed] + [config.width] * (config.layers - 1)
         self.blocks = nn.ModuleList(
             TemporalBlock(size, config.width, config.kernel, 2**level, config.dropout)
             for level, size in enumerate(inputs)
         )
-        self.readout_ = nn.Linear(config.width, config.vocab) if readout and not config.tied else None
-        if not config.numbers:
-            nn.init.uniform_(self.embedding.weight, -INIT, INIT)
+        self.readout_ = output_layer(config) if readout else None
 
     def start(
         self,
@@ -165,12 +169,9 @@ class Tcn(Causal):
             features = features.take_along_dim(order.argsort(1), dim=1)
         return features, TcnState(tuple(inputs))
 
-    def product(self, features: Tensor) -> Product:
-        """The logits as an uncomputed matrix product."""
-        x = self._drop(features)
-        if self.readout_ is None:
-            return Product(x, self.embedding.weight)
-        return Product(x, self.readout_.weight, self.readout_.bias)
+    def product(self, features: Tensor) -> Product | Clustered:
+        """The logits as uncomputed matrix products."""
+        return output_product(self._drop(features), self.readout_, self.embedding)
 
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.embedding_dropout, self.training)

@@ -35,7 +35,7 @@ class Parts(Protocol):
 class Counting(Objective):
     """Count every pair of adjacent tokens of the training text once; step n of N reads the n-th of N parts of it."""
 
-    heads: ClassVar[tuple[str, ...]] = ("next",)
+    heads: ClassVar[tuple[str, ...]] = ("next", "both")
     learns_by: ClassVar[str] = "counts"
 
     def trainer(self, model: CountedModel, batches: Any, steps: int) -> "CountingTrainer":

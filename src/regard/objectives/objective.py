@@ -117,6 +117,24 @@ class CausalModel(HasReadout, Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsBothWays(Protocol):
+    """Two causal models, of which one reads a text forward and one backward."""
+
+    def halves(self, batch: Batch) -> list[tuple[Any, Batch]]:
+        """Each model with the batch that it reads."""
+        ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A model that needs the frequency of each token in the training text."""
+
+    def count_tokens(self, tokens: Tensor) -> None:
+        """Count tokens; ids that are IGNORED do not count."""
+        ...
+
+
 class Objective(Protocol):
     """A frozen, callable dataclass that defines the loss: Σ weight · sum / count over its terms.
 

@@ -18,7 +18,7 @@ from regard.data.batches import IGNORED, Batch
 from regard.data.fields import Field
 from regard.errors import UserError
 from regard.objectives.loss import token_loss
-from regard.objectives.objective import CausalModel, Objective, Sums, begin, carries
+from regard.objectives.objective import CausalModel, Objective, ReadsBothWays, Sums, begin, carries
 from regard.tensor_tree import tensors, with_tensors
 
 Decay = Literal["constant", "linear", "inverse-sigmoid"]
@@ -34,7 +34,7 @@ class TeacherForcing(Objective):
     over: int = 1000  # steps of the decay
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
     carries: ClassVar[bool] = True
-    heads: ClassVar[tuple[str, ...]] = ("target", "next")
+    heads: ClassVar[tuple[str, ...]] = ("target", "next", "both")
 
     def __post_init__(self) -> None:
         check_part("ratio", self.ratio)
@@ -58,7 +58,13 @@ class TeacherForcing(Objective):
     def __call__(
         self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, Any]:
-        """The loss of a batch. No gradient flows into the batch before (truncated back-propagation through time)."""
+        """The loss of a batch. No gradient flows into the batch before (truncated back-propagation through time).
+
+        Of two directions, it is half the sum of their losses: its mean is that over the targets of both.
+        """
+        if isinstance(model, ReadsBothWays):
+            losses = [self(half, part, step)[0]["nll"] for half, part in model.halves(batch)]
+            return {"nll": torch.stack(losses).mean()}, None
         ratio = self.ratio_at(step)
         features, after = forced(model, batch, state) if ratio == 1.0 else mixed(model, batch, ratio, state)
         sums = {"nll": token_loss(model, features, batch["targets"], self.smoothing)}

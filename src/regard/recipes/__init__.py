@@ -4,7 +4,7 @@ from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import CELLS, MODELS, SIZES, HeadedConfig
+from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig
 from regard.recipes.experiments import RECIPES
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
 from regard.tasks import TASKS
@@ -18,7 +18,7 @@ KINDS: Kinds = {
     "objective": OBJECTIVES,
     "task": TASKS,
     "metric": METRICS,
-    "node": {"plan": Plan, "recipe": Recipe, "headed": HeadedConfig},
+    "node": {"plan": Plan, "recipe": Recipe, "headed": HeadedConfig, "directions": TwoDirectionsConfig},
 }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from regard.data.dates import Dates
+from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText103
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Shakespeare
@@ -15,6 +16,7 @@ from regard.models import (
     GnmtConfig,
     GptConfig,
     LstmnConfig,
+    RecurrentLmConfig,
     Seq2SeqConfig,
     StructuredConfig,
     TransformerConfig,
@@ -325,6 +327,88 @@ def shakespeare_cpu() -> Recipe:
     )
 
 
+# -- Recurrent language models of public text -------------------------------------------------------------------------
+
+
+def hello() -> Recipe:
+    """The word "hello": a recurrent network of three units reads h, e, l, l and predicts e, l, l, o, in seconds.
+
+    At the end, every state and every probability is printed (Karpathy 2015).
+    """
+    return Recipe(
+        name="hello",
+        title="four letters, three hidden units: every state and probability",
+        data=Hello(),
+        model=RecurrentLmConfig(cell="rnn", width=3, embed=4, layers=1, dropout=0.0),
+        objective=TeacherForcing(),
+        plan=Plan(
+            steps=400, batch_tokens=4, rate=2e-2, schedule="constant", warmup=0, decay=0.0, log=100, evaluate=200
+        ),
+        metrics=("perplexity",),
+    )
+
+
+def ptb() -> Recipe:
+    """The Penn Treebank by words: an LSTM of 13 million parameters with tied weights (Zaremba et al. 2014)."""
+    return Recipe(
+        name="ptb",
+        title="the Penn Treebank by words, an LSTM",
+        data=Ptb(),
+        model=RecurrentLmConfig(width=650, embed=650, layers=2, tied=True, dropout=0.5),
+        objective=TeacherForcing(),
+        plan=Plan(steps=26_500, batch_tokens=20 * 70, rate=1e-3, warmup=500, decay=1e-4, clip=0.25, evaluate=1325),
+        metrics=("perplexity",),
+    )
+
+
+def ptb_char() -> Recipe:
+    """The Penn Treebank by characters: an LSTM of 3 million parameters, as large as in Bai et al. 2018."""
+    base = ptb()
+    return replace(
+        base,
+        name="ptb-char",
+        title="the Penn Treebank by characters, an LSTM",
+        data=PtbChar(),
+        model=RecurrentLmConfig(width=600, embed=128, layers=2, dropout=0.2),
+        plan=replace(base.plan, steps=20_000, batch_tokens=32 * 150, rate=2e-3, decay=1e-6, evaluate=1000),
+    )
+
+
+def text8() -> Recipe:
+    """Wikipedia in lower case by characters (text8): an LSTM of 8 million parameters."""
+    base = ptb_char()
+    return replace(
+        base,
+        name="text8",
+        title="Wikipedia by characters (text8), an LSTM",
+        data=Text8(),
+        model=RecurrentLmConfig(width=800, embed=128, layers=2, dropout=0.1),
+        plan=replace(base.plan, steps=60_000, batch_tokens=128 * 180, evaluate=3000),
+    )
+
+
+def wikitext103() -> Recipe:
+    """Wikipedia by words (WikiText-103): an LSTM with tied weights and an adaptive softmax (Grave et al. 2017)."""
+    base = ptb()
+    return replace(
+        base,
+        name="wikitext103",
+        title="Wikipedia by words (WikiText-103), an LSTM with an adaptive softmax",
+        data=WikiText103(),
+        model=RecurrentLmConfig(
+            width=1024,
+            embed=1024,
+            layers=2,
+            tied=True,
+            dropout=0.2,
+            softmax="adaptive",
+            cutoffs=(20_000, 100_000),
+            divide=4,
+        ),
+        plan=replace(base.plan, steps=200_000, batch_tokens=64 * 140, warmup=2000, decay=0.0, evaluate=5000),
+    )
+
+
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "dates": dates,
     "sounds": sounds,
@@ -349,4 +433,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "jsb": jsb,
     "nottingham": nottingham,
     "clips": clips,
+    "hello": hello,
+    "ptb": ptb,
+    "ptb-char": ptb_char,
+    "text8": text8,
+    "wikitext103": wikitext103,
 }

@@ -6,8 +6,11 @@ from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
+from regard.data.flickr8k import Flickr8k
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
+from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
+from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
@@ -50,6 +53,14 @@ DATA: dict[str, type[Any]] = {
     "clips": Clips,
     "mnist": Mnist,
     "music": PolyphonicMusic,
+    "scenes": Scenes,
+    "flickr8k": Flickr8k,
+    "hello": Hello,
+    "ptb": Ptb,
+    "ptb-char": PtbChar,
+    "wikitext2": WikiText2,
+    "wikitext103": WikiText103,
+    "text8": Text8,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
@@ -152,8 +163,9 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     data = f"data={name_of(recipe.data, kinds['data'])}"
     if recipe.head is not None and recipe.head.predicts not in (heads := [task.head for task in tasks]):
         raise _misfit("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
-    fitting = [task for task in tasks if recipe.head is None and task.head in recipe.model.predicts]
-    if not fitting and recipe.model.takes_head:
+    model = recipe.model.directed()
+    fitting = [task for task in tasks if recipe.head is None and task.head in model.predicts]
+    if not fitting and model.takes_head:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
         fitting = [task for task in tasks if task.head in heads]
     if not fitting:
@@ -165,8 +177,8 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         table = kinds["objective"]
         able = {name: kind for name, kind in table.items() if any(can_train(kind, task) for task in fitting)}
         objectives = [name for name, kind in able.items() if kind.learns_by == learns_by]
-        model = f"model={shown_name(recipe.model, kinds['model'])}"
-        beside = model if len({task.head for task in tasks}) > 1 else data
+        named = f"model={shown_name(recipe.model, kinds['model'])}"
+        beside = named if len({task.head for task in tasks}) > 1 else data
         raise _misfit("objective", recipe.objective, beside, objectives, kinds)
     for name in recipe.metrics:
         if name not in kinds["metric"]:
@@ -185,14 +197,18 @@ def can_train(objective: Any, task: Task) -> bool:
 
 def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
     """The config of a recipe's model: its own, or that of a body under a head. Sizes from the data are not set yet."""
-    if recipe.head is None and task.head in recipe.model.predicts:
-        return recipe.model
+    model = recipe.model.directed()
+    if recipe.head is None and task.head in model.predicts:
+        return model
     head = recipe.head or kinds["head"][task.head]()
-    return HeadedConfig(recipe.model, head.for_body(recipe.model))
+    return HeadedConfig(model, head.for_body(model))
 
 
 def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
-    """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's."""
+    """The recipe with settings applied. If a setting is inside `head` and there is no head yet, it is the task's.
+
+    A model that learns in another way than the recipe's (`model=bigram`) has the objective that trains it so.
+    """
     stated = dict(setting.partition("=")[::2] for setting in settings)
     if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
         both = f"plan.steps={stated['plan.steps']} and plan.epochs={stated['plan.epochs']}"
@@ -201,7 +217,11 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
         data = kinds["data"].get(stated.get("data", ""), recipe.data)
         heads = [kinds["task"][name].head for name in data.tasks]
         settings = [*(f"head={name}" for name in heads[:1] if name in kinds["head"]), *settings]
-    return override(recipe, settings, kinds)
+    changed = override(recipe, settings, kinds)
+    if "model" in stated and "objective" not in stated and changed.model.learns_by != changed.objective.learns_by:
+        names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
+        return override(changed, [f"objective={name}" for name in names[:1]], kinds)
+    return changed
 
 
 def without_vocabularies(config: ModelConfig) -> ModelConfig:

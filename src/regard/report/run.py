@@ -14,6 +14,7 @@ from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
 from regard.report.sections import Curve, Gallery, Line, Section, Table, Text
+from regard.report.steps import step_table
 from regard.training.evaluate import Scores, describe_chance, evaluate
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
@@ -73,6 +74,11 @@ class Outcome:
         found += [name for name, part in PART_WORDS.items() if part in parts]
         return list(dict.fromkeys(found))
 
+    @cached_property
+    def steps(self) -> Table | None:
+        """The states and probabilities of each step, if the model is small enough for a table."""
+        return step_table(self.model, self.examples)
+
     def samples(self) -> list[Sample]:
         """What the model generates for the first few examples; none where the attention pictures show it already."""
         return samples(self.model, self.texts, self.recipe.plan.seed)
@@ -125,6 +131,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         Text(" ".join(about), "What is shown", "training.md"),
         score_table(outcomes),
         *([sample_table(found)] if found else []),
+        *([first.steps] if first.steps else []),
         Gallery("Attention", seen),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
         Table("Settings", ["setting", "value", "what it is"], settings),

@@ -59,10 +59,13 @@ def samples(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
 
 
 def _generated(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
-    """The first words of texts, and what the model generates after them."""
-    given = [" ".join(text.split()[:OPENING]) for text in texts]
+    """The first words of texts and what the model generates after them; read backward, the last words and before."""
+    backward = model.reads_backward
+    part = slice(-OPENING, None) if backward else slice(OPENING)
+    given = [" ".join(text.split()[part]) for text in texts]
     found = verbs.generate(model, given, TEMPERATURE, seed=seed, limit=LENGTH)
-    return [Sample(prompt, one.prompt + one.text) for prompt, one in zip(given, found)]
+    whole = [one.text + one.prompt if backward else one.prompt + one.text for one in found]
+    return [Sample(prompt, text) for prompt, text in zip(given, whole)]
 
 
 def _filled(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:

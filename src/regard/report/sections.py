@@ -52,15 +52,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Line:
-    """One series of points: a name, x values and y values."""
+    """One series of points: a name, x values and y values; with ``spread``, a bar from y − spread to y + spread."""
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
+    spread: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         if len(self.xs) != len(self.ys):
             raise ValueError(f'line "{self.name}": {len(self.xs)} xs and {len(self.ys)} ys')
+        if self.spread and len(self.spread) != len(self.ys):
+            raise ValueError(f'line "{self.name}": {len(self.ys)} ys and {len(self.spread)} numbers of their spread')
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,21 @@ class Curve:
     lines: Sequence[Line]
     log_y: bool = False
     log_x: bool = False
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Rows of positions, and the links between positions of neighbouring rows: which inputs an output is made of."""
+
+    title: str
+    rows: Sequence[str]  # the names of the rows, from the top
+    columns: int  # positions of a row
+    links: Sequence[Sequence[tuple[int, int]]]  # below each row but the last: its position, that of the row below
+
+    def linked(self, row: int) -> set[int]:
+        """The positions of a row that a link begins or ends at."""
+        above = {end for _, end in self.links[row - 1]} if row else set()
+        return above | ({begin for begin, _ in self.links[row]} if row < len(self.links) else set())
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +136,7 @@ class LineGallery:
     views: "Sequence[AttentionView]"
 
 
-Section = Text | Pre | Table | Curve | Heatmaps | Gallery | LineGallery
+Section = Text | Pre | Table | Curve | Connections | Heatmaps | Gallery | LineGallery
 
 
 def paragraphs(text: str) -> list[str]:

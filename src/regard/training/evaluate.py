@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -14,27 +14,36 @@ from torch import Tensor, nn
 
 from regard.alignment import merge
 from regard.data.batches import Batch, Corruption, collate
-from regard.data.example import Corpus, Pair
+from regard.data.example import Captioned, Corpus, Pair
 from regard.data.fields import LabelField, TagsField
 from regard.data.flat import Row, Rows
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.decode import Penalty
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
+from regard.models.parts import path_of
+from regard.objectives.objective import CausalModel
+from regard.objectives.sequence import forced as teacher_forced
 from regard.recipes import Recipe
+from regard.recording import pause_recording, record
 from regard.tasks import Task
 from regard.training.folder import RunState
 from regard.training.parallel import ALONE, Share
-from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
+from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, aligning_heads, forced, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import translate
 
 N = TypeVar("N", int, float, Tensor)
 
 # The fields that a task must have for a metric, by what the metric needs.
-METRIC_FIELDS = {"sums": set[str](), "answers": {"source", "target"}, "weights": {"source", "target"}}
+METRIC_FIELDS = {
+    "sums": set[str](),
+    "answers": {"target"},
+    "weights": {"source", "target"},
+    "regions": {"image", "target"},
+}
 TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
-WITH = {"alignment": ("chance",)}  # metrics that are reported together with others
+WITH = {"alignment": ("chance",), "pointing": ("pointing_chance",)}  # metrics that are reported together with others
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,8 @@ def evaluate(
     """Those of the named metrics that can be computed for the model and the examples; `share` divides the batches.
 
     `alignment` is reported together with `chance`. Both, and `aer`, need a model with attention to a source, and
-    examples with links between words, or between characters if these are the model's tokens.
+    examples with links between words, or between characters if these are the model's tokens. `pointing` and its chance
+    need a model with attention to an image, and captions with regions.
     """
     if not examples:
         raise UserError("there are no examples to evaluate the model on; give at least one.")
@@ -77,6 +87,10 @@ def evaluate(
         linked = [example for example in examples if _has_comparable_links(model, example)]
         if linked and aligning(model) is not None:
             given["weights"] = _attention(model, linked, batch_tokens, share), [example.links for example in linked]
+    if "regions" in needed:
+        named = [example for example in examples if getattr(example, "regions", ())]
+        if named and aligning(model) is not None:
+            given["regions"] = _cells_read(model, named, batch_tokens, share), [example.regions for example in named]
     found = {name: metric.compute(*given[metric.needs]) for name, metric in wanted.items() if metric.needs in given}
     values = {name: one.score if isinstance(one, Bleu) else one for name, one in found.items() if one is not None}
     return Scores(values, {name: one.signature for name, one in found.items() if isinstance(one, Bleu)})
@@ -190,6 +204,28 @@ def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int, share
     return [np.array(table) for table in _in_place(groups, share(groups, work))]
 
 
+def _cells_read(model: Loaded, examples: Sequence[Captioned], batch_tokens: int, share: Share) -> list[Floats]:
+    """The attention weights (words, cells) of each example's caption, read by teacher forcing."""
+    name, rows = aligning(model), encoded(model, examples)
+    assert name is not None
+
+    @torch.no_grad()
+    def work(group: list[int]) -> list[list[list[float]]]:
+        batch = collate([rows[place] for place in group], model.task).to(model.device)
+        path, heads = (path_of(name),), aligning_heads(model)
+        with pause_recording(model.module), record(model.module, path, heads) as tape, model.autocast():
+            teacher_forced(cast(CausalModel, model.module), batch)
+        weights = tape[name]  # (B, [H,] T, cells)
+        tables = []
+        for place, table in zip(group, (weights.mean(dim=1) if weights.dim() == 4 else weights).numpy()):
+            words = model.target_tokenizer.words(rows[place]["target"][1:].tolist())  # of each predicted token
+            tables.append(merge(table[: len(words)], words, range(table.shape[1])).tolist())
+        return tables
+
+    groups = list(grouped([len(row["target"]) for row in rows], batch_tokens))
+    return [np.array(table) for table in _in_place(groups, share(groups, work))]
+
+
 def _in_place(groups: Sequence[Sequence[int]], results: Sequence[Sequence[Any]]) -> list[Any]:
     """The results of the rows of all groups, in the order of the rows."""
     found = {row: one for group, some in zip(groups, results) for row, one in zip(group, some)}
@@ -265,6 +301,10 @@ def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mappin
     if reads_links and all(getattr(example, "links", None) is None for example in corpus.valid):
         fitting = [name for name in fitting if metrics[name].needs != "weights"]
         why = "needs gold links, and the validation examples have none"
+    reads_regions = any(metrics[name].needs == "regions" and name in fitting for name in recipe.metrics)
+    if reads_regions and not any(getattr(example, "regions", ()) for example in corpus.valid):
+        fitting = [name for name in fitting if metrics[name].needs != "regions"]
+        why = "needs the regions of words, and the validation examples have none"
     for name in recipe.metrics:
         if name not in fitting:
             stated = f"metrics={','.join(recipe.metrics)}"

@@ -14,7 +14,7 @@ from regard.config import Kinds
 from regard.data.batches import LENGTHS, Batches
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import Field, TextField, encode, fit_fields
+from regard.data.fields import Field, TextField, encode, fit_fields, in_direction
 from regard.data.streams import (
     Running,
     RunningText,
@@ -26,12 +26,12 @@ from regard.data.streams import (
     window_of,
 )
 from regard.data.text_files import Report, TextExamples
-from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, WORDS, Tokenizer
 from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
-from regard.objectives.objective import LossModule, Trainer
+from regard.objectives.objective import CountsTokens, LossModule, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
@@ -39,7 +39,7 @@ from regard.training.loop import GradientTrainer, Passed
 from regard.training.parallel import ALONE, Ranks
 from regard.training.warm_start import WarmStart
 
-WORD_KINDS = ("word", "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
+WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
 NO_VECTOR = " "  # the name of a token that is no word: no file has it
 
@@ -70,7 +70,11 @@ class Prepared:
         if self.recipe.plan.threads:
             torch.set_num_threads(self.recipe.plan.threads)
         torch.manual_seed(self.recipe.plan.seed)
-        return LossModule(self.config.build(), self.recipe.objective, self.fields).to(self.device)
+        model = self.config.build()
+        if isinstance(model, CountsTokens):
+            for batch in self.batches.part(0, 1):
+                model.count_tokens(batch["targets"])
+        return LossModule(model, self.recipe.objective, self.fields).to(self.device)
 
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
         """What trains the model: the objective's own trainer if it has one, else gradients; `passed`: see `train`."""
@@ -124,8 +128,8 @@ def prepare(
 ) -> Prepared:
     """Load the corpus; fit the fields, read those of a saved step, or take the tokenizers of a warm start.
 
-    `report` is called while a large text is encoded. Without `whole`, only a sample of a large text is encoded.
-    Contiguous text is cut into lanes for this many `ranks`.
+    `report` is called while examples, or a large text, are encoded. Without `whole`, only a sample of a large text is
+    encoded. Contiguous text is cut into lanes for this many `ranks`.
     """
     device = choose_device(recipe.plan.device)
     if given:
@@ -147,6 +151,7 @@ def prepare(
             fields = fit_fields(task.fields, sample, recipe.data)
         sizes = {name: field.size for name, field in fields.items()}
         config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None)
+        fields = in_direction(fields, config.direction)
     for name, field in fields.items():
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation
             field.encode([getattr(example, name) for example in corpus.valid])
@@ -156,7 +161,7 @@ def prepare(
         batches, encoded = _windows(recipe, corpus, config, text, report, whole, ranks)
     else:
         batches = Batches(
-            encode(fields, corpus.train),
+            encode(fields, corpus.train, report),
             task,
             recipe.plan.batch_tokens,
             recipe.plan.seed,
@@ -249,6 +254,6 @@ def _word_vector_names(tokenizer: Tokenizer) -> list[str]:
     pieces = tokenizer.pieces(range(tokenizer.size))
     for token in {*tokenizer.special_tokens.ids, *OUR_SPECIAL_TOKENS.ids}:
         pieces[token] = NO_VECTOR
-    if tokenizer.kind == "word":
+    if tokenizer.kind in WORDS:
         return pieces
     return [NO_VECTOR if piece[:1].isalnum() else piece.removeprefix(SPACE) or NO_VECTOR for piece in pieces]

@@ -186,7 +186,8 @@ def warm_started(
             before, after = (format_value(getattr(config, name)) or "none" for config in (was, now))
             if before != after:
                 raise UserError(f"{role}.{name}={after}: the model in {path} has {before}; leave it out.")
-    config = recipe.model if head is None else HeadedConfig(recipe.model, recipe.head if kept else head)
+    model = recipe.model.directed()
+    config = model if head is None else HeadedConfig(model, recipe.head if kept else head)
     given = given._replace(config=config, new_head="head" in stated)
     return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given
 

@@ -73,7 +73,7 @@ def gathered(
         visible = None if there.all() else real  # a mask that forbids nothing is none
         states = _states(model, torch.from_numpy(ids).to(model.device), visible)  # (B, T, width)
         for row, vectors in zip(rows, _pooled(states.float(), real, pooling)):
-            found[row] = vectors.cpu().numpy()
+            found[row] = vectors.flip(0).cpu().numpy() if model.reads_backward else vectors.cpu().numpy()
     lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
     none = np.zeros((0, model.module.config.width), dtype=np.float32)
     return Embedded(np.concatenate([none, *found]), lengths)

@@ -1,15 +1,24 @@
-"""Fill: the likeliest tokens at each [MASK] of a text (Devlin et al. 2019, section 3.1)."""
+"""Fill: the likeliest tokens at each [MASK] of a text (Devlin et al. 2019, section 3.1).
 
+A masked language model reads the whole text. A language model has no mask token: one that reads forward predicts the
+token from the text before [MASK], one that reads backward from the text after it. A model of both directions joins the
+two: p(x | before, after) ∝ p(x | before) · p(x | after) / p(x), see `TwoDirections.combined`.
+"""
+
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from regard.data.tokenizers import Tokenizer
+from regard.data.fields import MASK
+from regard.data.flat import pad_ids
+from regard.data.tokenizers import WORDS, Tokenizer
 from regard.errors import UserError
+from regard.models.directions import last_first
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
 from regard.verbs.loaded import LONG_CURE, Loaded
@@ -40,11 +49,16 @@ class Filled:
 def fill(
     model: Loaded, texts: Sequence[str], top: int = 5, batch_tokens: int = BATCH_TOKENS, first: int = 1
 ) -> list[Filled]:
-    """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text."""
-    model.expect("fill", model.predicts("masked"))
+    """The `top` likeliest tokens for every mask of every text; `first` is the number of the first text.
+
+    A language model fills one [MASK] of each text; see the module for how.
+    """
+    model.expect("fill", can_fill(model))
     check_is_list(texts)
     if top < 1:
         raise UserError(f"top={top}: give 1 or more.")
+    if not model.predicts("masked"):
+        return _fill_from_context(model, texts, top, batch_tokens, first)
     tokens = model.read(texts, first)
     mask = _mask(model, texts, tokens, first)
     there = [row for row, ids in enumerate(tokens) if ids]
@@ -63,8 +77,72 @@ def fill(
     return [answers[row] for row in range(len(texts))]
 
 
+def can_fill(model: Loaded) -> bool:
+    """Whether the model fills masks: a masked language model, or a language model of any direction."""
+    return any(model.predicts(head) for head in ("masked", "next", "both")) and not model.module.config.reads_source
+
+
+def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_tokens: int, first: int) -> list[Filled]:
+    """The likeliest tokens of a language model for the mask of each text."""
+    there = [row for row, text in enumerate(texts) if text.strip()]
+    sides: list[tuple[str, str]] = []
+    for row in there:
+        before, *after = texts[row].strip().split(MASK)
+        if len(after) != 1:
+            found = f"no {MASK} in {texts[row][:60]!r}" if not after else f"{len(after)} times {MASK}"
+            raise UserError(f"line {first + row}: {found}; a language model fills one {MASK} of a line: write one.")
+        sides.append((before, after[0]))
+    lines, module = [first + row for row in there], cast(Any, model.module)
+    by_side = [
+        _context_logps(half, [pair[half.reads_backward] for pair in sides], batch_tokens, lines)
+        for half in model.halves or (model,)
+    ]
+    logps: Tensor = module.combined(*by_side) if model.halves else by_side[0]  # (N, V)
+    logps[:, _specials(model)] = -torch.inf
+    guesses = _ranked(model.tokenizer, logps.softmax(dim=-1), top)
+    answers = {row: Filled("", []) for row in range(len(texts))}
+    for row, (left, right), best in zip(there, sides, guesses):
+        answers[row] = Filled(left + best[0].text + right, [best])
+    return [answers[row] for row in range(len(texts))]
+
+
+def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines: Sequence[int]) -> Tensor:
+    """The log-probabilities (N, V) of the token next to each side, which is read up to the mask.
+
+    The tokens of a side are those that it has beside a token: its space next to the mask belongs to that token. Without
+    any token to read, all are equally likely.
+    """
+    kind, stripped = model.tokenizer.kind, sides
+    if model.reads_backward and kind in (*WORDS, "bpe"):
+        stripped = [side.lstrip() for side in sides]
+    elif not model.reads_backward and kind != "char":
+        stripped = [side.rstrip() for side in sides]
+    tokens = [
+        [*model.opening, *model.fit_context(ids, f"line {line}")]
+        for ids, line in zip(model.tokenizer.encode_batch(stripped), lines)
+    ]
+    found = torch.zeros(len(sides), model.module.config.token_vocab, device=model.device)
+    module: Any = model.module
+    read = [row for row, ids in enumerate(tokens) if ids]
+    for group in grouped([len(tokens[row]) for row in read], batch_tokens):
+        rows = [read[at] for at in group]
+        ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids([tokens[row] for row in rows]))
+        with pause_recording(model.module), model.autocast():
+            states = model.states(ids, None if bool(real.all()) else real)
+            last = states.take_along_dim((real.sum(1) - 1)[:, None, None], dim=1)[:, 0]
+            found[rows] = module.readout(last).float().log_softmax(dim=-1)
+    return found
+
+
+def _specials(model: Loaded) -> list[int]:
+    """The ids that are no part of a text: special tokens, the end included."""
+    return sorted({*model.forbidden, *model.target_tokenizer.special_tokens.ids})
+
+
 def mask_of(model: Loaded) -> str:
-    """The text of the mask token of this model."""
+    """The text of the mask of this model: its token, or [MASK] for a language model, which has no such token."""
+    if not model.predicts("masked"):
+        return MASK
     if model.tokenizer.special_tokens.mask is None:
         raise UserError(f"{model.path}: its tokenizer has no mask, so there is nothing to fill in.")
     return model.tokenizer.pieces([model.tokenizer.special_tokens.mask])[0]
@@ -87,10 +165,15 @@ def _guessed(model: Loaded, states: Tensor, top: int) -> list[list[Guess]]:
     module: Any = model.module
     with model.autocast():
         logits = module.product(states).logits().float()  # (N, V)
-    spelt = min(model.tokenizer.size, logits.shape[-1])  # a vocabulary may be padded to a round number
-    best, tokens = logits.softmax(dim=-1)[:, :spelt].topk(min(top, spelt), dim=-1)
+    return _ranked(model.tokenizer, logits.softmax(dim=-1), top)
+
+
+def _ranked(tokenizer: Tokenizer, probabilities: Tensor, top: int) -> list[list[Guess]]:
+    """The `top` likeliest tokens of each row of probabilities (N, V)."""
+    spelt = min(tokenizer.size, probabilities.shape[-1])  # a vocabulary may be padded to a round number
+    best, tokens = probabilities[:, :spelt].topk(min(top, spelt), dim=-1)
     return [
-        [_guess(model.tokenizer, token, chance) for token, chance in zip(row, chances)]
+        [_guess(tokenizer, token, chance) for token, chance in zip(row, chances)]
         for row, chances in zip(tokens.tolist(), best.tolist())
     ]
 
@@ -113,3 +196,61 @@ def _written(tokenizer: Tokenizer, text: str, ids: list[int], guesses: list[list
         inside = guess.piece.startswith("##")  # inside a word: no space before it
         before = (before.rstrip() if inside else before) + guess.text + after
     return before
+
+
+@dataclass(frozen=True)
+class FillAccuracy:
+    """How often the likeliest token is the true one, over all tokens of texts that have a token on both sides."""
+
+    tokens: int
+    right: dict[str, int]  # by what the token is predicted from
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        return {name: count / max(self.tokens, 1) for name, count in self.right.items()}
+
+
+@torch.no_grad()
+def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: int = BATCH_TOKENS) -> FillAccuracy:
+    """The accuracy of `fill` at every token of texts but the first and the last, each masked in turn.
+
+    Texts are ids in reading order, special tokens included. A model of both directions is measured from each side, from
+    both, and by the product p(x | before) · p(x | after) alone, which is not divided by p(x).
+    """
+    model.expect("eval --fill", can_fill(model) and not model.predicts("masked"))
+    halves, specials, count = model.halves or (model,), _specials(model), 0
+    right: Counter[str] = Counter()
+    for rows in grouped([len(ids) for ids in texts], batch_tokens):
+        ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids([texts[row] for row in rows]))
+        lengths = real.sum(1).tolist()
+        states = []
+        for half in halves:
+            order = last_first(real) if half.reads_backward else torch.arange(ids.shape[1], device=ids.device)[None]
+            states.append(half.states(ids.take_along_dim(order, dim=1), real))  # (B, T, width), in its own order
+        for row, length in enumerate(lengths):
+            if length < 3:
+                continue
+            logps = {
+                SIDES[half.reads_backward]: _inner_logps(half, each[row, : length - 2])
+                for half, each in zip(halves, states)
+            }
+            if len(logps) == 2:
+                sides = tuple(logps.values())
+                logps |= {"both": cast(Any, model.module).combined(*sides), "the product alone": sides[0] + sides[1]}
+            true = ids[row, 1 : length - 1]
+            for name, found in logps.items():
+                found[:, specials] = -torch.inf
+                right[name] += int((found.argmax(-1) == true).sum())
+            count += length - 2
+    return FillAccuracy(count, dict(right))
+
+
+SIDES = ("before", "after")  # what a model predicts from: reading forward, and backward
+
+
+def _inner_logps(model: Loaded, states: Tensor) -> Tensor:
+    """The log-probabilities (T − 2, V) of the inner tokens of a text, in reading order, from the states before them."""
+    module: Any = model.module
+    with model.autocast():
+        found: Tensor = module.readout(states).float().log_softmax(dim=-1)
+    return found.flip(0) if model.reads_backward else found

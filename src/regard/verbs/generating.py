@@ -78,8 +78,8 @@ class Generated:
     """The text that a model generated after a prompt."""
 
     prompt: str  # as given, or the part that was read if it was too long
-    text: str  # the continuation: prompt + text is the whole text
-    tokens: list[int]  # of the continuation, without the end
+    text: str  # the continuation: prompt + text is the whole text; of a model that reads backward, text + prompt
+    tokens: list[int]  # of the continuation, without the end, in the order in which they were generated
     logps: Floats  # (T,) of each token, or (T + 1,) with the end
     ended: str  # why generation stopped: "end", "limit" or "context"
     score: float  # see `Penalty`: by default the mean of `logps`
@@ -110,6 +110,9 @@ def generate(
     nbest: int = 1,
 ) -> list[Generated]:
     """The `nbest` best continuations of each prompt by a language model, of at most `limit` tokens, best first.
+
+    A model that reads backward (`model.direction=backward`) writes what comes before a prompt, which is the end of the
+    text; its texts are in reading order.
 
     Temperature 0 is greedy decoding, a higher one is sampling (top-k: Fan et al. 2018, section 5.1; nucleus: Holtzman
     et al. 2020, section 3.1); a beam above 1 is beam search, with the `penalty` of `translate`. A continuation does not
@@ -178,6 +181,8 @@ def generate_unordered(
 
 def stream_pieces(model: Loaded, one: Continuation, options: GenerationOptions) -> Iterator[Piece]:
     """Yield the continuation of one prompt in pieces of whole characters."""
+    if model.reads_backward:
+        raise UserError(f"{model.path}: reads backward, so the text begins with its last piece; generate it at once.")
     if options.beam > 1:
         raise UserError(f"beam={options.beam}: beam search has its result only at the end; stream with beam=1.")
     end, decode, turn = model.target_tokenizer.special_tokens.eos, model.target_tokenizer.decode, 0
@@ -234,7 +239,8 @@ def _end_turn(model: Loaded, one: Continuation) -> None:
 
 def _result(model: Loaded, one: Continuation, options: GenerationOptions) -> Generated:
     decode = model.target_tokenizer.decode
-    text = decode(one.read + one.generated)[len(decode(one.read)) :]
+    whole, read = decode(one.read + one.generated), decode(one.read)
+    text = whole[: len(whole) - len(read)] if model.reads_backward else whole[len(read) :]
     logps = np.array(one.logps, dtype=np.float32)
     score = float(options.penalty.scores(torch.tensor(one.logps).sum(), len(logps)))
     return Generated(one.prompt, text, one.generated, logps, one.ended, score, options.drawn)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
-from regard.data.fields import Field, LabelField, NumbersField, TagsField, TextField
+from regard.data.fields import Field, LabelField, NumbersField, TagsField, TextField, in_direction
 from regard.data.flat import Row, Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
@@ -25,7 +25,7 @@ from regard.decode import CapturedDecoder, with_onednn
 from regard.device import autocast, choose_device, choose_precision
 from regard.errors import UserError, nearest
 from regard.metrics import Metric
-from regard.models import Model, reads_whole
+from regard.models import Model, TwoDirections, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.checkpoint_type import label_names
 from regard.pretrained.folder import convert_module
@@ -40,6 +40,7 @@ from regard.verbs.pooling import transformer_folder
 MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "target": "a translator",
     "next": "a language model",
+    "both": "a language model of both directions",
     "class": "a classifier",
     "masked": "a masked language model",
     "number": "a regression model",
@@ -105,6 +106,24 @@ class Loaded:
 
     def _texts(self) -> list[TextField]:
         return [each for each in self.fields.values() if isinstance(each, TextField)]
+
+    @cached_property
+    def halves(self) -> "tuple[Loaded, ...]":
+        """The models of a model of both directions, forward and backward, each as a model of its own; else none."""
+        if self.task.head != "both":
+            return ()
+        assert self.recipe is not None
+        two, halves = cast(TwoDirections, self.module), []
+        for module in (two.onward, two.returning):
+            direction = module.config.direction
+            recipe = replace(self.recipe, model=replace(self.recipe.model, direction=direction))
+            halves.append(replace(self, module=module, recipe=recipe, fields=in_direction(self.fields, direction)))
+        return tuple(halves)
+
+    @property
+    def reads_backward(self) -> bool:
+        """Whether the model reads texts from their ends: its ids and predictions are in reversed order."""
+        return self.module.config.direction == "backward"
 
     def encode(self, examples: Sequence[Any], longest: int | None = None) -> list[Row]:
         """The fields of each example as arrays; texts and sequences are truncated to `longest` places."""

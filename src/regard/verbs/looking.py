@@ -107,6 +107,8 @@ def look(
         raise UserError(
             f"--target (in Python: target): {model.path} is {model.kind}, which reads the text alone; leave it out."
         )
+    if model.halves:
+        return _both_directions(model, text, part, layer)
     paths = _paths(model, part, layer)
     (tokens,) = model.read([text])
     if not model.module.config.causal:
@@ -121,6 +123,16 @@ def look(
         forced = fit_target(model, model.target_tokenizer.encode(target.strip()), "--target")
         seen = _predicting(model, (tokens, forced), (text, target), paths)
     return replace(seen.only(part, layer) if seen.layers else seen, about=model.about)
+
+
+def _both_directions(model: Loaded, text: str, part: str | None, layer: int | None) -> AttentionView:
+    """The attention of the model that reads forward, and of the one that reads backward from the end of the text."""
+    ahead, behind = (look(half, text, part=part, layer=layer) for half in model.halves)
+    layers = [
+        *(replace(each, name=f"onward.{each.name}") for each in ahead.layers),
+        *(replace(each, name=f"returning.{each.name}", part=f"{each.part} backward") for each in behind.layers),
+    ]
+    return replace(ahead, layers=layers, about=model.about)
 
 
 def _paths(model: Loaded, part: str | None, layer: int | None) -> list[str]:

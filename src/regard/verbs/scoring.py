@@ -1,14 +1,27 @@
 """Score and align: log-probabilities and alignments of given sentences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import torch
+
 from regard.alignment import Link, links_from, merge
+from regard.data.flat import pad_ids
 from regard.errors import UserError, nearest
 from regard.metrics import perplexity
-from regard.verbs.forced import BATCH_TOKENS, Floats, check_is_list, fit_target, forced, record_forced, token_logps
+from regard.recording import pause_recording
+from regard.verbs.forced import (
+    BATCH_TOKENS,
+    Floats,
+    check_is_list,
+    fit_target,
+    forced,
+    grouped,
+    record_forced,
+    token_logps,
+)
 from regard.verbs.loaded import IdPair, Loaded
 
 UNITS = ("auto", "word", "piece")
@@ -17,13 +30,18 @@ Text = str | tuple[str, str]  # a line for a language model, source and target f
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """The log-probability of a text (natural logarithm), the end of the sentence included."""
+    """The log-probability of a text (natural logarithm), the end of the sentence included.
 
-    pieces: list[str]  # of the target, the end included
+    The pieces are in reading order. A model that reads backward predicts each from those after it; the beginning of the
+    sentence is its last prediction.
+    """
+
+    pieces: list[str]  # of the target, the end included; of a model that reads backward, the beginning
     logps: Floats  # (T + 1,) of each piece
     total: float
     perplexity: float
     formulas: list[str] | None = None  # of a model that counts: each probability with its counts
+    backward: "Scored | None" = None  # of a model of both directions: by the one that reads backward
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +81,10 @@ class Aligned:
 
 def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS) -> list[Scored]:
     """The log-probability of each text: of a target given its source, or of a line alone for a language model."""
-    model.expect("score", model.module.config.causal)
+    model.expect("score", model.module.config.causal or bool(model.halves))
+    if model.halves:
+        ahead, behind = (score(half, texts, batch_tokens) for half in model.halves)
+        return [replace(one, backward=other) for one, other in zip(ahead, behind)]
     pairs = _encoded(model, texts)
     record_forced(model, pairs, batch_tokens)
     answers = []
@@ -72,8 +93,67 @@ def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS
         ids = model.target_tokenizer.special_tokens.wrap_target(target)
         pieces = model.target_tokenizer.pieces(ids[1:])
         formulas = _formulas(model, ids) if model.module.config.learns_by == "counts" else None
+        if model.reads_backward:
+            pieces, logps, formulas = pieces[::-1], logps[::-1], formulas and formulas[::-1]
         answers.append(Scored(pieces, logps, total, perplexity(total, len(pieces)), formulas))
     return answers
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """How well a language model predicts the last word of texts (Paperno et al. 2016)."""
+
+    texts: int
+    right: int  # texts whose last word is the likeliest token by token, given the text before it
+    nats: float  # −Σ ln p of all tokens of the last words
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.texts
+
+    @property
+    def perplexity(self) -> float:
+        """Of a word: exp of the mean of −ln p(word | the text before it), as Radford et al. 2019 report it."""
+        return perplexity(-self.nats, self.texts)
+
+
+@torch.no_grad()
+def last_words(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> LastWords:
+    """The accuracy and the perplexity of the last word of each text, given the text before it.
+
+    A word is right if each of its tokens, the space before it included, is the likeliest one. A text that is longer
+    than the context loses its beginning. All words count: there is no list of words that are left out.
+    """
+    model.expect("eval --last-word", model.task.head == "next" and not model.reads_backward)
+    check_is_list(texts)
+    rows = [_last_word(model, text, number) for number, text in enumerate(texts, 1)]
+    module: Any = model.module
+    right, nats, unk = 0, 0.0, model.tokenizer.special_tokens.unk
+    for group in grouped([len(ids) for ids, _ in rows], batch_tokens):
+        ids, real = (torch.from_numpy(one).to(model.device) for one in pad_ids([rows[at][0][:-1] for at in group]))
+        with pause_recording(model.module), model.autocast():
+            states = model.states(ids, None if bool(real.all()) else real)
+        for row, at in enumerate(group):
+            whole, count = rows[at]
+            with model.autocast():
+                logits = module.readout(states[row, len(whole) - 1 - count : len(whole) - 1]).float()
+            true = torch.tensor(whole[-count:], device=model.device)
+            right += bool((logits.argmax(-1) == true).all()) and unk not in whole[-count:]
+            nats -= float(logits.log_softmax(-1).gather(1, true[:, None]).double().sum())
+    return LastWords(len(rows), right, nats)
+
+
+def _last_word(model: Loaded, text: str, number: int) -> tuple[list[int], int]:
+    """The ids of a text, and how many of them belong to its last word."""
+    before, space, word = text.strip().rpartition(" ")
+    context, whole = model.tokenizer.encode_batch([before, before + space + word])
+    same = next((at for at, (one, other) in enumerate(zip(context, whole)) if one != other), len(context))
+    ids, count = [*model.opening, *whole], len(whole) - same
+    if model.longest is not None:
+        ids = ids[-(model.longest + 1) :]  # the last token is predicted and not read
+    if not before.strip() or not 0 < count < len(ids):
+        raise UserError(f"line {number}: {text[:60]!r} has no text before its last word; give longer texts.")
+    return ids, count
 
 
 def _formulas(model: Loaded, ids: list[int]) -> list[str]:

@@ -1,0 +1,141 @@
+"""Flickr8k: photographs with five captions each (Hodosh et al. 2013), in $REGARD_DATA/flickr8k.
+
+Two layouts are read. The public distribution has a folder of JPEG files, `Flickr8k.token.txt`, and a list of images for
+each part. The other layout has, for each part, `images.PART.tar` and `captions.PART.tsv.gz` with lines
+image<TAB>caption. Images stay packed: a tar file is read by the names of its members, and nothing is extracted.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from regard.data.example import Captioned, Corpus, Tokens
+from regard.data.files import find_data, iterate_lines, opened
+from regard.errors import UserError
+from regard.metrics import caption_words
+
+FOLDER = "flickr8k"
+LISTS = {  # of the public distribution: the images of each part
+    "train": "Flickr_8k.trainImages.txt",
+    "dev": "Flickr_8k.devImages.txt",
+    "test": "Flickr_8k.testImages.txt",
+}
+IMAGE_FOLDERS = ("Flicker8k_Dataset", "Flickr8k_Dataset", "Images")  # the first is the spelling of the distribution
+
+
+@dataclass(frozen=True)
+class Flickr8k:
+    """Photographs with five captions each (Hodosh et al. 2013), in $REGARD_DATA/flickr8k.
+
+    Captions are in lower case and without punctuation. A training example has one caption, and the five examples of an
+    image share its features; an example of the other parts has all five.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("caption-features",)
+
+    target_tokens: Tokens = "word"  # the kind of tokens of the captions
+    vocab: int = 5000  # the most tokens
+
+    def load(self) -> Corpus:
+        train, valid = read_part("train"), read_part("dev")
+        test = read_part("test") if _find("test") else []  # the test images are often kept apart
+        for name, part in (("train", train), ("dev", valid)):
+            if not part:
+                raise UserError(f"{FOLDER}: no image with a caption in the part {name}; fetch the data again.")
+        every = [Captioned(one.image, caption) for one in train for caption in (one.target, *one.others)]
+        return Corpus(every, valid, test)
+
+
+def _find(part: str) -> Path | None:
+    """The captions of a part, or its list of images in the public distribution; None if neither is there."""
+    for name in (f"captions.{part}.tsv.gz", LISTS[part]):
+        with suppress(UserError):
+            return find_data(f"{FOLDER}/{name}")
+    return None
+
+
+def read_part(part: str) -> list[Captioned]:
+    """The images of a part with all their captions."""
+    found = _find(part) or find_data(f"{FOLDER}/captions.{part}.tsv.gz")  # which raises the error
+    if found.name == LISTS[part]:
+        return _read_distribution(found)
+    wanted = _captions(found)
+    content = read_tar(find_data(f"{FOLDER}/images.{part}.tar"), {name: place for name, (place, _) in wanted.items()})
+    return [Captioned(content[name], first, tuple(others)) for name, (_, (first, *others)) in wanted.items()]
+
+
+def _read_distribution(names: Path) -> list[Captioned]:
+    """The images of a list of the public distribution; each is a file that is read when it is used."""
+    tokens = names.with_name("Flickr8k.token.txt")
+    wanted = _captions(tokens)
+    folders = [names.parent / each for each in IMAGE_FOLDERS]
+    folder = next((each for each in folders if each.is_dir()), folders[0])
+    examples = []
+    for number, line in enumerate(iterate_lines(names), 1):
+        name, place = line.strip(), f"{names}, line {number}"
+        if not name:
+            continue
+        if name not in wanted:
+            raise UserError(f"{place}: {name:.60} has no caption in {tokens.name}; add one, or delete the line.")
+        _check_name(name, place)
+        if not (folder / name).is_file():
+            raise UserError(f"{place}: names {name:.60}, which is not in {folder}; add the image, or delete the line.")
+        first, *others = wanted[name][1]
+        examples.append(Captioned(str(folder / name), first, tuple(others)))
+    return examples
+
+
+def _captions(path: Path) -> Mapping[str, tuple[str, list[str]]]:
+    """The captions of each image of a file of lines image<TAB>caption, and the place of its first line.
+
+    An image may have the number of the caption: "image.jpg#0".
+    """
+    found: dict[str, tuple[str, list[str]]] = {}
+    for number, line in enumerate(iterate_lines(path), 1):
+        name, tab, caption = line.partition("\t")
+        words = caption_words(caption)
+        if not tab or not name.strip():
+            raise UserError(f"{path}, line {number}: not image<TAB>caption, found {line[:40]!r}; mend the line.")
+        if words:
+            place = f"{path}, line {number}"
+            name = name.rpartition("#")[0] or name
+            found.setdefault(name, (place, []))[1].append(" ".join(words))
+    return found
+
+
+def _check_name(name: str, place: str) -> None:
+    """Refuse a name that is a path: it could lead out of the folder of the images."""
+    if Path(name).name != name:
+        raise UserError(f"{place}: {name!r:.60} is no plain file name; give the name of an image in the folder.")
+
+
+def read_tar(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    """The content of the wanted members of a tar file; `wanted` has the place at which each is named."""
+    found = dict(_members(path, wanted))
+    for name, place in wanted.items():
+        if name not in found:
+            raise UserError(f"{place}: names {name:.60}, which is not in {path}; add the image, or delete the line.")
+    return found
+
+
+def _members(path: Path, wanted: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """The plain files of an uncompressed tar file that are wanted, by name; nothing is written to the disk."""
+    size = path.stat().st_size
+    try:
+        with opened(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            for member in tar:
+                name = member.name.removeprefix("./")
+                if name in wanted and member.isreg() and not member.issparse() and member.size <= size:
+                    content = tar.extractfile(member)
+                    assert content is not None
+                    data = content.read()
+                    if len(data) != member.size:
+                        raise tarfile.ReadError("unexpected end of data")
+                    yield name, data
+    except (tarfile.TarError, EOFError) as error:
+        raise UserError(f"{path}: damaged, or not a tar file ({error}); fetch it again.") from error

@@ -1,0 +1,205 @@
+"""Images: reading them safely from files, and the two fields of an image, pixels and features of a frozen network.
+
+Pillow reads the files. It belongs to the extra `captions` and is imported when the first file is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.efficientnet import CELLS, FEATURES, PIXELS, load_efficientnet
+from regard.data.files import CACHE_CURE, cache_folder, cached
+from regard.device import choose_device
+from regard.errors import UserError
+from regard.file_io import RESTORE, atomic_write, read_bytes, read_json, write_text
+
+Pixels = NDArray[np.uint8]
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
+NEED = 'reading image files needs Pillow: pip install "regard[captions]"'
+MOST_PIXELS = 80_000_000  # of an image file, read from its header before anything is decoded
+MOST_BYTES = 2**28  # of an image file
+AT_ONCE = 32  # images that the frozen network reads at a time
+
+
+def read_image(image: str | Path | bytes | Pixels, size: int) -> Pixels:
+    """An image as an array (size, size, 3) of red, green and blue.
+
+    The image is a file (JPEG, PNG, WebP or GIF), the content of one, or an array (H, W, 3). It is turned upright by its
+    EXIF data and scaled to a square: the aspect ratio is not kept, so that a grid of cells covers the whole image.
+    Transparent parts become white. Of an animation, the first frame is read.
+    """
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
+            raise UserError(f"image: an array {image.shape} of {image.dtype}; give a uint8 array (height, width, 3).")
+        if image.shape[:2] == (size, size):
+            return image
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise UserError(NEED) from error
+    if isinstance(image, np.ndarray):
+        return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC))
+    name = "image" if isinstance(image, bytes) else str(image)
+    content = image_bytes(image)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of large images and of damaged EXIF data
+            with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+                if file.width * file.height > MOST_PIXELS:
+                    raise UserError(_too_large(name, f"{file.width:,} × {file.height:,}"))
+                file.draft(None, (2 * size, 2 * size))  # a large JPEG is decoded at a smaller size
+                pixels = np.asarray(_upright(file).resize((size, size), Image.Resampling.BICUBIC))
+    except UserError:
+        raise
+    except Image.DecompressionBombError as error:
+        raise UserError(_too_large(name, "far too many")) from error
+    except UnidentifiedImageError as error:
+        raise UserError(f"{name}: not a JPEG, PNG, WebP or GIF image; give an image file.") from error
+    except Exception as error:  # a damaged file raises errors of many classes in the decoders of Pillow
+        why = str(error) or type(error).__name__
+        raise UserError(f"{name}: a damaged or truncated image ({why:.80}); fetch or export it again.") from error
+    return pixels
+
+
+def image_bytes(image: str | Path | bytes) -> bytes:
+    """The content of an image file."""
+    if isinstance(image, bytes):
+        return image
+    path = Path(image).expanduser()
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise UserError(f"{image}: {path.stat().st_size:,} bytes; give an image of at most {MOST_BYTES:,}.")
+    return read_bytes(path)
+
+
+def _too_large(name: str, found: str) -> str:
+    return f"{name}: {found} pixels, but at most {MOST_PIXELS:,} are read; give a smaller image."
+
+
+def _upright(file: Any) -> Any:
+    """The first frame of an open file as an upright RGB image, its transparent parts white."""
+    from PIL import Image, ImageOps
+
+    image = ImageOps.exif_transpose(file)
+    if image.mode.startswith("I"):  # 16 bits a pixel, which Pillow would clip at 255
+        image = Image.fromarray((np.asarray(image).clip(0, 2**16 - 1) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+@dataclass(frozen=True)
+class ImageField:
+    """An image as its pixels: an array (size, size, 3)."""
+
+    size: int  # width and height in pixels
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
+
+    @classmethod
+    def fit(cls, values: Iterable[Any], name: str, data: Any) -> Self:
+        """The field of the size `data.size`."""
+        return cls(data.size)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content = read_json(path)
+        size = content.get("pixels") if isinstance(content, dict) else None
+        if type(size) is not int or not 1 <= size <= 4096:
+            raise UserError(f"{path}: not the image size of a run; {RESTORE}.")
+        return cls(size)
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps({"pixels": self.size}) + "\n")
+
+    def encode(self, values: Sequence[Any]) -> list[Pixels]:
+        """Arrays (size, size, 3); equal objects give the same array."""
+        found = {id(value): read_image(value, self.size) for value in {id(value): value for value in values}.values()}
+        return [found[id(value)] for value in values]
+
+
+@dataclass(frozen=True)
+class FeatureField:
+    """An image as the features that a frozen network computes for each cell of a grid, row by row: (cells, size).
+
+    The features of an image are stored in the cache, under the SHA-256 of its content and the name of the network; a
+    few images are computed each time.
+    """
+
+    network: str = "efficientnet-lite0"
+    cells: ClassVar[int] = CELLS
+    size: ClassVar[int] = FEATURES  # features of a cell
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float16)
+
+    def __post_init__(self) -> None:
+        if self.network not in NETWORKS:
+            raise UserError(f"network={self.network}: no such frozen network; use {' or '.join(NETWORKS)}.")
+
+    @classmethod
+    def fit(cls, values: Iterable[Any], name: str, data: Any) -> Self:
+        return cls()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content = read_json(path)
+        network = content.get("network") if isinstance(content, dict) else None
+        if network not in NETWORKS:
+            raise UserError(f"{path}: not the frozen network of a run; {RESTORE}.")
+        return cls(network)
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps({"network": self.network}) + "\n")
+
+    def encode(self, values: Sequence[Any]) -> list[NDArray[np.float16]]:
+        """Arrays (cells, size); equal objects give the same array."""
+        different = {id(value): value for value in values}
+        keys = {number: _digest(value) for number, value in different.items()}
+        known = {key: found for key in keys.values() if (found := self._read(key)) is not None}
+        missing = {key: different[number] for number, key in keys.items() if key not in known}
+        for key, features in zip(missing, self._compute(list(missing.values()))):
+            known[key] = features
+            if len(missing) > AT_ONCE:
+                with atomic_write(cached(self._folder, f"{key}.float16"), CACHE_CURE) as file:
+                    file.write(features.tobytes())
+        return [known[keys[id(value)]] for value in values]
+
+    def _compute(self, images: Sequence[Any]) -> Iterable[NDArray[np.float16]]:
+        """The features of each image, computed by the network."""
+        if not images:
+            return
+        network = NETWORKS[self.network](choose_device("auto"))
+        for at in range(0, len(images), AT_ONCE):
+            pixels = np.stack([read_image(image, PIXELS) for image in images[at : at + AT_ONCE]])
+            yield from network(pixels).astype(np.float16)
+
+    def _read(self, key: str) -> NDArray[np.float16] | None:
+        """The features in the cache; None if they are not there, or damaged."""
+        try:
+            content = np.fromfile(cache_folder() / self._folder / f"{key}.float16", np.float16)
+        except OSError:
+            return None
+        return content.reshape(CELLS, FEATURES) if content.size == CELLS * FEATURES else None
+
+    @property
+    def _folder(self) -> str:
+        return f"features/{self.network}"
+
+
+def _digest(image: Any) -> str:
+    """The SHA-256 of an image: of its file, or of its shape and pixels."""
+    if isinstance(image, np.ndarray):
+        return hashlib.sha256(f"{image.shape}".encode() + image.tobytes()).hexdigest()
+    return hashlib.sha256(image_bytes(image)).hexdigest()
+
+
+NETWORKS: dict[str, Any] = {"efficientnet-lite0": load_efficientnet}  # device → network

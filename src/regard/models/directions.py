@@ -1,0 +1,201 @@
+"""Two language models of one text, one that reads it forward and one that reads it backward (Peters et al. 2018, §3.1).
+
+Both predict the next token in their direction. They share the embedding of the tokens and the output layer, and have
+other layers of their own. The loss is −Σ (log p(xₜ | x₁ … xₜ₋₁) + log p(xₜ | xₜ₊₁ … x_T)) over the targets of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from regard.config import Table
+from regard.data.batches import IGNORED, Batch
+from regard.data.example import Direction
+from regard.layers.recurrent import real_first
+from regard.models.checks import refuse
+from regard.models.facts import Facts
+
+
+class Directed(Facts):
+    """The facts of a language model whose config has the setting `direction`."""
+
+    def directed(self) -> Any:
+        return TwoDirectionsConfig(self) if self.direction == "both" else self
+
+
+@dataclass(frozen=True)
+class TwoDirectionsConfig(Facts):
+    """Two models of one config, one for each direction.
+
+    The model is not causal: a state of it has read the tokens on both sides.
+    """
+
+    causal: ClassVar[bool] = False
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("both",)
+    takes_head: ClassVar[bool] = True
+    direction: ClassVar[Direction] = "both"
+
+    body: Annotated[Any, Table("model")]  # the config of a language model with `direction` both
+
+    @property
+    def learns_by(self) -> str:  # type: ignore[override]
+        return str(self.body.learns_by)
+
+    @property
+    def width(self) -> int:
+        return 2 * int(self.body.width)
+
+    @property
+    def longest(self) -> int | None:
+        longest: int | None = self.body.longest
+        return longest
+
+    @property
+    def longest_setting(self) -> str:
+        return str(self.body.longest_setting)
+
+    @property
+    def token_vocab(self) -> int:
+        return int(self.body.token_vocab)
+
+    @property
+    def sizes(self) -> Mapping[str, str]:
+        sizes: Mapping[str, str] = self.body.sizes
+        return sizes
+
+    @property
+    def embedding(self) -> str:
+        return str(self.body.embedding)
+
+    @property
+    def embedding_width(self) -> str:
+        return str(self.body.embedding_width)
+
+    @property
+    def embedding_scale(self) -> float:
+        return float(self.body.embedding_scale)
+
+    @property
+    def input_embedding(self) -> str:
+        return f"onward.{self.body.input_embedding}"
+
+    @property
+    def causal_attention(self) -> bool:
+        return bool(self.body.causal_attention)
+
+    @property
+    def keys_before(self) -> int:
+        return int(self.body.keys_before)
+
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(
+            tuple(f"{half}.{path}" for half in ("onward", "returning") for path in group)
+            for group in self.body.layer_groups
+        )
+
+    def resized(self, width: int) -> TwoDirectionsConfig:
+        return replace(self, body=self.body.resized(width // 2))
+
+    def split(self) -> tuple[Any, Any]:
+        return self.body, None
+
+    def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> TwoDirectionsConfig:
+        return replace(self, body=self.body.with_sizes(sizes, padded))
+
+    def build(self) -> TwoDirections:
+        return TwoDirections(self)
+
+    def build_body(self) -> TwoDirections:
+        return TwoDirections(self, readout=False)
+
+
+class TwoDirections(nn.Module):
+    """A causal model that reads a text forward, and one that reads it backward. Without ``readout`` it is a body."""
+
+    def __init__(self, config: TwoDirectionsConfig, readout: bool = True) -> None:
+        super().__init__()
+        self.config = config
+        one, other = (replace(config.body, direction=direction) for direction in ("forward", "backward"))
+        vocab = config.token_vocab if readout else 0
+        self.register_buffer("frequency", torch.zeros(vocab, dtype=torch.long))  # of each token in the training text
+        self.frequency: Tensor
+        self.onward: Any = one.build() if readout else one.build_body()
+        self.returning: Any = other.build() if readout else other.build_body()
+        layers = dict(self.onward.named_modules())
+        for path in (one.input_embedding, one.output_layer):
+            if path in layers:  # counts have neither, and an output layer may be the embedding
+                parent, _, name = path.rpartition(".")
+                setattr(self.returning.get_submodule(parent), name, layers[path])
+
+    def features(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:
+        """The states (B, T, 2 · width) at tokens (B, T): of the forward model, then of the backward model.
+
+        The first has read the token and those before it, the second the token and those after it.
+        """
+        refuse("positions", positions)
+        real_now = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device) if real is None else real
+        order = last_first(real_now)
+        back = tokens.take_along_dim(order.reshape(*order.shape, *[1] * (tokens.dim() - 2)), dim=1)
+        back_real = None if real is None else real.take_along_dim(order, dim=1)
+        ahead = self.onward.features(tokens, real, segments)
+        behind = self.returning.features(back, back_real, segments)
+        return torch.cat([ahead, behind.take_along_dim(order.argsort(1)[..., None], dim=1)], -1)
+
+    def readout(self, features: Tensor) -> Tensor:
+        """The logits (…, 2 · V) of features (…, 2 · width): of the token after, then of the token before."""
+        ahead, behind = features.chunk(2, dim=-1)
+        return torch.cat([self.onward.readout(ahead), self.returning.readout(behind)], -1)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.readout(self.features(batch["tokens"], batch.visible("tokens")))
+
+    def halves(self, batch: Batch) -> list[tuple[Any, Batch]]:
+        """Each model with the batch that it reads, for a batch of tokens and the tokens after them."""
+        return [(self.onward, batch), (self.returning, from_the_end(batch))]
+
+    def count_tokens(self, tokens: Tensor) -> None:
+        """Count tokens of the training text; ids that are IGNORED do not count."""
+        there = tokens[tokens != IGNORED].to(self.frequency.device)
+        self.frequency += torch.bincount(there, minlength=len(self.frequency))
+
+    def combined(self, ahead: Tensor, behind: Tensor) -> Tensor:
+        """log (p(x | before) · p(x | after) / p(x)) of each token x, from both log-probabilities (…, V).
+
+        Normalised, it is p(x | before, after) if both sides are independent given x. p(x) is the token's frequency in
+        the training text, plus one.
+        """
+        return ahead + behind - (self.frequency + 1.0).log()
+
+    def add(self, tokens: Tensor, targets: Tensor) -> None:
+        """Count the pairs of tokens and targets in both orders, if the models count (`regard.objectives.Counting`)."""
+        self.onward.add(tokens, targets)
+        self.returning.add(targets, tokens.masked_fill(targets == IGNORED, IGNORED))
+        self.config = replace(self.config, body=replace(self.onward.config, direction="both"))
+
+
+def last_first(real: Tensor) -> Tensor:
+    """(B, T) → indices (B, T) that put the real positions of a row first, the last of them before the others."""
+    return real.shape[1] - 1 - real_first(real.flip(1))
+
+
+def from_the_end(batch: Batch) -> Batch:
+    """The batch of the same texts read backward: a model reads the targets, the last one first, and predicts tokens."""
+    tokens, targets = batch["tokens"], batch["targets"]
+    order = last_first(batch.real["tokens"])
+    real = batch.real["tokens"].take_along_dim(order, dim=1)
+    read, predicted = (each.take_along_dim(order, dim=1) for each in (targets, tokens))
+    fields = {"tokens": read.clamp_min(0), "targets": predicted.masked_fill(~real | (read == IGNORED), IGNORED)}
+    return replace(batch, fields={**batch.fields, **fields}, real={**batch.real, "tokens": real})

@@ -57,8 +57,8 @@ def ladder(
 
     `sequences` is another ladder: RNN, GRU, LSTM, TCN and Transformer of equal size on the tasks of Bai et al. 2018
     (adding, copy, smnist, pmnist, jsb, nottingham, ptb, ptb-char). Words after it name tasks and models; without such
-    words, all are compared. Each family of a task is tuned by the same short trials and then trained, both within --minutes. The
-    figures are those of the validation sets, beside the published ones of the test sets.
+    words, all are compared. Each family of a task is tuned by the same short trials and then trained, both within
+    --minutes. The figures are those of the validation sets, beside the published ones of the test sets.
 
     \b
     Examples:

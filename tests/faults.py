@@ -67,6 +67,35 @@ FAULTS = (
         "                found[(*one.pieces, str(len(found)))] = one\n",
         "verbs/test_filters.py",
     ),
+    # -- sequences
+    Fault(
+        "a matrix of a MATLAB file is read row by row",
+        "data/music.py",
+        'reshape(sizes, order="F")',
+        "reshape(sizes)",
+        "data/test_sequences.py",
+    ),
+    Fault(
+        "the two marked steps of the adding problem may be one",
+        "data/synthetic.py",
+        "first + random.integers(1, self.length, size=count)",
+        "first + random.integers(0, self.length, size=count)",
+        "data/test_sequences.py",
+    ),
+    Fault(
+        "the ladder of sequences trains the worst trial",
+        "training/ladder/sequences.py",
+        "winner = min(values, key",
+        "winner = max(values, key",
+        "cli/test_cli_sequences.py",
+    ),
+    Fault(
+        "padding of a model of numbers is not set to NaN by its check",
+        "checks/leaks.py",
+        "        for value in subject.calls.padding_values:\n",
+        "        for value in ():\n",
+        "doctor/test_doctor_broken.py",
+    ),
     # -- images and captions
     Fault(
         "the pixels of the header are not limited",

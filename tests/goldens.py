@@ -18,6 +18,7 @@ import gzip
 import json
 import os
 import random
+import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from typing import Any
 
 import torch
 
+from matlab import mat_file
 from regard import Penalty, Run, align, classify, embed, fill, generate, load, look, record, score, translate
 from regard.config import override
 from regard.recipes import KINDS, RECIPES, find_recipe
@@ -79,6 +81,8 @@ LINES = "data.train=lines.txt data.vocab=80"
 BOOK = "data=book data.train=book.txt"
 WORDS = f"model.width=8 model.embed=8 model.layers=1 {TEN}"
 GPT = f"model=gpt {STACK} model.context=48"
+DRAWN = "data.train=60 data.valid=12 data.test=4"
+CONVOLUTIONS = f"model.width=8 model.embed=8 model.layers=2 model.kernel=3 plan.epsilon=1e-3 {TEN}"
 XL = f"{BOOK} {GPT} data.window=24 model.positions=xl"
 
 
@@ -132,6 +136,13 @@ CASES: dict[str, Case] = {
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
     "rate": Case("rate", f"data.train=numbers.tsv {KIM} {TEN}", "numbers"),
+    "adding": Case("adding", f"data.length=12 {DRAWN} {CONVOLUTIONS}", "numbers"),
+    "copy": Case("copy", f"data.delay=4 {DRAWN} {CONVOLUTIONS}", "numbers"),
+    "clips": Case("clips", f"data.size=5 data.frames=6 {DRAWN} {RECURRENT}", "numbers"),
+    "smnist": Case("smnist", CONVOLUTIONS, "numbers"),
+    "pmnist": Case("pmnist", CONVOLUTIONS, "numbers"),
+    "jsb": Case("jsb", f"{CONVOLUTIONS} model.dropout=0.1", "numbers"),
+    "nottingham": Case("nottingham", f"model=gpt {STACK} model.positions=relative", "numbers"),
     # Recurrent translators: where the context enters, cells, scores, windows.
     "once": _recurrent("model.decoder=once model.cell=lstm model.layers=2"),
     "every": _recurrent("model.decoder=every model.cell=rnn"),
@@ -297,6 +308,7 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
         "classify": [[one.given, dict(sorted(one.labels.items()))] for one in label_sets(model, texts.given)]
     },
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
+    "numbers": lambda model, texts: {},  # a model of numbers has no verb but eval
 }
 
 
@@ -338,6 +350,7 @@ def _looked(seen: Any) -> list[Any]:
 ENGLISH = ("the", "a", "small", "old", "red", "dog", "man", "house", "bird", "sees", "likes", "finds")
 GERMAN = ("der", "ein", "kleine", "alte", "rote", "Hund", "Mann", "Haus", "Vogel", "sieht", "mag", "findet")
 GREEK = ("ὁ", "τις", "μικρὸς", "παλαιὸς", "ἐρυθρὸς", "κύων", "ἀνὴρ", "οἶκος", "ὄρνις", "ὁρᾷ", "φιλεῖ", "εὑρίσκει")
+GRID = tuple((row, column) for row in range(4) for column in range(4))
 LETTERS, SOUNDS = "abdeiklmnorst", ("AE1", "B", "D", "EH1", "IY0", "K", "L", "M", "N", "OW1", "R", "S", "T")
 
 CAPTIONS = (
@@ -356,6 +369,7 @@ def _in(language: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
 
 
 TEXTS: dict[str, Texts] = {
+    "numbers": Texts("numbers", ()),
     "captions": Texts("translate", CAPTIONS, _in(GERMAN, CAPTIONS)),
     "german": Texts("translate", _in(GERMAN, CAPTIONS), CAPTIONS),
     "greek": Texts("translate", _in(GREEK, CAPTIONS), CAPTIONS),
@@ -434,9 +448,33 @@ def _verses(seed: int, count: int) -> str:
     return _tabbed([[f"{number:08d}" for number in range(count)], _in(GREEK, english), english, links])
 
 
-def _made() -> dict[str, str]:
+def _digits(seed: int, count: int) -> tuple[bytes, bytes]:
+    """Images of 4 × 4 pixels whose brightest row and column are their digit, and the digits, as idx files."""
+    chance, images, labels = Chance(seed), [], []
+    for _ in range(count):
+        labels.append(chance.below(4))
+        images += [200 + chance.below(50) if labels[-1] in (row, column) else chance.below(50) for row, column in GRID]
+    shape = bytes((0, 0, 8, 3)) + struct.pack(">3I", count, 4, 4)
+    return shape + bytes(images), bytes((0, 0, 8, 1)) + struct.pack(">I", count) + bytes(labels)
+
+
+def _music(seed: int, counts: Sequence[int]) -> bytes:
+    """Pieces in which a chord of two keys rises and falls."""
+    chance, parts = Chance(seed), {}
+    for name, count in zip(("traindata", "validdata", "testdata"), counts):
+        parts[name] = []
+        for _ in range(count):
+            key, steps = 20 + chance.below(40), []
+            for _ in range(4 + chance.below(6)):
+                key += chance.below(3) - 1
+                steps.append([float(at in (key, key + 4)) for at in range(88)])
+            parts[name].append(steps)
+    return mat_file(parts)
+
+
+def _made() -> dict[str, str | bytes]:
     """Every file that a case reads, by its path; what ends in .gz is to be packed."""
-    files = {
+    files: dict[str, str | bytes] = {
         "pairs.tsv": _tabbed([english := _sentences(1, 120), _in(GERMAN, english)]),
         "valid.tsv": _tabbed([english := _sentences(2, 16), _in(GERMAN, english)]),
         "lines.txt": "\n".join(_sentences(3, 160)),
@@ -455,6 +493,10 @@ def _made() -> dict[str, str]:
     for part, seed, count in (("train", 15, 120), ("valid", 16, 24), ("test", 17, 8)):
         lines = "".join(f" {line} \n" for line in _sentences(seed, count))
         files |= {f"ptb/ptb.{part}.txt.gz": lines, f"wikitext-103/wiki.{part}.tokens": lines}
+    for part, seed, count in (("train", 21, 60), ("t10k", 22, 6)):
+        images, labels = _digits(seed, count)
+        files |= {f"mnist/{part}-images-idx3-ubyte.gz": images, f"mnist/{part}-labels-idx1-ubyte.gz": labels}
+    files |= {f"polymusic/{name}.mat": _music(23, (30, 6, 2)) for name in ("JSB_Chorales", "Nottingham")}
     for folder, parts, end in (
         ("multi30k", ("train", "val", "test_2016_flickr"), ".gz"),
         ("wmt14", ("train", "newstest2013", "newstest2014"), ""),
@@ -472,7 +514,8 @@ def _among_texts(folder: Path) -> Iterator[None]:
     for name, text in _made().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+        content = text if isinstance(text, bytes) else text.encode()
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
     before, here = {name: os.environ.get(name) for name in FOLDERS}, Path.cwd()
     os.environ.update(dict.fromkeys(FOLDERS, str(folder)))
     os.chdir(folder)

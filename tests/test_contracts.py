@@ -21,7 +21,7 @@ from regard.checks import DOES_NOT_APPLY, FAILED, doctor, model_calls
 from regard.data.batches import IGNORED, Batch, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
-from regard.heads import ClassHeadConfig
+from regard.heads import ClassHeadConfig, KeysHeadConfig, NumberHeadConfig, TagHeadConfig
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
 from regard.layers.transformer import Block, Shape
@@ -337,6 +337,51 @@ def test_a_batch_has_the_logits_of_its_inputs(config: ModelConfig) -> None:
         emptied.sum().backward()
     assert emptied.isfinite().all()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+# Models that read numbers instead of tokens. Under a head they promise the same.
+
+NUMBERS = 3
+HEADED = {"class": ClassHeadConfig(4), "number": NumberHeadConfig(), "tag": TagHeadConfig(4), "keys": KeysHeadConfig(4)}
+BODIES = {
+    "lstm": replace(RECURRENT, vocab=0, numbers=NUMBERS),
+    "tcn": replace(TCN, vocab=0, numbers=NUMBERS),
+    "gpt": replace(GPT, vocab=0, numbers=NUMBERS, positions="sinusoidal"),
+    "gpt-relative": replace(GPT, vocab=0, numbers=NUMBERS, positions="relative"),
+}
+OF_NUMBERS: dict[str, ModelConfig] = {
+    f"{name}-{predicted}": HeadedConfig(body, head.for_body(body))
+    for (name, body), (predicted, head) in product(BODIES.items(), HEADED.items())
+}
+FAST = ("lstm-number", "tcn-keys", "gpt-class", "gpt-relative-tag")
+
+
+@over(OF_NUMBERS, fast=FAST)
+def test_the_doctor_finds_no_fault_in_a_model_of_numbers(config: ModelConfig) -> None:
+    findings = doctor(built(config), model_calls(config))
+    assert [found for found in findings if found.status == FAILED] == []
+    assert all(found.error <= 1e-9 for found in findings if found.error is not None)
+    skipped = {found.check for found in findings if found.status == DOES_NOT_APPLY}
+    assert skipped == {"tokenizer", "resumed", "future", "cached", "beam"}
+
+
+@over(OF_NUMBERS, fast=FAST)
+def test_a_batch_of_numbers_has_the_logits_of_its_inputs(config: ModelConfig) -> None:
+    """With padding before and after each sequence, whose numbers are not read; and no output depends on later steps."""
+    model, draw = built(config), torch.Generator().manual_seed(1)
+    values = torch.randn(3, 6, NUMBERS, generator=draw, dtype=torch.float64)
+    real = torch.arange(6) < torch.tensor([6, 4, 1])[:, None]
+    outputs = model(Batch({"tokens": values}, {"tokens": real}))
+    wider = F.pad(values.masked_fill(~real[..., None], 7.0), (0, 0, 2, 1), value=-7.0), F.pad(real, (2, 1))
+    padded_outputs = Inputs(*wider).logits(model)
+    if config.one_per_text:
+        close(padded_outputs, outputs)
+        close(model(Batch({"tokens": values[2:, :1]}, {"tokens": real[2:, :1]})), outputs[2:])
+    else:
+        close(padded_outputs[wider[1]], outputs[real])
+        close(
+            model(Batch({"tokens": values[:, :3]}, {"tokens": real[:, :3]}))[real[:, :3]], outputs[:, :3][real[:, :3]]
+        )
 
 
 @over(

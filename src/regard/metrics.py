@@ -283,6 +283,14 @@ METRICS: dict[str, Metric] = {
         format="percent",
         sums=("right",),
     ),
+    "recalled": Metric(
+        "recalled",
+        "sums",
+        lambda sums, counts: sums["recalled"] / sums["recallable"] if sums["recallable"] else None,
+        lower_is_better=False,
+        format="percent",
+        sums=("recalled", "recallable"),
+    ),
     "mse": Metric(
         "mean squared error",
         "sums",

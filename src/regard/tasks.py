@@ -26,7 +26,7 @@ from regard.data.fields import (
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import FeatureField, ImageField
 from regard.data.streams import RunningText
-from regard.objectives import BinaryAnswers, Classification, MaskedTokens, Regression, TeacherForcing
+from regard.objectives import BinaryAnswers, Classification, MaskedTokens, Recall, Regression, TeacherForcing
 
 Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
 Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
@@ -256,6 +256,16 @@ TASKS: dict[str, Task] = {
         head="tag",
         objective=Classification,
         metrics=("accuracy",),
+    ),
+    "recall": Task(
+        name="recall",
+        verb="eval",
+        fields={"text": InputText, "tags": TagsField},
+        widths=_axes("text"),
+        collate=labelled("text", "tags", places=True),
+        head="tag",
+        objective=Recall,
+        metrics=("recalled",),
     ),
     "recognise": Task(
         name="recognise",

@@ -153,6 +153,13 @@ def test_what_cannot_be_batched_is_refused() -> None:
         Batches(columns, TRANSLATE, budget=1, seed=0)
 
 
+def test_long_rows_of_one_length_are_not_rounded() -> None:
+    same = Batches(pair_columns(make_pairs([(99, 98)] * 5)), TRANSLATE, budget=100_000, seed=0)
+    other = Batches(pair_columns(make_pairs([(99, 98)] * 4 + [(98, 98)])), TRANSLATE, budget=100_000, seed=0)
+    assert same.shapes == [(5, 99, 99)]  # the target has one token more, its end
+    assert other.shapes == [(5, 128, 128)]
+
+
 def test_few_examples_make_one_small_batch() -> None:
     batches = Batches(pair_columns(make_pairs([(3, 4)] * 5)), TRANSLATE, budget=100_000, seed=0)
     assert len(batches) == 1

@@ -15,6 +15,8 @@ from rich.console import Console
 from regard.cli.progress import fetch_data
 from regard.data.download import REMOTE_FILES, DownloadProgress, RemoteFile, download, fetch
 from regard.data.files import find_data
+from regard.data.mnist import Mnist
+from regard.data.music import PolyphonicMusic
 from regard.data.sources import Multi30k, Pairs, Wmt14
 from regard.data.streams import Shakespeare
 from regard.errors import UserError
@@ -175,7 +177,8 @@ def test_data_without_an_address_is_an_error() -> None:
 
 
 def test_every_file_of_the_public_corpora_has_an_address() -> None:
-    for data in (Shakespeare(), Wmt14(), Multi30k(), Multi30k(source="fr")):
+    music = (PolyphonicMusic("jsb"), PolyphonicMusic("nottingham"), PolyphonicMusic("muse"), PolyphonicMusic("piano"))
+    for data in (Shakespeare(), Wmt14(), Multi30k(), Multi30k(source="fr"), Mnist(), *music):
         assert set(data.files) <= REMOTE_FILES.keys()
     for name, remote in REMOTE_FILES.items():
         assert remote.url.startswith("https://")

@@ -57,6 +57,13 @@ def characters() -> Tokenizer:
     return train_tokenizer("char", LINES, vocab=120)
 
 
+@settings(deadline=None, max_examples=60)
+@given(text=st.text(max_size=60))
+def test_characters_are_encoded_as_the_library_does(characters: Tokenizer, text: str) -> None:
+    library = RustTokenizer.from_str(characters.serialize())
+    assert characters.encode(text) == library.encode(text, add_special_tokens=False).ids
+
+
 @pytest.fixture(scope="module")
 def subwords() -> Tokenizer:
     return train_tokenizer("bpe", LINES, vocab=120)

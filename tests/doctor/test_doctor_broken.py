@@ -444,3 +444,26 @@ def test_arguments_that_would_be_ignored_are_refused() -> None:
     _, build, calls = BROKEN[next(iter(BROKEN))]
     with pytest.raises(UserError, match=r"data=x\.txt: is for a loaded model"):
         doctor(build(), calls, data="x.txt")
+
+
+class MeanOfNumbers(nn.Module):
+    """The mean of the steps of a sequence of two numbers, with a weight of 0 for padding, and a linear layer."""
+
+    def __init__(self, fill: bool) -> None:
+        super().__init__()
+        self.out, self.fill = nn.Linear(2, 3), fill
+
+    def forward(self, values: Tensor, real: Tensor) -> Tensor:
+        if self.fill:
+            values = values.masked_fill(~real[..., None], 0.0)
+        weights = real / real.sum(1, keepdim=True).clamp(min=1)
+        return self.out((weights[..., None] * values).sum(1))
+
+
+@pytest.mark.parametrize(("fill", "failed"), [(True, []), (False, ["padding"])])
+def test_a_module_that_reads_numbers(fill: bool, failed: list[str]) -> None:
+    calls = Calls(logits=lambda module, values, real: module(values, real), vocab=0, numbers=2, one_per_text=True)
+    findings = doctor(MeanOfNumbers(fill), calls)
+    assert [found.check for found in findings if found.status == FAILED] == failed
+    notes = [found.note for found in findings if found.status == FAILED]
+    assert all("numbers of padding that are nan" in note for note in notes)

@@ -19,7 +19,7 @@ from regard.models import (
     StructuredConfig,
 )
 from regard.objectives import MaskedTokens
-from regard.recipes import KINDS, RECIPES, Recipe, change, find_recipe, find_task, with_kinds
+from regard.recipes import KINDS, RECIPES, Recipe, change, find_recipe, find_task, model_config, with_kinds
 from regard.recipes.recipe import DATA, OBJECTIVES, is_kind, shown_name, without_same_kinds
 from regard.training.warm_start import WarmStart, warm_started
 
@@ -80,7 +80,7 @@ def test_every_part_has_one_name():
 def test_every_recipe_has_a_task(name):
     recipe = find_recipe(name)
     task = find_task(recipe, KINDS)
-    assert task.head in recipe.model.predicts or (task.head in KINDS["head"] and recipe.model.takes_head)
+    assert task.head in model_config(recipe, task, KINDS).predicts
     assert task.head in recipe.objective.heads
     assert task is KINDS["task"][task.name]
 

@@ -52,6 +52,7 @@ COLUMNS: Mapping[str, Columns] = {
     "masked": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
     "tag": {"text": flat(TEXTS), "tags": flat([[0, 1], [1], [2, 0, 1]])},
+    "recall": {"text": flat(TEXTS), "tags": flat([[0, 1], [1], [2, 0, 1]])},
     "recognise": {"values": VALUES, "label": flat([[2], [0], [1]])},
     "frames": {"values": VALUES, "tags": flat([[0, 1], [1], [2, 0, 1]])},
     "regress": {"values": VALUES, "number": numbers([[0.5], [-1.0], [2.0]])},

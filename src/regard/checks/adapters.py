@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -50,17 +51,25 @@ def model_calls(config: Facts) -> Calls:
         return stepped
 
     def loss(module: Any, tokens: Tensor, real: Tensor, *source: Tensor) -> tuple[Tensor, int]:
-        """The loss of the model's task: of the next token, of the first token, or of a class."""
+        """The loss of the model's task: of the next token, of the first token, of a class, of numbers or of keys."""
+        answers = (tokens.sum(-1) > 0).long() if config.numbers else tokens % 2  # (B, T) of 0 and 1
+        head = task_of(config).head
         if config.one_per_text:
-            targets = tokens[:, 0] % 2
+            targets = answers[:, 0].double() if head == "number" else answers[:, 0]
         elif config.causal:
             targets = tokens.roll(-1, dims=1).masked_fill(~real, IGNORED)
+        elif head == "tag":
+            targets = answers.masked_fill(~real, IGNORED)
+        elif head == "keys":
+            shape = logits(module, tokens, real).shape  # (B, T, keys)
+            targets = answers.double().masked_fill(~real, math.nan)[..., None].expand(shape)
         else:
             targets = tokens.clone()
             targets[:, 1:] = IGNORED
         fields = dict(zip(("tokens", "targets", "source"), (tokens, targets, *source)))
         seen = dict(zip(("tokens", "source"), (real, *source[1:])))
-        counts = {"tokens": int(real.sum()), "targets": int((targets != IGNORED).sum())}
+        places = targets[..., 0] if head == "keys" else targets
+        counts = {"tokens": int(real.sum()), "targets": int(((places != IGNORED) & ~places.isnan()).sum())}
         objective = task_of(config).objective()
         try:
             sums, _ = objective(module, Batch(fields, seen, counts), 0)
@@ -72,6 +81,7 @@ def model_calls(config: Facts) -> Calls:
     return Calls(
         logits=logits,
         vocab=config.token_vocab,
+        numbers=config.numbers,
         source_vocab=config.source_vocab,
         causal=config.causal,
         one_per_text=config.one_per_text,

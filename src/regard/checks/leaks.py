@@ -44,6 +44,11 @@ def padding(subject: Subject) -> CheckResult:
     if subject.calls.left_padding:
         cases["places of padding before the texts"] = texts.pad(PADDING, 0, filler)
     errors = {name: difference(subject.real_logits(case), expected) for name, case in cases.items()}
+    if subject.calls.numbers:
+        for value in subject.calls.padding_values:
+            errors[f"numbers of padding that are {value}"] = difference(
+                subject.real_logits(texts.fill(value)), expected
+            )
     tables = _token_tables(subject)
     for value in subject.calls.padding_values if tables else ():
         with _embedded(tables, filler, value):
@@ -59,7 +64,7 @@ def padding(subject: Subject) -> CheckResult:
         )
     )
     result = measured(errors[shown], subject.bound, f"{shown} change the outputs: {cure}")
-    unseen = "" if tables else "no nn.Embedding has `vocab` rows, so none was set to NaN"
+    unseen = "" if tables or subject.calls.numbers else "no nn.Embedding has `vocab` rows, so none was set to NaN"
     return result._replace(note="; ".join(each for each in (result.note, unseen) if each))
 
 

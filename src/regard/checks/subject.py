@@ -29,8 +29,9 @@ SAMPLES = (  # texts for a tokenizer, if none are given
 class Calls:
     """How a module is called. Every function gets the module as its first argument, because checks run copies of it.
 
-    ``tokens`` are ids (B, T); True in ``real`` (B, T) means "not padding". If the module reads a source, ``logits``,
-    ``start`` and ``loss`` get ``source`` and ``source_real``, both (B, Ts), as their last two arguments.
+    ``tokens`` are ids (B, T), or numbers (B, T, N); True in ``real`` (B, T) means "not padding". If the module reads a
+    source, ``logits``, ``start`` and ``loss`` get ``source`` and ``source_real``, both (B, Ts), as their last two
+    arguments.
     """
 
     logits: Callable[..., Tensor]  # (module, tokens, real) → (B, T, …), or (B, …) with one_per_text
@@ -48,12 +49,13 @@ class Calls:
     trainer: Callable[[], Trainer] | None = None  # a new trainer, always with the same first weights
     encode: Mapping[str, Callable[[str], Sequence[int]]] = field(default_factory=dict)  # of tokens, and of a source
     texts: Sequence[str] = SAMPLES  # what `encode` is tried on
+    numbers: int = 0  # the module reads so many numbers at each place instead of an id; 0: it reads ids
 
 
 class Texts(NamedTuple):
     """A batch of texts, with sources where the module reads them."""
 
-    tokens: Tensor  # (B, T) ids
+    tokens: Tensor  # (B, T) ids, or (B, T, N) numbers
     real: Tensor  # (B, T) True: not padding
     source: Tensor | None = None  # (B, Ts)
     source_real: Tensor | None = None
@@ -64,13 +66,18 @@ class Texts(NamedTuple):
 
     def pad(self, left: int, right: int, filler: int) -> Texts:
         """The same texts with more padding."""
-        tokens, source = (None if each is None else F.pad(each, (left, right), value=filler) for each in self[::2])
+        tokens, source = (
+            None if each is None else F.pad(each, (*[0, 0] * (each.dim() - 2), left, right), value=filler)
+            for each in self[::2]
+        )
         real, source_real = (None if each is None else F.pad(each, (left, right)) for each in self[1::2])
         return Texts(tokens, real, source, source_real)  # type: ignore[arg-type]
 
-    def fill(self, filler: int) -> Texts:
-        """The same texts with this id in the padding."""
-        return Texts(*(one for ids, real in self._parts() for one in (ids.masked_fill(~real, filler), real)))
+    def fill(self, filler: float) -> Texts:
+        """The same texts with this id, or number, in the padding."""
+        padding = [~real.reshape(*real.shape, *[1] * (ids.dim() - 2)) for ids, real in self._parts()]
+        filled = [ids.masked_fill(each, filler) for (ids, _), each in zip(self._parts(), padding)]
+        return Texts(*(one for ids, (_, real) in zip(filled, self._parts()) for one in (ids, real)))
 
     def mask(self, kept: Tensor) -> Texts:
         """The same texts, of which only the places in `kept`, (B, T) or (B, 1), are real."""
@@ -131,7 +138,7 @@ class Subject:
     def copy_of(cls, original: nn.Module, calls: Calls) -> Subject:
         """The subject with the module in the best precision that it runs in."""
         smallest = min(calls.vocab, calls.source_vocab or calls.vocab)
-        if smallest < FEWEST:
+        if smallest < FEWEST and not calls.numbers:
             raise UserError(f"vocab={smallest}: the checks need texts of different ids; give {FEWEST} or more.")
         for dtype in BOUNDS:
             try:
@@ -157,7 +164,9 @@ class Subject:
 
     @property
     def filler(self) -> int:
-        """The id in the padding; no random text has it."""
+        """The id in the padding; no random text has it. For a module that reads numbers, 0."""
+        if self.calls.numbers:
+            return 0
         return min(self.calls.vocab, self.calls.source_vocab or self.calls.vocab) - 1
 
     def ids(self, count: int) -> Tensor:
@@ -173,6 +182,8 @@ class Subject:
         first = int(self.ids(4)[0])
 
         def ids() -> Tensor:
+            if self.calls.numbers:
+                return torch.randn(ROWS, int(length), self.calls.numbers, generator=draw, dtype=self.dtype)
             return torch.randint(first, self.filler, (ROWS, int(length)), generator=draw)
 
         real = torch.ones(ROWS, int(length), dtype=torch.bool)

@@ -107,8 +107,8 @@ def evaluate(
     from regard.render.terminal import sections_text
     from regard.report.classes import class_report
     from regard.report.figures import find_metric
+    from regard.training.evaluate import TOKEN_HEADS, truncated
     from regard.training.evaluate import evaluate as measure
-    from regard.training.evaluate import truncated
 
     ranking = Penalty(penalty, formula, coverage, stop, patience)
     if stride is not None and not running:
@@ -137,7 +137,7 @@ def evaluate(
         raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
     name, examples = _examples(model, data, split, settings or [])
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
-    metrics = ("loss", *([] if model.module.config.one_per_text else ["perplexity"]), *own)
+    metrics = ("loss", *(["perplexity"] if model.task.head in TOKEN_HEADS else []), *own)
     scores = measure(model, examples, metrics, beam, ranking, batch_tokens)
     groups = _by_length(model, examples) if by_length else {}
     lengths = {span: measure(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()}

@@ -11,20 +11,36 @@ from rich.markup import escape
 from regard.cli import options
 from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step, ready
 from regard.cli.lines import print_line
+from regard.cli.sequences import ladder_of_sequences
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.recipes import Recipe
 
 
 def ladder(
-    what: Annotated[str, typer.Argument(metavar="RECIPE|FILE", help="dates, multi30k, another recipe, or your pairs.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|FILE|sequences", help="dates, multi30k, another recipe, your pairs, or sequences."
+        ),
+    ],
     settings: options.Settings = None,
     rungs: Annotated[str | None, typer.Option(help="Only these, such as additive,general; all if not given.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each rung, each with its own seed.")] = 3,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each rung, each with its own seed; else 3, of sequences 1.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Of each run: plan.steps.")] = None,
     beam: Annotated[int, typer.Option(min=1, help="With which the test set is decoded in the end.")] = 1,
     quality: Annotated[
         float | None, typer.Option(help="Of plan.select, that rungs are timed to reach; else 95 % of the best one's.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.001, help="Of sequences: the limit of each cell, its trials included; else 5.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Of sequences: processes that share the device.")] = 1,
+    trials: Annotated[
+        int | None, typer.Option(min=1, max=4, help="Of sequences: settings that each family is tried with; else 4.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where it goes; default: runs/ladder-RECIPE.")] = None,
     json: options.Json = False,
@@ -39,6 +55,11 @@ def ladder(
     standard deviation over the seeds, operations per token, seconds of training to a given quality and to the best of
     the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
 
+    `sequences` is another ladder: RNN, GRU, LSTM, TCN and Transformer of equal size on the tasks of Bai et al. 2018
+    (adding, copy, smnist, pmnist, jsb, nottingham, ptb, ptb-char). Words after it name tasks and models; without such
+    words, all are compared. Each family of a task is tuned by the same short trials and then trained, both within
+    --minutes. The figures are those of the validation sets, beside the published ones of the test sets.
+
     \b
     Examples:
       regard ladder dates --steps 400
@@ -46,11 +67,20 @@ def ladder(
       regard ladder multi30k --rungs additive,transformer-sinusoidal
       regard ladder multi30k data.target=fr --out runs/ladder-en-fr
       regard ladder pairs.tsv data.source_tokens=char plan.steps=2000
+      regard ladder sequences --jobs 8 --device cuda
+      regard ladder sequences jsb tcn lstm --minutes 2 --seeds 3
     """
     flags = {"steps": steps, "device": device}
     given = [*(settings or []), *(f"plan.{name}={value}" for name, value in flags.items() if value is not None)]
     console = LastingConsole(stderr=json)
     ready(console, what)
+    if what == "sequences":
+        if rungs is not None or beam != 1 or quality is not None:
+            raise UserError("--rungs, --beam and --quality: are for other ladders; name tasks and models instead.")
+        ladder_of_sequences(given, seeds or 1, minutes, jobs, trials, out, json, console)
+        return
+    if minutes is not None or jobs != 1 or trials is not None:
+        raise UserError("--minutes, --jobs and --trials: are for regard ladder sequences; leave them out.")
     with before_first_step(console):
         from regard.cli.progress import follow
         from regard.config import override
@@ -67,7 +97,7 @@ def ladder(
         place = out or Path("runs") / f"ladder-{recipe.name}"
         results: Results = defaultdict(list)
         try:
-            wanted = cells(recipe, _rungs(recipe, given, rungs), seeds, place, beam)
+            wanted = cells(recipe, _rungs(recipe, given, rungs), seeds or 3, place, beam)
             for number, cell in enumerate(wanted, 1):
                 name = f"{cell.name}, seed {cell.seed} ({number}/{len(wanted)})"
                 results[cell.name].append(measure(cell, partial(follow, console=console, name=name)))

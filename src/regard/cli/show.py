@@ -131,8 +131,14 @@ def _examples(console: SafeConsole, recipe: "Recipe") -> None:
         texts = {column: [getattr(example, column)] for column in columns}
         if "target" in texts:
             texts["target"] += getattr(example, "others", ())  # all targets that are accepted
-        rows.append([" / ".join(map(str, texts[column])) for column in columns])
+        rows.append([" / ".join(map(_shown, texts[column])) for column in columns])
     console.print(grid(f"{recipe.name}: {sizes}", columns, rows))
+
+
+def _shown(value: Any) -> str:
+    """A value of an example: a text, or the shape of many numbers."""
+    shape = getattr(value, "shape", ())
+    return f"{' × '.join(map(str, shape))} numbers" if shape else str(value)
 
 
 def _kind(part: Any) -> str:

@@ -34,6 +34,7 @@ NEXT = {
     "translate": ("echo {text} | {me} translate {run} --beam 5 --nbest 3",),
     "generate": ("{me} generate {run} {prompt} --temperature 0.8", "echo {text} | {me} score {run}"),
     "fill": ("{me} fill {run} {prompt}",),
+    "eval": ("{me} doctor {run}",),
 }
 EVAL = {"translate": " --beam 5"}  # options of `regard eval`, by the model's verb
 
@@ -285,7 +286,7 @@ def next_commands(outcome: "Outcome", samples: "Sequence[Sample]") -> list[str]:
 
     model, verb, (text, *_) = outcome.model, outcome.model.task.verb, outcome.texts or [""]
     run, me, prompt = shlex.quote(str(outcome.path)), program(), samples[0].given if samples else text
-    looks = model.source_tokenizer or attentions(model.module)
+    looks = text and (model.source_tokenizer or attentions(model.module))
     commands = [
         *(["{me} look {run} {text} -o look.html"] if looks else []),
         *NEXT.get(verb, ("echo {text} | {me} {verb} {run}",)),

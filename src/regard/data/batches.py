@@ -19,6 +19,7 @@ Numbers = NDArray[np.int64]  # of rows
 IGNORED = -100  # a target that counts for nothing
 # 8, 12, 16, 20, 24, 32, 40, 48, 64, …: above 8, rounding makes a length at most half as long again.
 LENGTHS = (8, 12, *(2**k * quarters // 4 for k in range(4, 20) for quarters in (4, 5, 6)))
+LONG = 64  # a length of all rows that is not rounded: padding of long rows costs more than a round number gains
 FILLER = -1  # in place of the number of a row: an empty row
 
 
@@ -97,8 +98,8 @@ class Shapes:
     """The shapes that rows of these lengths need under a budget of tokens (rows × the largest width).
 
     Lengths are rounded up to a short list, and every batch of a shape has the same number of rows, so that a compiler
-    or a CUDA graph meets few shapes. Rows that do not fill a batch of their shape move to the next larger shape; only
-    the last batch of the largest shape has filler rows.
+    or a CUDA graph meets few shapes. If all rows have the same length, 64 or more, it is not rounded. Rows that do not
+    fill a batch of their shape move to the next larger shape; only the last batch of the largest shape has filler rows.
 
     `lengths` has an array for each axis of a batch, such as source and target. The number of batches of a shape follows
     from the lengths alone, whatever the order of the rows, so that every epoch has the same number.
@@ -108,7 +109,9 @@ class Shapes:
         count = len(next(iter(lengths.values())))
         assert count > 0
         assert max(axis.max() for axis in lengths.values()) <= budget
-        steps = np.array([0, *(length for length in LENGTHS if length < budget), budget])
+        same = [int(axis[0]) for axis in lengths.values() if axis.min() == axis.max()]
+        exact = same if len(same) == len(lengths) and min(same) >= LONG else []
+        steps = np.unique([0, *(length for length in LENGTHS if length < budget), *exact, budget])
         rounded = [np.searchsorted(steps, axis).astype(np.int32) for axis in lengths.values()]
         dims = (len(steps),) * len(rounded)
         keys = np.ravel_multi_index(rounded, dims)  # one number for each combination of widths

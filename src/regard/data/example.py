@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from numpy.typing import ArrayLike
+
 Unit = Literal["char", "word"]
 Direction = Literal["forward", "backward", "both"]  # the order in which a model reads a text
 Tokens = Literal["char", "word", "bpe", "byte-bpe", "word-eos"]  # what a text may be split into
@@ -62,6 +64,46 @@ class RatedText:
 
     text: str
     number: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedText:
+    """A text, and a class for each of its tokens; if all classes are single characters, `tags` may be a string."""
+
+    text: str
+    tags: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledValues:
+    """A sequence of numbers or vectors, and its class."""
+
+    values: ArrayLike
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedValues:
+    """A sequence of numbers or vectors, and a class for each step."""
+
+    values: ArrayLike
+    tags: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedValues:
+    """A sequence of numbers or vectors, and a number."""
+
+    values: ArrayLike
+    number: float
+
+
+@dataclass(frozen=True, slots=True)
+class Music:
+    """The keys that sound at each step, and those of the next step: both (T, keys) of 0 and 1."""
+
+    values: ArrayLike
+    keys: ArrayLike
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,13 +201,19 @@ class TagsField(LabelField):
 
     @classmethod
     def fit(cls, values: Iterable[Sequence[str]], name: str, data: Any) -> Self:
-        names = Counter(tag for tags in values for tag in tags)
+        names = Counter[str]()
+        for tags in values:
+            names.update(tags)
         if len(names) < 2:
             raise UserError(f"data.{name}: all places have the class {min(names, default='')!r:.40}; give two or more.")
         return cls(*_counted(names))
 
     def encode(self, values: Sequence[Sequence[str]]) -> list[list[int]]:
-        return [[number for (number,) in super(TagsField, self).encode(tags)] for tags in values]
+        ids = {name: number for number, name in enumerate(self.names)}
+        try:
+            return [[ids[tag] for tag in tags] for tags in values]
+        except KeyError:  # an unknown class, or one with spaces around it
+            return [[number for (number,) in super(TagsField, self).encode(tags)] for tags in values]
 
 
 class LabelsField(LabelField):

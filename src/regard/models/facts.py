@@ -55,6 +55,11 @@ class Facts(Protocol):
         return 0
 
     @property
+    def numbers(self) -> int:
+        """The numbers that the model reads at each place instead of a token; 0: it reads tokens."""
+        return 0
+
+    @property
     def direction(self) -> Direction:
         """How a text is read: forward, backward (its tokens in reversed order) or both (by two models, see `directed`).
 

@@ -61,6 +61,10 @@ class HeadedConfig(Facts):
         return int(self.body.token_vocab)
 
     @property
+    def numbers(self) -> int:
+        return int(self.body.numbers)
+
+    @property
     def embedding(self) -> str:
         return str(self.body.embedding)
 

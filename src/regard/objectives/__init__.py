@@ -1,6 +1,6 @@
 """Objectives: what training minimises. A model does not compute its own loss."""
 
-from regard.objectives.classify import Classification
+from regard.objectives.classify import Classification, Recall
 from regard.objectives.counting import Counting
 from regard.objectives.guided import GuidedAlignment
 from regard.objectives.masked import MaskedTokens
@@ -19,6 +19,7 @@ __all__ = [
     "MaskedTokens",
     "Objective",
     "ProfessorForcing",
+    "Recall",
     "Regression",
     "TeacherForcing",
     "exposure",

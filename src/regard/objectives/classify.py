@@ -90,3 +90,28 @@ class ClassWeights(nn.Module):
         counts = torch.tensor(labels.counts, dtype=torch.float32).clamp(min=1)
         weights = torch.tensor(stated) if isinstance(stated, tuple) else 1 / counts
         self.register_buffer("weights", weights * counts.sum() / (weights * counts).sum())
+
+
+@dataclass(frozen=True)
+class Recall(Objective):
+    """Predict the class of each place, of which most are blank, as in copy memory. The blank class is the first one.
+
+    The loss counts all places. The accuracy of the other places is measured too.
+    """
+
+    heads: ClassVar[tuple[str, ...]] = ("tag",)
+    measures: ClassVar[tuple[str, ...]] = ("right", "recalled", "recallable")
+
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Sums, None]:
+        targets = batch["targets"]  # (B, T)
+        logits, recallable = model(batch), targets > 0
+        right = logits.argmax(dim=-1) == targets
+        sums = {
+            "nll": cross_entropy(logits.flatten(0, -2), targets.flatten()),
+            "right": right.sum(),
+            "recalled": (right & recallable).sum(),
+            "recallable": recallable.sum(),
+        }
+        return sums, None

@@ -25,8 +25,8 @@ class Regression(Objective):
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, None]:
         targets = batch["targets"]  # (B,), NaN: counts for nothing
-        found = model(batch).float()
-        total = (found - targets).where(~targets.isnan(), found.new_zeros(())).square().sum()
+        error = model(batch) - targets  # in float32 or better, as the targets are
+        total = error.masked_fill(targets.isnan(), 0.0).square().sum()
         return {"nll": total, "squared": total.detach()}, None
 
 
@@ -44,6 +44,8 @@ class BinaryAnswers(Objective):
     ) -> tuple[Sums, None]:
         targets = batch["targets"]  # (B, labels) or (B, T, keys) of 0 and 1, NaN: counts for nothing
         padding = targets.isnan()
-        logits = model(batch).float().masked_fill(padding, 0.0)
-        nll = F.binary_cross_entropy_with_logits(logits, targets.masked_fill(padding, 0.0), reduction="none")
+        logits = model(batch)
+        precise = torch.promote_types(logits.dtype, targets.dtype)
+        logits, targets = (each.to(precise).masked_fill(padding, 0.0) for each in (logits, targets))
+        nll = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
         return {"nll": torch.sum(nll.masked_fill(padding, 0.0))}, None

@@ -25,6 +25,7 @@ from regard.models import (
 )
 from regard.objectives import BinaryAnswers, Classification, Counting, MaskedTokens, Regression, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe, without_vocabularies
+from regard.recipes.sequences import adding, clips, copy, jsb, nottingham, permuted_mnist, sequential_mnist
 
 # -- Without files of your own ----------------------------------------------------------------------------------------
 
@@ -464,6 +465,13 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "classify": classify,
     "multilabel": multilabel,
     "rate": rate,
+    "adding": adding,
+    "copy": copy,
+    "smnist": sequential_mnist,
+    "pmnist": permuted_mnist,
+    "jsb": jsb,
+    "nottingham": nottingham,
+    "clips": clips,
     "hello": hello,
     "ptb": ptb,
     "ptb-char": ptb_char,

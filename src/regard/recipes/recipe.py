@@ -8,11 +8,14 @@ from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
 from regard.data.labelled import Labelled, MultiLabelled, Rated
+from regard.data.mnist import Mnist
+from regard.data.music import PolyphonicMusic
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
+from regard.data.synthetic import Adding, Clips, CopyMemory
 from regard.device import check_seed
 from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
@@ -23,6 +26,7 @@ from regard.objectives import (
     GuidedAlignment,
     MaskedTokens,
     ProfessorForcing,
+    Recall,
     Regression,
     TeacherForcing,
 )
@@ -47,6 +51,11 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "adding": Adding,
+    "copy": CopyMemory,
+    "clips": Clips,
+    "mnist": Mnist,
+    "music": PolyphonicMusic,
     "scenes": Scenes,
     "flickr8k": Flickr8k,
     "hello": Hello,
@@ -65,6 +74,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "classify": Classification,
     "regression": Regression,
     "binary": BinaryAnswers,
+    "recall": Recall,
 }
 
 

@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from regard.checkpoint import read_step, run_of
 from regard.config import Kinds
-from regard.data.fields import Field, LabelField, NumbersField, TextField, in_direction
+from regard.data.fields import Field, LabelField, NumbersField, TagsField, TextField, in_direction
 from regard.data.flat import Row, Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
@@ -127,7 +127,7 @@ class Loaded:
         return self.module.config.direction == "backward"
 
     def encode(self, examples: Sequence[Any], longest: int | None = None) -> list[Row]:
-        """The fields of each example as arrays; texts are truncated to `longest` tokens, special tokens included."""
+        """The fields of each example as arrays; texts and sequences are truncated to `longest` places."""
         rows: list[dict[str, Values]] = [{} for _ in examples]
         for name, each in self.fields.items():
             values = [getattr(example, name) for example in examples]
@@ -136,6 +136,8 @@ class Loaded:
                 encoded: Sequence[Any] = [each.wrap(one[: each.room(longest)]) for one in ids]
             else:
                 encoded = each.encode(values)
+                if isinstance(each, NumbersField | TagsField):  # one at each place, or one of all
+                    encoded = [one[:longest] for one in encoded]  # type: ignore[index]
             for row, one in zip(rows, encoded):
                 row[name] = np.asarray(one, each.dtype)
         return list(rows)

@@ -15,7 +15,7 @@ from regard.models.causal import causal_features
 class Inputs(NamedTuple):
     """The tensors that a model reads; all but the tokens are optional."""
 
-    tokens: Tensor  # (B, T) ids
+    tokens: Tensor  # (B, T) ids, or (B, T, N) numbers
     real: Tensor | None = None  # (B, T) True: not padding
     source: Tensor | None = None  # (B, Ts) ids
     source_real: Tensor | None = None  # (B, Ts)
@@ -46,7 +46,10 @@ class Inputs(NamedTuple):
             if one is not None and not isinstance(one, Tensor):
                 cure = "its ids: model.tokenizer.encode(text)" if isinstance(one, str) else "torch.tensor(…)"
                 raise UserError(f"{name}: should be a tensor (rows, length), not a {type(one).__name__}; give {cure}.")
-        _check_ids("tokens", self.tokens, config.token_vocab)
+        if config.numbers:
+            _check_numbers(self.tokens, config.numbers)
+        else:
+            _check_ids("tokens", self.tokens, config.token_vocab)
         if self.source is not None and config.reads_source:
             _check_ids("source", self.source, config.source_vocab)
             if len(self.source) != len(self.tokens):
@@ -64,6 +67,12 @@ class Inputs(NamedTuple):
         return Inputs(*(None if one is None else one.to(device) for one in self))  # type: ignore[arg-type]
 
 
+def _check_numbers(values: Tensor, count: int) -> None:
+    if values.dim() != 3 or values.shape[2] != count or not values.is_floating_point():
+        found = f"{tuple(values.shape)} of {values.dtype}".replace("torch.", "")
+        raise UserError(f"tokens: this model reads numbers of shape (rows, length, {count}), not {found}.")
+
+
 def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int, ...] | None = None) -> None:
     if ids.dim() != 2 or ids.is_floating_point() or ids.dtype == torch.bool:
         found = f"{tuple(ids.shape)} of {ids.dtype}".replace("torch.", "")
@@ -78,6 +87,6 @@ def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int
 def _as_boolean(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | None:
     if given is None or like is None:
         return given
-    if given.shape != like.shape:
+    if given.shape != like.shape[:2]:
         raise UserError(f"{name}: {tuple(given.shape)} does not fit ids of shape {tuple(like.shape)}.")
     return given if given.dtype == torch.bool else given != 0

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -24,24 +24,26 @@ from regard.training.folder import is_run
 from regard.training.ladder.quality import curve, evaluations, read_log
 from regard.training.prepare import prepare
 from regard.training.run import Run
+from regard.verbs.forced import BATCH_TOKENS
 from regard.verbs.loaded import load
 
 TOLERANCE = 0.05  # the largest relative error in the number of parameters
 CLOSE = 0.02  # below this error, a coarser width, which suits a GPU, is better than a smaller error
 GRAINS = (8, 2, 1)  # widths are multiples of the first if that gives a close size, else of the second or third
 COUNTED = 16  # tokens of the source, and of the target, for which operations are counted
-VOCABULARIES = ("vocab", "source_vocab", "target_vocab")
+VOCABULARIES = ("vocab", "source_vocab", "target_vocab", "numbers")  # settings that follow from the data
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One rung with one seed: the recipe, the beam of the evaluation, and the path of the result."""
+    """One rung with one seed: the recipe, the part and the beam of the evaluation, and the path of the result."""
 
     name: str
     seed: int
     recipe: Recipe
     out: Path
     beam: int = 1
+    part: Literal["test", "valid"] = "test"  # test: valid where there is no test set
 
     @property
     def result(self) -> Path:
@@ -90,18 +92,21 @@ def measure(cell: Cell, follow: Callable[[Run], Finished]) -> dict[str, Any]:
 
 
 def _evaluate_best(cell: Cell, run: Run) -> dict[str, Any]:
-    """The metrics of the best step of a finished run on test examples, and its curve of validation metrics."""
+    """The metrics of the best step of a finished run on held-out examples, and its curve of validation metrics."""
     corpus, recipe = run.prepared.corpus, cell.recipe
-    part, examples = ("test", corpus.test) if corpus.test else ("valid", corpus.valid)
+    part, examples = ("test", corpus.test) if corpus.test and cell.part == "test" else ("valid", corpus.valid)
     model = load(run.out, recipe.plan.device, long="truncate")
-    scores = evaluate(model, examples, ("loss", *recipe.metrics), cell.beam)
+    batch_tokens = max(BATCH_TOKENS, recipe.plan.batch_tokens // cell.beam)
+    scores = evaluate(model, examples, ("loss", *recipe.metrics), cell.beam, batch_tokens=batch_tokens)
     log = read_log(cell.out)
     return {
         "part": part,
+        "examples": len(examples),
         "scores": scores.values,
         "notes": scores.notes,
         "chance": describe_chance(model, examples),
         "step": model.step,
+        "steps": run.state.step,
         "parameters": model.parameter_count,
         "flops": flops(model.module.config),
         "attends": bool(attentions(model.module)),

@@ -1,0 +1,131 @@
+"""Recipes for sequences: the tasks of Bai et al. 2018 with their convolutional networks, and clips.
+
+The kernel, the number of layers and the number of channels are those of table 2 of the paper. Numbers are read in
+float32: bfloat16 has too few digits for the adding problem.
+"""
+
+from dataclasses import replace
+
+from regard.data.mnist import Mnist
+from regard.data.music import PolyphonicMusic
+from regard.data.synthetic import Adding, Clips, CopyMemory
+from regard.models import RecurrentLmConfig, TcnConfig
+from regard.objectives import BinaryAnswers, Classification, Recall, Regression
+from regard.recipes.recipe import Plan, Recipe
+
+
+def adding() -> Recipe:
+    """The adding problem, 600 steps: the sum of the two marked numbers, with a TCN of 70,000 parameters."""
+    return Recipe(
+        name="adding",
+        title="the sum of two marked numbers among 600",
+        data=Adding(),
+        model=TcnConfig(width=24, embed=24, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0),
+        objective=Regression(),
+        plan=Plan(
+            steps=12_000,
+            batch_tokens=32 * 600,
+            rate=2e-3,
+            warmup=200,
+            decay=0.0,
+            evaluate=500,
+            precision="float32",
+            select="mse",
+        ),
+        metrics=("mse",),
+    )
+
+
+def copy() -> Recipe:
+    """Copy memory: ten symbols that are recalled after 1,000 steps, with a TCN of 16,000 parameters."""
+    return Recipe(
+        name="copy",
+        title="ten symbols, recalled after 1,000 steps",
+        data=CopyMemory(),
+        model=TcnConfig(width=10, embed=10, layers=8, kernel=8, dropout=0.0, embedding_dropout=0.0),
+        objective=Recall(),
+        plan=Plan(
+            steps=10_000, batch_tokens=32 * 1020, rate=2e-3, warmup=200, decay=0.0, evaluate=500, precision="float32"
+        ),
+        metrics=("recalled",),
+    )
+
+
+def sequential_mnist() -> Recipe:
+    """Handwritten digits, pixel by pixel (784 steps), with a TCN of 70,000 parameters."""
+    return Recipe(
+        name="smnist",
+        title="handwritten digits, pixel by pixel (MNIST)",
+        data=Mnist(),
+        model=TcnConfig(width=25, embed=25, layers=8, kernel=7, dropout=0.05, embedding_dropout=0.0),
+        objective=Classification(),
+        plan=Plan(
+            steps=16_000,
+            batch_tokens=64 * 784,
+            rate=2e-3,
+            warmup=200,
+            decay=0.0,
+            evaluate=1000,
+            precision="float32",
+            select="accuracy",
+        ),
+        metrics=("accuracy",),
+    )
+
+
+def permuted_mnist() -> Recipe:
+    """Handwritten digits, pixel by pixel in a fixed random order, with a TCN of 70,000 parameters."""
+    return replace(
+        sequential_mnist(),
+        name="pmnist",
+        title="handwritten digits, pixels in a random order (permuted MNIST)",
+        data=Mnist(permuted=True),
+    )
+
+
+def jsb() -> Recipe:
+    """Chorales of J. S. Bach: the keys of the next step, with a TCN of 300,000 parameters."""
+    return Recipe(
+        name="jsb",
+        title="the next keys of Bach's chorales (JSB)",
+        data=PolyphonicMusic("jsb"),
+        model=TcnConfig(width=150, embed=150, layers=2, kernel=3, dropout=0.5, embedding_dropout=0.0),
+        objective=BinaryAnswers(),
+        plan=Plan(
+            steps=1500,
+            batch_tokens=2048,
+            rate=2e-3,
+            warmup=50,
+            decay=0.01,
+            clip=0.4,
+            evaluate=50,
+            precision="float32",
+        ),
+        metrics=(),
+    )
+
+
+def nottingham() -> Recipe:
+    """Folk tunes: the keys of the next step, with a TCN of a million parameters."""
+    base = jsb()
+    return replace(
+        base,
+        name="nottingham",
+        title="the next keys of folk tunes (Nottingham)",
+        data=PolyphonicMusic("nottingham"),
+        model=replace(base.model, layers=4, kernel=6, dropout=0.2),
+        plan=replace(base.plan, steps=3000, batch_tokens=8192, evaluate=100),
+    )
+
+
+def clips() -> Recipe:
+    """Clips of a moving shape: how it moved, for each frame, with a GRU. Drawn; a minute on a CPU."""
+    return Recipe(
+        name="clips",
+        title="how a shape moves, for each frame of a clip",
+        data=Clips(),
+        model=RecurrentLmConfig(cell="gru", width=128, embed=64, layers=1, dropout=0.0),
+        objective=Classification(),
+        plan=Plan(steps=1500, batch_tokens=1024, rate=3e-3, decay=0.0, evaluate=250, select="accuracy"),
+        metrics=("accuracy",),
+    )

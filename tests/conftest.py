@@ -9,10 +9,11 @@ import torch
 from regard.checkpoint import save_step, set_pointer
 from regard.config import to_json
 from regard.data.fields import Field, InputText, LabelField, TargetText
-from regard.data.sources import Labelled, Lines, Pairs
+from regard.data.labelled import Labelled
+from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
 from regard.file_io import save_tensors, write_json
-from regard.models import BigramConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
+from regard.models import BigramConfig, KimConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
 from regard.objectives import Classification, Counting, TeacherForcing
 from regard.recipes import KINDS, Plan, Recipe
 from regard.stored import recipe_json
@@ -83,6 +84,15 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = StructuredConfig(vocab=text.size, labels=label.size, width=12, embed=8, hops=2, attention=6)
     recipe = Recipe("tiny", "a tiny classifier", Labelled(), config, Classification(), Plan(), ("accuracy",))
     return save_run(tmp_path_factory.mktemp("runs") / "classifier", recipe, config, {"text": text, "label": label})
+
+
+@pytest.fixture(scope="session")
+def kim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a tiny classifier with filters over n-grams."""
+    text, label = InputText(train_tokenizer("word", SOURCES, 40)), LabelField(("bad", "good", "ugly"), (1, 2, 3))
+    config = KimConfig(vocab=text.size, labels=label.size, kernels=(2, 3), filters=3, embed=4)
+    recipe = Recipe("tiny", "a tiny Kim", Labelled(), config, Classification(), Plan(), ("accuracy",))
+    return save_run(tmp_path_factory.mktemp("runs") / "kim", recipe, config, {"text": text, "label": label})
 
 
 @pytest.fixture(scope="session")

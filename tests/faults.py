@@ -38,6 +38,35 @@ class Fault:
 
 
 FAULTS = (
+    # -- classification
+    Fault(
+        "a window of a filter starts one token late",
+        "models/kim.py",
+        "F.pad(x, ((size - 1) // 2, size // 2))",
+        "F.pad(x, (size // 2, (size - 1) // 2))",
+        "models/test_kim.py",
+    ),
+    Fault(
+        "the last layer keeps weights above the largest norm",
+        "models/kim.py",
+        "                self.weight.mul_(scale)\n",
+        "                self.weight.mul_(1.0)\n",
+        "models/test_kim.py",
+    ),
+    Fault(
+        "a class that is neither there nor predicted counts in the macro average",
+        "class_scores.py",
+        "    there = (found | gold).any(0)\n",
+        "    there = np.ones(found.shape[1], bool)\n",
+        "test_class_scores.py",
+    ),
+    Fault(
+        "the strongest n-grams may repeat",
+        "verbs/filters.py",
+        "                found[one.pieces] = one\n",
+        "                found[(*one.pieces, str(len(found)))] = one\n",
+        "verbs/test_filters.py",
+    ),
     # -- images and captions
     Fault(
         "the pixels of the header are not limited",
@@ -955,6 +984,34 @@ FAULTS = (
         "*head[query].weights[query + 1 :]",
         "*head[query].weights[query:]",
         "explain/test_explain_attention.py",
+    ),
+    Fault(
+        "a window of a recurrent decoder is not applied by hand",
+        "explain/recurrent_by_hand.py",
+        "masked_fill(~table[0], -math.inf)",
+        "masked_fill(~table[0], 0.0)",
+        "cli/test_cli_explain.py",
+    ),
+    Fault(
+        "the connections of a TCN are not dilated",
+        "explain/receptive.py",
+        "at - tap * 2**block",
+        "at - tap",
+        "explain/test_explain_receptive.py",
+    ),
+    Fault(
+        "the errors of all positions are not weighted by their targets",
+        "explain/forcing.py",
+        "sum(e * n for e, n in zip(getattr(one, part), one.count)) / sum(one.count)",
+        "sum(getattr(one, part)) / len(one.count)",
+        "explain/test_explain_forcing.py",
+    ),
+    Fault(
+        "the layers of a dilated stack have equal dilations",
+        "explain/layer_kinds.py",
+        "return Convolution(sizes, sizes.kernel**layer)",
+        "return Convolution(sizes, sizes.kernel)",
+        "explain/test_explain_layers.py",
     ),
     Fault(
         "the final loss is the mean of all steps",

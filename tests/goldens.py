@@ -34,6 +34,7 @@ from regard.data.scenes import Scenes
 from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
+from regard.verbs.labelling import label_sets, rate
 
 # -- the package: with the imports above, all that knows its names ----------------------------------------------------
 
@@ -71,6 +72,7 @@ PLAN = (
 TEN = "plan.steps=10 plan.evaluate=10"  # for what is slow
 RECURRENT = "model.width=16 model.embed=8"
 # Adam divides by the size of gradients: with its usual epsilon, those of nearly nothing would make noise matter.
+KIM = "model.filters=4 model.embed=8 plan.epsilon=1e-3"
 STACK = "model.width=16 model.heads=2 model.layers=2 model.inner=32 plan.epsilon=1e-3 plan.rate=2e-2"
 NOAM = f"data.vocab=90 {STACK} plan.rate=0.3"
 PAIRS = "data.train=pairs.tsv data.valid=valid.tsv data.vocab=80"
@@ -127,6 +129,8 @@ CASES: dict[str, Case] = {
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     "scenes": Case("scenes", f"{SCENES} {RECURRENT}", "scenes"),
     "scenes-hard": Case("scenes", f"{SCENES} {RECURRENT} {TEN} {HARD}", "scenes"),
+    "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
+    "rate": Case("rate", f"data.train=numbers.tsv {KIM} {TEN}", "numbers"),
     # Recurrent translators: where the context enters, cells, scores, windows.
     "once": _recurrent("model.decoder=once model.cell=lstm model.layers=2"),
     "every": _recurrent("model.decoder=every model.cell=rnn"),
@@ -303,6 +307,10 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
     "caption": _of_captioner,
     "fill": _of_filler,
     "classify": _of_classifier,
+    "labels": lambda model, texts: {
+        "classify": [[one.given, dict(sorted(one.labels.items()))] for one in label_sets(model, texts.given)]
+    },
+    "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
 }
 
 
@@ -380,9 +388,10 @@ TEXTS: dict[str, Texts] = {
         "fill",
         tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),
     ),
-    "opinions": Texts(
-        "classify", ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man")
-    ),
+    **{
+        name: Texts(verb, ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man"))
+        for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"))
+    },
 }
 
 
@@ -449,6 +458,10 @@ def _made() -> dict[str, str]:
         "other.txt": "\n".join(_sentences(4, 80)),
         "book.txt": "\n".join(_sentences(5, 120)),
         "labels.tsv": _opinions(6, 200),
+        "numbers.tsv": _opinions(6, 200)
+        .replace("good\t", "2.5\t")
+        .replace("bad\t", "-1\t")
+        .replace("neither\t", "0\t"),
         "tinyshakespeare/input.txt": "\n".join(_sentences(7, 120)),
         "cmudict/cmudict.dict": _dictionary(8, 300),
         "align_bible/grc-eng.SBLGNT-BSB.manual.tsv.gz": _verses(9, 200),

@@ -35,6 +35,7 @@ from regard.models import (
     GnmtConfig,
     GptConfig,
     HeadedConfig,
+    KimConfig,
     LstmnConfig,
     Model,
     ModelConfig,
@@ -68,6 +69,7 @@ CONVS2S = ConvS2sConfig(
     source_vocab=VOCAB, target_vocab=VOCAB, width=8, layers=3, channels=(6, 10), context=2 * LONGEST, dropout=0.1
 )
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
+KIM = KimConfig(vocab=VOCAB, labels=VOCAB, kernels=(2, 3, 9), filters=4, embed=6)
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
 GPT = GptConfig(vocab=VOCAB, **SMALL)
@@ -105,6 +107,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "tcn": TCN,
     "lstmn": LSTMN,
     "structured": STRUCTURED,
+    "kim": KIM,
     "gpt": GPT,
     "xl": replace(GPT, **XL, norm_place="post"),
     "xl-adaptive": replace(GPT, **XL, memory_zeros=True, windows=(2 * LONGEST - 1,), norm_place="pre", **CLUSTERED),
@@ -119,6 +122,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "lstm-class": classifier(RECURRENT),
     "tcn-class": classifier(TCN),
     "structured-class": classifier(STRUCTURED, pool="mean"),
+    "kim-class": classifier(KIM),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
@@ -145,6 +149,8 @@ VARIANTS: dict[str, ModelConfig] = {
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
+    "kim-static": replace(KIM, vectors="static", max_norm=0.0),
+    "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
     "gpt-post": replace(GPT, norm_place="post", activation="relu"),
     "gpt-sinusoidal": replace(GPT, positions="sinusoidal", scaled=True, tied=False),
@@ -599,7 +605,8 @@ def test_a_carried_state_differs_from_the_first_only_in_its_tensors(config: Mode
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
     body, head = config.split()
     narrow = {"embed": 16} if hasattr(body, "embed") and not isinstance(body, Shape) else {}
-    body = replace(body, width=32, dropout=0.0, **narrow)
+    body = body.resized(32) if isinstance(body, KimConfig) else replace(body, width=32)
+    body = replace(body, dropout=0.0, **narrow)
     model = (body if head is None else HeadedConfig(body, replace(head, dropout=0.0))).build()
     noise = torch.Generator().manual_seed(3)
 

@@ -14,6 +14,7 @@ SLOW = (
     "wmt14-big",
     "multi30k-de-en",
     "multi30k-gnmt",
+    "multi30k-convs2s",
     "greek",
     "shakespeare-cpu",
     "text-gpt-words",

@@ -22,6 +22,7 @@ ORDER = (
     "tensor_tree",
     "mask",
     "alignment",
+    "class_scores",
     "metrics",
     "report.sections",
     "report.glossary",

@@ -134,7 +134,8 @@ def test_every_metric_has_a_title_of_its_own_and_a_direction() -> None:
     lower = {name for name, metric in METRICS.items() if metric.lower_is_better}
     assert lower == {"loss", "perplexity", "mse", "word_error", "phoneme_error", "aer"}
     percent = {name for name, metric in METRICS.items() if metric.format == "percent"}
-    assert percent == {"accuracy", "exact", "word_error", "phoneme_error", "alignment", "chance", "aer"}
+    rates = {"accuracy", "exact", "word_error", "phoneme_error", "alignment", "chance", "aer"}
+    assert percent == rates | {"f1_micro", "f1_macro", "pointing", "pointing_chance"}
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,8 @@ def _check_known(root: _Draft, draft: _Draft, name: str, path: str, setting: str
     for meant in (*([_join(path, name)] if path else [f"{part}.{name}" for part in known]), *other_words):
         if having := _kinds_with(root, meant, kinds):
             part = meant.partition(".")[0]
-            cure = " or ".join(f"{part}={kind}" for kind in known_as(having))
+            having_it = [f"{part}={kind}" for kind in known_as(having)]
+            cure = " or ".join(having_it if len(having_it) <= 4 else [*having_it[:3], f"{len(having_it) - 3} others"])
             raise UserError(f"{setting}: no such setting of this {part}; {meant} is a setting of {cure}.")
     near = nearest(name, known, f"{path}." if path else "")
     if kinds and (options := ours(name, OPTIONS)):

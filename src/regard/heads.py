@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from regard.models.facts import Facts
 
 
+Pool = Literal["auto", "first", "last", "mean", "max"]
+
+
 class HeadConfig(Protocol):
     """The settings of a head: a frozen dataclass. A config may inherit from this class to get the defaults.
 
@@ -30,6 +34,7 @@ class HeadConfig(Protocol):
     predicts: ClassVar[str]  # what the head predicts: the `head` of the tasks that it serves
     sizes: ClassVar[Mapping[str, str]] = {}  # settings that follow from the data, and the field whose size each has
     one_per_text: ClassVar[bool] = False  # whether the head makes one prediction per text, and not one per token
+    threshold: float = 0.5  # the probability from which a label is given, if the head predicts several
     # Modules of a model without this head whose weights the head starts from: their paths, and those here.
     init_from: ClassVar[Mapping[str, str]] = {}
 
@@ -59,7 +64,7 @@ class ClassHeadConfig(HeadConfig):
     init_from: ClassVar[Mapping[str, str]] = {"pooled": "hidden"}  # BERT's pooler
 
     labels: int = 0  # number of classes; 0: taken from the data
-    pool: Literal["auto", "first", "last", "mean"] = "auto"  # state that is read, or the mean; auto: last if causal
+    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
     # activation of a hidden layer; auto: none if causal
     hidden: Literal["auto", "none", "tanh", "relu", "gelu"] = "auto"
     bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
@@ -73,7 +78,7 @@ class ClassHeadConfig(HeadConfig):
     def for_body(self, body: Facts) -> Self:
         return replace(
             self,
-            pool=("last" if body.causal else "first") if self.pool == "auto" else self.pool,
+            pool=body.pooling if self.pool == "auto" else self.pool,
             hidden=("none" if body.causal else "tanh") if self.hidden == "auto" else self.hidden,
             bias=not body.causal if self.bias is None else self.bias,
         )
@@ -101,11 +106,16 @@ class ClassHead(nn.Module):
 
 
 def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
-    """One vector (B, width) for each text (B, T, width): its first or last real state, or the mean of the real ones."""
+    """One vector (B, width) for each text (B, T, width): its first or last real state, or their mean or maximum.
+
+    The maximum is taken of each number apart; that of a text without tokens is 0.
+    """
     if real is None:
         real = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
     if pool == "mean":
         return zero_padding(features, real).sum(1) / real.sum(1, keepdim=True).clamp(min=1).to(features.dtype)
+    if pool == "max":
+        return features.masked_fill(~real[..., None], -math.inf).amax(1).masked_fill(~real.any(1, keepdim=True), 0.0)
     last = real.shape[1] - 1 - real.flip(1).int().argmax(1)
     places = real.int().argmax(1) if pool == "first" else last
     return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
@@ -118,31 +128,68 @@ class NumberHeadConfig(HeadConfig):
     predicts: ClassVar[str] = "number"
     one_per_text: ClassVar[bool] = True
 
-    pool: Literal["auto", "first", "last", "mean"] = "auto"  # state that is read, or the mean; auto: last if causal
+    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
     dropout: float = 0.0  # dropout before the linear layer
 
     def __post_init__(self) -> None:
         check_dropout(self.dropout)
 
     def for_body(self, body: Facts) -> Self:
-        return replace(self, pool=("last" if body.causal else "first") if self.pool == "auto" else self.pool)
+        return replace(self, pool=body.pooling if self.pool == "auto" else self.pool)
 
     def build(self, body: Facts) -> NumberHead:
-        return NumberHead(self.for_body(body), body.width)
+        return NumberHead(self.for_body(body).pool, self.dropout, body.width, 1)
 
 
-class NumberHead(nn.Module):
-    """Pooling and a linear layer with one output."""
+@dataclass(frozen=True)
+class LabelsHeadConfig(HeadConfig):
+    """Several independent labels per text: the states are pooled to one vector, then a linear layer.
 
-    def __init__(self, config: NumberHeadConfig, width: int) -> None:
+    The sigmoid of an output is the probability of a label; the text has the labels whose probability is high enough.
+    """
+
+    predicts: ClassVar[str] = "labels"
+    one_per_text: ClassVar[bool] = True
+    sizes: ClassVar[Mapping[str, str]] = {"labels": "labels"}
+
+    labels: int = 0  # number of labels; 0: taken from the data
+    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
+    dropout: float = 0.1  # dropout before the linear layer
+    threshold: float = 0.5  # the probability from which a label is given
+
+    def __post_init__(self) -> None:
+        if self.labels < 0:
+            raise UserError(f"head.labels={self.labels}: must be at least 0")
+        if not 0 < self.threshold < 1:
+            raise UserError(f"head.threshold={self.threshold}: must be between 0 and 1")
+        check_dropout(self.dropout)
+
+    def for_body(self, body: Facts) -> Self:
+        return replace(self, pool=body.pooling if self.pool == "auto" else self.pool)
+
+    def build(self, body: Facts) -> PooledHead:
+        return PooledHead(self.for_body(body).pool, self.dropout, body.width, self.labels)
+
+
+class PooledHead(nn.Module):
+    """Pooling and a linear layer."""
+
+    def __init__(self, pool: str, dropout: float, width: int, outputs: int) -> None:
         super().__init__()
-        self.config = config
-        self.out = nn.Linear(width, 1)
+        self.pool, self.dropout = pool, dropout
+        self.out = nn.Linear(width, outputs)
+
+    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The states of texts (B, T, width) → (B, outputs)"""
+        return self.out(F.dropout(pooled(features, real, self.pool), self.dropout, self.training))
+
+
+class NumberHead(PooledHead):
+    """Pooling and a linear layer with one output."""
 
     def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → numbers (B,)"""
-        x = pooled(features, real, self.config.pool)
-        return self.out(F.dropout(x, self.config.dropout, self.training)).squeeze(-1)
+        return super().forward(features, real).squeeze(-1)
 
 
 @dataclass(frozen=True)
@@ -232,6 +279,7 @@ class ReplacedHead(nn.Module):
 HEADS: dict[str, type[HeadConfig]] = {
     "class": ClassHeadConfig,
     "number": NumberHeadConfig,
+    "labels": LabelsHeadConfig,
     "tag": TagHeadConfig,
     "keys": KeysHeadConfig,
 }

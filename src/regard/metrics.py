@@ -12,11 +12,14 @@ from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.alignment import aer, chance_accuracy, correct_targets, links_from
+from regard.class_scores import macro_average, micro_average
 from regard.errors import UserError
 
 Format = Literal["percent", "points", "digits"]
+Floats = NDArray[np.floating[Any]]
 References = Sequence[tuple[str, ...]]  # for each output, the accepted references
 
 
@@ -28,17 +31,19 @@ class Metric:
     sums     (sums, counts): what the objective adds up over all examples, and how many there are of each term
     answers  (texts, references): what the model generates, and for each example the texts that are accepted
     weights  (weights, links): attention weights (target units, source units) of each example, and its gold links
+    predictions  (found, gold): numbers (N,) of the N examples, or which of C classes each has, (N, C)
     regions  (weights, regions): attention weights (words, cells of the image) of each example, and its gold regions
 
     It returns a number, a `Bleu` (a number and how it was computed), or None where the metric does not exist.
     """
 
     title: str  # the heading of its column
-    needs: Literal["sums", "answers", "weights", "regions"]
+    needs: Literal["sums", "answers", "weights", "regions", "predictions"]
     compute: Callable[[Any, Any], Any]
     lower_is_better: bool
     format: Format = "digits"
     sums: tuple[str, ...] = ()  # the sums that it needs beside the terms of the loss (`Objective.measures`)
+    heads: tuple[str, ...] = ()  # the heads whose predictions it is for; empty: any
 
     def show(self, value: float | None, deviation: float | None = None) -> str:
         """The value as people read it, and its standard deviation over several runs if it is given."""
@@ -217,6 +222,23 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
     return Bleu(float(score.score), str(metric.get_signature()))
 
 
+def pearson(found: Floats, gold: Floats) -> float | None:
+    """Pearson's correlation of two series (N,); None if one of them is constant."""
+    x, y = (np.asarray(one, np.float64) - np.mean(one) for one in (found, gold))
+    spread = math.sqrt(float((x @ x) * (y @ y)))
+    return float(x @ y) / spread if spread > 0 else None
+
+
+def spearman(found: Floats, gold: Floats) -> float | None:
+    """Spearman's rank correlation: Pearson's of the ranks; equal numbers share the mean of their ranks."""
+    return pearson(_ranks(found), _ranks(gold))
+
+
+def _ranks(values: Floats) -> Floats:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
 def _check_lengths(hyps: Sequence[Any], refs: Sequence[Any]) -> None:
     if len(hyps) != len(refs):
         raise UserError(f"{len(hyps)} outputs but {len(refs)} references; give as many of each.")
@@ -268,6 +290,24 @@ METRICS: dict[str, Metric] = {
         lower_is_better=True,
         sums=("squared",),
     ),
+    "f1_micro": Metric(
+        "F1, micro",
+        "predictions",
+        lambda found, gold: float(micro_average(found, gold).f1[0]),
+        lower_is_better=False,
+        format="percent",
+        heads=("class", "labels"),
+    ),
+    "f1_macro": Metric(
+        "F1, macro",
+        "predictions",
+        lambda found, gold: float(macro_average(found, gold).f1[0]),
+        lower_is_better=False,
+        format="percent",
+        heads=("class", "labels"),
+    ),
+    "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number",)),
+    "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number",)),
     "exact": Metric("exact match", "answers", exact_match, lower_is_better=False, format="percent"),
     "bleu": Metric("BLEU", "answers", bleu, lower_is_better=False, format="points"),
     "chrf": Metric("chrF", "answers", chrf, lower_is_better=False, format="points"),

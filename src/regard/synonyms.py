@@ -51,7 +51,7 @@ SETTINGS = {
     "data.source_tokens": "tokenizer tokenizer_type tokenization",
     "data.vocab": "n_vocab vocab_size vocabulary_size",
     "data.joint": "joint_vocab joined_dictionary share_vocab",
-    "data.label": "label_column labels",
+    "data.label": "label_column",
     "data.text": "text_column",
     "data.source": "source_column source_lang source_language src src_lang",
     "data.target": "target_column target_lang target_language tgt tgt_lang",

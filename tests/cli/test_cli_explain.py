@@ -43,6 +43,9 @@ QUICK = {
     "residuals": ["steps=1", "length=6"],
     "layers": ["length=64", "width=8"],
     "gradients": ["length=6", "steps=1"],
+    "bottleneck": ["length=4", "width=8", "steps=1"],
+    "forcing": ["seeds=1", "steps=0", "count=20"],
+    "receptive": ["2", "1", "steps=1"],
 }
 
 
@@ -60,7 +63,7 @@ def test_a_topic_in_the_terminal_and_as_a_page_with_its_words_and_chance_levels(
     assert result.out.rstrip().endswith("out/page.html")
     assert "<svg" in page
     if topic == "layers":
-        for layer, billions in {"self-attention": 4, "recurrent": 16, "convolutional": 6}.items():
+        for layer, billions in {"self-attention": 4, "recurrent": 16, "dilated convolution": 6}.items():
             assert re.search(rf"^{layer} +\S+ +{billions}·10⁹ +{billions}·10⁹", result.out, re.MULTILINE)
     assert not re.search(r'(?:src|href)="(?!#|[./]*docs/)', re.sub(r'<a href="[^"]*/docs/', '<a href="docs/', page))
     shown = page.partition("What is shown")[2].partition("</section>")[0]
@@ -212,6 +215,44 @@ def test_the_model_of_a_run(regard: Regard, name: str) -> None:
     assert found["coreference"]["best_on_test"] is None  # the vocabulary lacks the words
 
 
+@pytest.mark.parametrize(
+    ("settings", "query"),
+    [
+        ({}, "s₍ₜ₋₁₎"),
+        ({"decoder": "luong", "score": "general"}, "s₍ₜ₎"),
+        ({"window": "local-m", "radius": 1}, "s₍ₜ₋₁₎"),
+    ],
+)
+def test_the_attention_of_a_recurrent_run(
+    regard: Regard, translator: Any, settings: dict[str, object], query: str
+) -> None:
+    run = translator(**settings)
+    found = json.loads(regard("explain", "attention", run, "abba", "word=0", "--json").out)
+    assert (found["query"], found["text"]) == (query, list("abba"))
+    assert found["difference"] < 1e-9
+    assert found["model"]["weights"] == pytest.approx(found["weights"][0])
+    assert (found["weights"][0][3] == 0) == ("window" in settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "message"),
+    [
+        ({"decoder": "once"}, ["abba"], "its decoder has no attention"),
+        ({"window": "local-p"}, ["abba"], "local-p"),
+        ({}, ["abba", "head=1"], "head=1: a recurrent decoder has one attention"),
+        ({}, ["abba", "decoder=luong"], "decoder=luong: this is for the small model"),
+        ({}, [], "TEXT is empty"),
+    ],
+)
+def test_what_a_recurrent_run_refuses(
+    regard: Regard, translator: Any, settings: dict[str, object], options: list[str], message: str
+) -> None:
+    result = regard("explain", "attention", translator(**settings), *options)
+    assert result.code == 2
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize("name", ["gpt", "bert"])
 def test_coreference_in_the_model_of_a_run(regard: Regard, name: str) -> None:
     run = saved(name, [version.text for pair in pairs() for version in pair])
@@ -243,6 +284,11 @@ def test_coreference_in_the_model_of_a_run(regard: Regard, name: str) -> None:
         (["attention", "steps=1", "word=-7"], "word=-7: there are words 0 to 5"),
         (["attention", "nowhere", "text"], "nowhere"),
         (["layers", "length=3"], "length=3"),
+        (["attention", "decoder=once"], "decoder=once: give bahdanau, luong or luong-feeding"),
+        (["attention", "decoder=luong", "score=relative"], "relative"),
+        (["receptive", "1"], "kernel=1: give 2 to 8"),
+        (["bottleneck", "width=3"], "width=3: give an even number"),
+        (["forcing", "nowhere"], "nowhere"),
     ],
 )
 def test_a_mistake_gives_one_line(regard: Regard, arguments: list[object], message: str) -> None:

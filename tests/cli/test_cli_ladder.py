@@ -59,7 +59,7 @@ def test_a_spread_needs_two() -> None:
 def families(tiny: list[str], pairs: Path) -> list[object]:
     """The command that climbs from no attention to the Transformer in a moment."""
     settings = [each for each in tiny if not each.startswith(("data.train", "model.", "plan.steps"))]
-    model = ["model=transformer", "model.width=24", "model.heads=3", "model.layers=1", "model.inner=48"]
+    model = ["model=transformer", "model.width=48", "model.heads=3", "model.layers=1", "model.inner=96"]
     joint = ["data.joint=true", "model.shared=all", "model.context=32", "model.dropout=0"]
     return ["ladder", pairs, *model, *joint, *settings, "plan.select=bleu", "--steps", 6, "--seeds", 2, "--out", "lad"]
 

@@ -99,10 +99,10 @@ def test_each_of_our_names_in_the_tables_of_words_exists() -> None:
         ("train dates model.heads=4", "no such setting of this model; model.heads is a setting of model=transformer"),
         (
             "train dates model.tied=true",
-            "model.tied is a setting of model=rnn or model=lstm or model=gru or model=tcn or",
+            "model.tied is a setting of model=rnn or model=lstm or model=gru or 3 others",
         ),
         ("train shakespeare n_head=4", 'Did you mean "model.heads"'),
-        ("train text data.window=8", "data.window is a setting of data=book or data=shakespeare."),
+        ("train text data.window=8", "data.window is a setting of data=book or data=shakespeare or data=hello or "),
         ("train dates max_new_tokens=4", "Did you mean the option --limit?"),
         ("train dates output_dir=x", "Did you mean the option --out?"),
         ("train dates beam=4", "Did you mean the option --beam?"),

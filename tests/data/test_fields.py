@@ -20,7 +20,8 @@ from regard.data.fields import (
     encode,
     fit_fields,
 )
-from regard.data.sources import Labelled, Lines, Pairs
+from regard.data.labelled import Labelled
+from regard.data.sources import Lines, Pairs
 from regard.data.streams import RunningText
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
@@ -84,7 +85,7 @@ def test_the_kind_of_tokens_is_a_setting_of_the_column_or_of_all() -> None:
 
 def test_labels_are_classes_and_nothing_else(tmp_path: Path) -> None:
     field = LabelField.fit(["good", " very bad ", "good", "bad"], "label", Labelled())
-    assert field == LabelField(("bad", "good", "very bad"))
+    assert field == LabelField(("bad", "good", "very bad"), counts=(1, 2, 1))
     assert field.size == 3
     assert field.encode(["good", "very bad", "bad "]) == [[1], [2], [0]]
     field.save(tmp_path / "label.json")
@@ -145,7 +146,7 @@ def test_every_column_has_a_field_of_its_own() -> None:
     assert (source.kind, target.kind) == ("word", "char")
     labelled = [LabelledText("fine day", "good"), LabelledText("rain", "bad")]
     fields = fit_fields(TASKS["classify"].fields, labelled, Labelled())
-    assert fields["label"] == LabelField(("bad", "good"))
+    assert fields["label"] == LabelField(("bad", "good"), counts=(1, 1))
 
 
 def test_a_joint_vocabulary_is_one_tokenizer_of_all_texts() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from regard.data.example import LabelledText, Pair, Text
 from regard.data.files import data_folder, read_lines
+from regard.data.labelled import Labelled
 from regard.data.sources import (
     FRENCH_PARTS,
     GreekEnglish,
-    Labelled,
     Lines,
     Multi30k,
     Pairs,

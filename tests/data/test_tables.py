@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from regard.config import override
 from regard.data.example import LabelledText, Pair, Text
-from regard.data.sources import Labelled, Lines, Pairs, read_pairs
+from regard.data.labelled import Labelled
+from regard.data.sources import Lines, Pairs, read_pairs
 from regard.data.tables import has_names, read_table
 from regard.errors import UserError
 from regard.recipes import KINDS, Recipe, find_recipe

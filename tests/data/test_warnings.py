@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.sources import Labelled, Pairs
+from regard.data.labelled import Labelled
+from regard.data.sources import Pairs
 from regard.errors import UserError
 
 TEXTS = [f"the {animal} number {n}" for n in range(10) for animal in ("dog", "cat")]

@@ -1,10 +1,12 @@
 """Vanishing gradients: the recall task, gradient norms, and the experiment."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from regard.explain import gradients
-from regard.explain.gradients import NETWORKS, SYMBOLS, GradientsOptions, gradient_norms, sample_batch
+from regard.explain.gradients import NETWORKS, SYMBOLS, GradientsOptions, TcnRecall, gradient_norms, sample_batch
 from regard.explain.topic import Progress
 
 
@@ -17,12 +19,12 @@ def test_the_target_is_the_marked_symbol() -> None:
 
 def test_gradients_vanish_in_recurrent_networks_but_not_with_attention() -> None:
     found = {}
-    for name, build in NETWORKS.items():
+    for name, (build, _) in NETWORKS.items():
         torch.manual_seed(0)
         found[name] = gradient_norms(build(40), 40, seed=0)
     assert found["RNN"][39] < 1e-5 * found["RNN"][0]
     assert found["LSTM"][39] < 1e-5 * found["LSTM"][0]
-    for name in ("LSTM + attention", "Transformer"):
+    for name in ("LSTM + attention", "Transformer", "TCN"):
         assert found[name][39] > 100 * max(found["RNN"][39], found["LSTM"][39])
         assert found[name][39] == pytest.approx(found[name][20], rel=2.0)
 
@@ -41,6 +43,13 @@ def test_all_networks_train_for_the_same_steps_and_runs_are_deterministic() -> N
         for seed in (5, 5, 6)
     )
     assert first == same != other
-    assert [(one.name, one.step, one.steps) for one in progress[:8]] == [
+    assert [(one.name, one.step, one.steps) for one in progress[: 2 * len(NETWORKS)]] == [
         (name, at, 2) for name in NETWORKS for at in (1, 2)
     ]
+
+
+@pytest.mark.parametrize("length", [2, 5, 6, 13, 14, 40])
+def test_the_receptive_field_of_the_tcn_is_just_large_enough(length: int) -> None:
+    config = TcnRecall(length).body.config
+    assert config.receptive_field >= length
+    assert config.layers == 1 or replace(config, layers=config.layers - 1).receptive_field < length

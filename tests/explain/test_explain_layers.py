@@ -14,6 +14,7 @@ from regard.explain.layers import (
     count_operations,
     lengths_to,
     measure,
+    measure_path,
 )
 from regard.explain.measuring import PeakMemory, growth_exponent
 
@@ -26,7 +27,8 @@ BY_NAME = {kind.name: kind for kind in KINDS}
         ("self-attention", 4),
         ("unfused self-attention", 4),
         ("recurrent", 16),
-        ("convolutional", 6),
+        ("contiguous convolution", 6),
+        ("dilated convolution", 6),
         ("recurrent + attention", 20),
     ],
 )
@@ -35,11 +37,11 @@ def test_operations_at_length_and_width_1000(name: str, billions: int) -> None:
     assert count_operations(kind, sizes) == kind.operations(sizes) == billions * 10**9
 
 
-@pytest.mark.parametrize(("name", "factor"), [("recurrent", 4), ("convolutional", 1.5)])
+@pytest.mark.parametrize(("name", "factor"), [("recurrent", 4), ("contiguous convolution", 1.5)])
 def test_the_length_up_to_which_attention_is_cheaper(name: str, factor: float) -> None:
     sizes = Sizes(SIZE, SIZE, 32)
     counts = {each: (0, count_operations(BY_NAME[each], sizes)) for each in ("self-attention", *LINEAR)}
-    assert f"{name} layer up to n = {factor:g}·d (n = {factor * 8:.0f} at width 8)" in cheaper_note(counts, 8)
+    assert f"{LINEAR[name]} up to n = {factor:g}·d (n = {factor * 8:.0f} at width 8)" in cheaper_note(counts, 8)
     for length, cheaper in ((int(64 * factor) - 2, True), (int(64 * factor) + 2, False)):
         attention, other = (count_operations(BY_NAME[each], Sizes(length, 64, 8)) for each in ("self-attention", name))
         assert (attention < other) == cheaper
@@ -70,17 +72,26 @@ def test_fused_and_unfused_self_attention_agree() -> None:
     torch.testing.assert_close(fused, written)
 
 
-@pytest.mark.parametrize(("name", "depth"), [("restricted", 5), ("self-attention", 1)])
+@pytest.mark.parametrize("length", [2, 9, 10, 28])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_measured_path_is_that_of_the_formula(kind: LayerKind, length: int) -> None:
+    sizes = Sizes(length, 2, 3)
+    assert measure_path(kind, sizes) == kind.path_length(sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "depth"), [("restricted", 5), ("contiguous convolution", 8), ("dilated convolution", 3)]
+)
 def test_the_path_length_is_the_depth_at_which_the_first_position_reaches_the_last(name: str, depth: int) -> None:
+    """The whole gradient through a stack of layers, without the steps of `measure_path`."""
     kind, sizes = BY_NAME[name], Sizes(16, 4, 3)
     assert kind.path_length(sizes) == depth
-    layer = kind.build(sizes)
     reached = []
     for count in (depth - 1, depth):
-        x = torch.randn(1, 16, 4, requires_grad=True)
+        x = torch.randn(1, 16, 4, dtype=torch.float64, requires_grad=True)
         states = x
-        for _ in range(count):
-            states = layer(states)
+        for at in range(count):
+            states = (kind.build(sizes) if kind.step is None else kind.step(sizes, at)).double()(states)
         (gradient,) = torch.autograd.grad(states[0, -1].sum(), x)
         reached.append(bool(gradient[0, 0].any()))
     assert reached == [False, True]
@@ -89,7 +100,8 @@ def test_the_path_length_is_the_depth_at_which_the_first_position_reaches_the_la
 def test_path_lengths() -> None:
     sizes = Sizes(1000, 64, 10)
     paths = {kind.name: kind.path_length(sizes) for kind in KINDS}
-    assert (paths["recurrent"], paths["restricted"], paths["convolutional"]) == (1000, 100, 7)
+    assert (paths["recurrent"], paths["restricted"]) == (1000, 100)
+    assert (paths["contiguous convolution"], paths["dilated convolution"]) == (500, 7)
 
 
 def test_peak_memory() -> None:
@@ -117,5 +129,6 @@ def test_memory_and_operations_grow_as_in_the_table(monkeypatch: pytest.MonkeyPa
     grow = {name: [round(cost.exponents[key]) for key in ("memory", "operations")] for name, cost in found.items()}
     assert grow["self-attention"] == [1, 2]
     assert grow["unfused self-attention"] == [2, 2]
-    assert grow["restricted"] == grow["recurrent"] == grow["convolutional"] == [1, 1]
+    assert grow["restricted"] == grow["recurrent"] == [1, 1]
+    assert grow["contiguous convolution"] == grow["dilated convolution"] == [1, 1]
     assert all(second > 0 for cost in found.values() for second in cost.seconds)

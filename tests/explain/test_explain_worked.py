@@ -28,6 +28,7 @@ ACTIVATIONS: dict[str, Callable[[float], float]] = {
     "gelu": lambda u: u / 2 * (1 + math.erf(u / math.sqrt(2))),
     "gelu-tanh": lambda u: u / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3))),
     "silu": lambda u: u / (1 + math.exp(-u)),
+    "tanh": math.tanh,
 }
 KEYS = ("<bos>", "a", "b", "c", "d")
 
@@ -302,3 +303,55 @@ def test_every_line_of_the_topic() -> None:
     assert [one.value for one in products.values()] == [112.0, 96.0]
     check_output(textbook[2], check_softmax(textbook[1], [products]))
     check_block(model, 1, SENTENCE.split()[-1])
+
+
+def check_read(tables: Sequence[Table], query: str) -> None:
+    """All tables of one read of a recurrent decoder, each from the one before."""
+    one, *steps, softmaxed, summed = [table for table in tables if table.title != "The layer after attention"]
+    key = next((str(row[0]) for row in one.rows if str(row[0]).startswith("k, ")), "")
+    known = Checker(one, (f"q, the query {query}", key)).run()
+    word = key.removeprefix("k, the key h of ")
+    if "tanh" in steps[-1].title:
+        inputs = {str(name): numbers(vector) for name, vector in steps.pop(0).rows}
+        for name, vector, *_ in steps[0].rows[1:]:
+            each(
+                numbers(vector),
+                lambda q, k: math.tanh(q + k),
+                inputs["Wq"],
+                inputs[f"Uk, {str(name).split(', ', 1)[1]}"],
+            )
+        assert (inputs["Wq"], inputs[f"Uk, {word}"]) == (known["Wq"], known["Uk"])
+    else:
+        (name, vector, *_), *keys = steps[0].rows
+        assert numbers(vector) == known[str(name)]
+        for own in (row for row in keys if word and str(row[0]).endswith(f", {word}")):
+            each(numbers(own[1]), lambda k: k, known[str(own[0]).split(", ")[0]])
+    context = check_output(summed, check_softmax(softmaxed, [check_products(table) for table in steps]))
+    for table in tables:
+        if table.title == "The layer after attention":
+            found = Checker(table, ("c, the context", "s, the state s₍ₜ₎", "z, all of them joined")).run()
+            each(found["c"], lambda value: value, context)
+            assert found["z"] == found["c"]  # the first numbers
+            each(found["s"], lambda value: value, known["q"])
+
+
+@pytest.mark.parametrize("decoder", ["bahdanau", "luong", "luong-feeding"])
+@pytest.mark.parametrize("score", ["additive", "dot", "scaled_dot", "general", "cosine", "location"])
+def test_every_line_of_a_recurrent_decoder(decoder: str, score: str) -> None:
+    result = run(AttentionOptions(decoder=decoder, score=score, steps=0, word=2))
+    assert result.data["query"] == ("s₍ₜ₋₁₎" if decoder == "bahdanau" else "s₍ₜ₎")
+    assert result.data["difference"] < 1e-12
+    tables = [section for section in result.sections if isinstance(section, Table)]
+    assert ("The layer after attention" in [table.title for table in tables]) == (decoder != "bahdanau")
+    check_read(tables, result.data["query"])
+
+
+def test_a_wrong_digit_of_a_recurrent_decoder_is_found() -> None:
+    result = run(AttentionOptions(decoder="luong", steps=0))
+    tables = [section for section in result.sections if isinstance(section, Table)]
+    check_read(tables, "s₍ₜ₎")
+    softmaxed = next(table for table in tables if "steps 3 and 4" in table.title)
+    (word, logit, weight), *rest = softmaxed.rows
+    wrong = replace(softmaxed, rows=[[word, logit, f"{float(str(weight)) + 0.01:.4f}"], *rest])
+    with pytest.raises(AssertionError):
+        check_read([wrong if table is softmaxed else table for table in tables], "s₍ₜ₎")

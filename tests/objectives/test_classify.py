@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from regard.attention import Attention, Memory
 from regard.data.batches import IGNORED, Batch
+from regard.data.fields import LabelField
 from regard.errors import UserError
 from regard.objectives import Classification
 from regard.scores import Dot
@@ -52,3 +53,45 @@ def test_the_penalty_is_the_overlap_of_the_hops():
 def test_a_negative_penalty_is_refused():
     with pytest.raises(UserError, match=r"objective.penalty=-1"):
         Classification(penalty=-1.0)
+
+
+class Logits(nn.Module):
+    """A classifier whose logits are given."""
+
+    def __init__(self, logits):
+        super().__init__()
+        self.logits, self.config = logits, SimpleNamespace(attention_rows=())
+
+    def forward(self, batch):
+        return self.logits
+
+
+def test_class_weights_by_definition():
+    labels = LabelField(("bad", "fine", "good"), counts=(6, 1, 3))
+    balanced = Classification(class_weights="balanced").modules(None, {"label": labels})
+    torch.testing.assert_close(balanced.weights, torch.tensor([10 / (3 * 6), 10 / (3 * 1), 10 / (3 * 3)]))
+    given = Classification(class_weights=(1.0, 4.0, 2.0)).modules(None, {"label": labels})
+    torch.testing.assert_close(given.weights, torch.tensor([1.0, 4.0, 2.0]) * 10 / (6 + 4 + 6))  # the mean is 1
+    logits = torch.randn(3, 3)
+    weighted = Classification(class_weights="balanced")
+    sums, _ = weighted(Logits(logits), _batch(), 0, balanced)
+    losses = -logits.log_softmax(-1)
+    torch.testing.assert_close(sums["nll"], losses[0, 1] * balanced.weights[1] + losses[1, 0] * balanced.weights[0])
+    assert Classification().modules(None, {"label": labels}) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "counts", "message"),
+    [
+        ((1.0, 2.0), (6, 1, 3), r"class_weights=1,2: 2 numbers for 3 classes; .* in this order: bad, fine, good"),
+        ("balanced", (), "have no counts"),
+    ],
+)
+def test_class_weights_that_do_not_fit(weights, counts, message):
+    with pytest.raises(UserError, match=message):
+        Classification(class_weights=weights).modules(None, {"label": LabelField(("bad", "fine", "good"), counts)})
+
+
+def test_a_class_weight_of_zero_is_refused():
+    with pytest.raises(UserError, match=r"objective.class_weights=1.0,0.0: give a number above 0"):
+        Classification(class_weights=(1.0, 0.0))

@@ -126,9 +126,11 @@ def test_the_table_of_a_ladder() -> None:
     )
     assert table.best == {"loss": "low", "BLEU": "high"}
     assert isinstance(own, Table)
-    assert own.columns == ["", "no attention", "full"]
-    assert [row[0] for row in own.rows] == ["plan.rate"]  # the seed is no setting of a rung
-    assert own.rows[0][1] == "0.5"
+    assert own.columns == ["", "plan.rate"]  # the seed is no setting of a rung
+    assert own.rows == [["no attention", "0.5"], ["full", "0.001"]]
+    same = replace(found, rungs={**found.rungs, "wide": found.rungs["full"]}).tables()[1]
+    assert isinstance(same, Table)
+    assert [row[0] for row in same.rows] == ["no attention", "full, wide"]
     shared = standing().tables()[0]
     assert isinstance(shared, Table)
     assert shared.note.startswith("To validation BLEU 18.05, 95% of the best rung's: ")
@@ -204,6 +206,7 @@ def outcome(tmp_path: Path, name: str = "run", **settings: Any) -> Outcome:
         step=40,
         parameter_count=12345,
         about="A model.",
+        module=SimpleNamespace(config=SimpleNamespace(filter_sizes=(), one_per_text=False, width=64)),
     )
     recipe = replace(find_recipe("shakespeare"), title="title of a recipe", metrics=("perplexity",))
     scores = Scores({"loss": 1.5, "bleu": 12.25}, {"bleu": "a signature"})

@@ -21,7 +21,8 @@ from regard import stored
 from regard.checkpoint import read_pointer, resolve
 from regard.config import override
 from regard.data.batches import Batches
-from regard.data.sources import Labelled, Lines, Pairs
+from regard.data.labelled import Labelled
+from regard.data.sources import Lines, Pairs
 from regard.errors import UserError
 from regard.file_io import load_tensors, read_json
 from regard.models import LstmnConfig, StructuredConfig

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from conftest import save_run
 from encoded import text_batch
-from regard import UserError, embed, export, fill, generate, load, look, score
+from regard import UserError, embed, export, fill, generate, look, score
 from regard.data.batches import IGNORED
 from regard.data.example import Direction, Text
-from regard.data.fields import TargetText
+from regard.data.fields import TargetText, in_direction
 from regard.data.sources import Lines
 from regard.data.streams import Book, RunningText, encode_running
 from regard.data.tokenizers import train_tokenizer
@@ -38,8 +37,8 @@ CONFIGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Loaded]:
-    """Loads a model of a family and direction, with the weights that a seed gives it."""
+def made() -> Callable[..., Loaded]:
+    """Makes a model of a family and direction, with the weights that a seed gives it."""
     found: dict[str, Loaded] = {}
 
     def make(family: str, direction: Direction, tokens: str = "word", running: bool = False) -> Loaded:
@@ -50,8 +49,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Loaded]:
             data = Book(train="none", window=8) if running else Lines()
             recipe = Recipe("tiny", "tiny", data, config, TeacherForcing(), Plan(), ("perplexity",))
             fields = {"text": RunningText(tokenizer) if running else TargetText(tokenizer)}
-            run = save_run(tmp_path_factory.mktemp("runs") / name, recipe, config.directed(), fields)
-            found[name] = load(run, device="cpu")
+            torch.manual_seed(3)
+            module = config.directed().build().eval()
+            found[name] = Loaded(Path(name), module, torch.device("cpu"), in_direction(fields, direction), recipe)
         return found[name]
 
     return make

@@ -16,7 +16,8 @@ from regard.checks.subject import SAMPLES, Calls
 from regard.data.batches import IGNORED, Batch
 from regard.data.fields import TextField
 from regard.data.files import iterate_lines
-from regard.data.sources import Labelled, Lines, Pairs
+from regard.data.labelled import Labelled, MultiLabelled, Rated
+from regard.data.sources import Lines, Pairs
 from regard.data.streams import Book
 from regard.errors import UserError
 from regard.models import Facts
@@ -26,7 +27,8 @@ from regard.training.prepare import Prepared, prepare
 from regard.verbs.loaded import Loaded
 from regard.verbs.numbers import Inputs
 
-FILES: dict[str, Any] = {"translate": Pairs, "classify": Labelled}  # how a user's file is read, by the verb of the task
+# How a user's file is read, by the head of the task; other files are lines.
+FILES: dict[str, Any] = {"target": Pairs, "class": Labelled, "labels": MultiLabelled, "number": Rated}
 BATCH_TOKENS = 2048  # at most, of the training steps of a check
 MOST_LINES = 1000  # of a file that a tokenizer is tried on
 
@@ -116,8 +118,8 @@ def _trainer(loaded: Loaded, data: str | None) -> Callable[[], Trainer]:
             raise UserError("a model that counts grows as it learns, and the check loads into one of the same size")
         corpus = recipe.data
         if data is not None:
-            own = isinstance(corpus, Pairs | Lines | Labelled | Book)  # the recipe reads files of the user already
-            corpus = replace(corpus if own else FILES.get(loaded.task.verb, Lines)(), train=data, valid=data, test="")
+            own = isinstance(corpus, (*FILES.values(), Lines, Book))  # the recipe reads files of the user already
+            corpus = replace(corpus if own else FILES.get(loaded.task.head, Lines)(), train=data, valid=data, test="")
         plan = replace(
             recipe.plan,
             steps=STEPS,

@@ -1,7 +1,12 @@
 """`regard classify`: texts in, labels out."""
 
+from typing import TYPE_CHECKING, Any
+
 from regard.cli import options
 from regard.cli.lines import text_chunks
+
+if TYPE_CHECKING:
+    from regard.verbs.labelling import Classified, LabelSet, Rating
 
 
 def classify(
@@ -18,6 +23,8 @@ def classify(
     """Label each line of a text: label, tab, its probability. A blank line gives a blank line.
 
     The labels are those of the model's training data, or of a public checkpoint. --json has the probability of each.
+    A model of several labels (regard train multilabel) prints the labels whose probability is at least head.threshold,
+    and these probabilities; | separates them. A model of numbers (regard train rate) prints the number.
 
     \b
     Examples:
@@ -26,11 +33,26 @@ def classify(
       regard classify runs/opinions --json texts.txt > labels.jsonl
       regard classify hf:distilbert/distilbert-base-uncased-finetuned-sst-2-english --download texts.txt
     """
-    from regard import verbs
     from regard.render.formatting import format_number
+    from regard.verbs.labelling import classify as classes
+    from regard.verbs.labelling import label_sets, rate
+
+    def one_label(found: "Classified") -> list[str]:
+        return [found.label, format_number(found.probability)]
+
+    def several_labels(found: "LabelSet") -> list[str]:
+        return ["|".join(found.given), "|".join(format_number(found.labels[name]) for name in found.given)]
+
+    def number(found: "Rating") -> list[str]:
+        return [format_number(found.number)]
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("classify", "class" in model.module.config.predicts)
+    verbs: dict[str, tuple[Any, Any]] = {  # by the head: the verb, and the cells of one of its answers
+        "class": (classes, one_label),
+        "labels": (label_sets, several_labels),
+        "number": (rate, number),
+    }
+    model.expect("classify", model.task.head in verbs and model.predicts(model.task.head))
+    verb, cells = verbs[model.task.head]
     for chunk in text_chunks(model, file):
-        found = verbs.classify(model, chunk.texts, batch_tokens)
-        chunk.print_answers(found, json, lambda one: [one.label, format_number(one.probability)])
+        chunk.print_answers(verb(model, chunk.texts, batch_tokens), json, cells)

@@ -82,6 +82,8 @@ def evaluate(
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
+    Of a classifier come precision, recall and F1 of each class and the confusion matrix.
+
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
     reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
@@ -102,6 +104,8 @@ def evaluate(
       regard eval gpt2/ --data book.txt --running --stride 256
     """
     from regard.decode import Penalty
+    from regard.render.terminal import sections_text
+    from regard.report.classes import class_report
     from regard.report.figures import find_metric
     from regard.training.evaluate import evaluate as measure
     from regard.training.evaluate import truncated
@@ -138,14 +142,16 @@ def evaluate(
     groups = _by_length(model, examples) if by_length else {}
     lengths = {span: measure(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()}
     exposure = _exposure(model, examples, batch_tokens) if free_running else None
+    classes = class_report(model, examples, batch_tokens)
     filled = _fill_accuracy(model, examples, batch_tokens) if fill else None
     cut = truncated(model, examples)
     if json:
         about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": cut}
         more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
+        by_class = {"classes": classes and classes.to_json()}
         more |= {"fill": {"tokens": filled.tokens, **filled.accuracy}} if filled else {}
         how = {"beam": beam, "penalty": asdict(ranking)}
-        print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more})
+        print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more, **by_class})
         return
     console = SafeConsole()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
@@ -157,6 +163,9 @@ def evaluate(
     console.print(grid(f"{what} on {len(examples):,} examples of {name}", ["", "", ""], rows))
     if cut:
         notice(f"{cut:,} of them are past the model's {model.longest} tokens and were cut")
+    if classes:
+        tables = (classes.table(), classes.confusion_table())
+        console.print("", sections_text([table for table in tables if table]))
     if lengths:
         rows = [
             [span, *(found[each].show(value) for each, value in values.items())] for span, values in lengths.items()
@@ -237,13 +246,15 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
 
     The file is read like the files of the run if it had such files, else as its task reads them.
     """
-    from regard.data.sources import Labelled, Lines, Pairs
+    from regard.checks.adapters import FILES
+    from regard.data.fields import LabelField
+    from regard.data.labelled import check_labels
+    from regard.data.sources import Lines
     from regard.data.streams import Book
 
-    kinds: dict[str, type[Pairs | Lines | Labelled]] = {"translate": Pairs, "classify": Labelled}
     own: Any = model.recipe and model.recipe.data
-    if not isinstance(own, Pairs | Lines | Book | Labelled):
-        own = kinds.get(model.task.verb, Lines)()
+    if not isinstance(own, (*FILES.values(), Lines, Book)):
+        own = FILES.get(model.task.head, Lines)()
     columns = [each.name for each in fields(own) if each.name in model.fields]
     named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
     for setting, name in zip(settings, named):
@@ -251,7 +262,12 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
             known = " or ".join(f"data.{each}=COLUMN" for each in columns) or "none: this file has no columns"
             cure = f"give {known}, or an empty name for a file without a header"
             raise UserError(f"{setting}: not a column of the examples; {cure}.")
-    return replace(own, train=data, valid=data, test="", **named).load().train
+    own = replace(own, train=data, valid=data, test="", **named)
+    examples: Sequence[Any] = own.load().train
+    classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
+    if classes is not None:
+        check_labels(data, own.columns, classes.names)
+    return examples
 
 
 def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[Any]]":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from regard.explain import Options, Topic
     from regard.explain.topic import Progress
 
+PLACES = {"model": "DIR", "runs": "DIR,DIR"}  # what the help calls an option that is given without its name
 SETTING = re.compile(r"[a-z_]+=")
 OUTPUTS = "-o FILE.html writes a page with all pictures; --json prints the numbers."
 
@@ -68,7 +69,7 @@ def explain(
 
 
 def _settings(topic: str, defaults: "Options", words: list[str]) -> list[str]:
-    """The words as settings: a word without name= is DIR, the next one TEXT."""
+    """The words as settings: the words without name= are the places of the topic, such as DIR and TEXT."""
     named = [word for word in words if SETTING.match(word)]
     others = [word for word in words if not SETTING.match(word)]
     places = defaults.places
@@ -94,7 +95,7 @@ def _teach(console: SafeConsole, name: str, topic: "Topic") -> None:
     """Print what a topic explains, its options and examples."""
     from regard.config import format_value, tree
 
-    places = " [DIR] [TEXT]" if topic.options.places else ""
+    places = "".join(f" [{PLACES.get(place, place.upper())}]" for place in topic.options.places)
     usage = f"Usage: regard explain {name}{places} [OPTION=VALUE]... [-o FILE.html] [--json]"
     console.print(usage, "", f"[bold]{escape(topic.summary)}[/]", "", sep="\n", highlight=False)
     for text in topic.prose:

@@ -13,11 +13,14 @@ from regard.errors import UserError
 
 if TYPE_CHECKING:
     from regard.render import AttentionView
+    from regard.verbs import Loaded
 
 
 def look(
     run: options.Run,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to read; of a captioner, an image.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What the model is to read; of a captioner, an image.")
+    ] = "",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")] = None,
     target: Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")] = None,
     beam: options.Beam = 1,
@@ -28,6 +31,10 @@ def look(
     layer: Annotated[int | None, typer.Option(min=0, help="One layer of the part, from 0, the lowest.")] = None,
     head: Annotated[int | None, typer.Option(min=0, help="One head of the layer, from 0; else the mean.")] = None,
     lines: Annotated[bool, typer.Option("--lines", help="In .svg: two columns joined by lines.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Of model=kim, instead of TEXT: the strongest n-grams in the texts of a file.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Of --data: n-grams of each filter.")] = 5,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -42,6 +49,11 @@ def look(
     of a model are added and shown: <bos> or GPT-2's <|endoftext|> before a text, BERT's [CLS] and [SEP] around it. A
     piece that is not in the vocabulary is shown as it was written, with a ring; in the terminal, in (brackets).
 
+    Kim's network (model=kim) has filters instead of attention: the rows are the filters with the largest effect on the
+    answer, a token is as dark as the strongest n-gram that has it, and a table has the n-gram that won each filter's
+    maximum. With --data FILE (lines, label<TAB>text, or a table with the column of the texts), a table has the
+    strongest n-grams of each filter over all its texts.
+
     Of a model with many layers and heads the terminal shows a mean of heads: where a target looks at its source, those
     of the layer that aligns best, else those of all layers; --part, --layer and --head choose. The HTML is one file
     that opens offline with all of them, as matrices and as lines: exact numbers on hover, and the arrow keys step
@@ -55,6 +67,8 @@ def look(
       regard look runs/multi30k "A dog runs." --part cross --layer 2 --head 0
       regard look runs/shakespeare "to be or not to be" -o look.html
       regard look runs/scenes scene.png -o look.html
+      regard look runs/opinions "not worth the money"
+      regard look runs/opinions --data reviews.txt --top 8
       regard look hf:google-bert/bert-base-uncased "The dog barked." --layer 3 --download
     """
     from regard import verbs
@@ -63,9 +77,12 @@ def look(
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
     if model.reads_images:
-        if (part, layer, head, lines) != (None, None, None, False):
+        if (part, layer, head, lines, data) != (None, None, None, False, None):
             raise UserError(f"{run}: a captioner has one attention; leave out --part, --layer, --head and --lines.")
         caption(run, [Path(text)], out, target, beam, json=json, device=device, precision=precision)
+        return
+    if data is not None or model.module.config.filter_sizes:
+        _look_filters(model, text, out, data, top, json)
         return
     view = verbs.look(model, text, target, beam, part, layer)
     unknown = UnknownCounter()
@@ -88,6 +105,39 @@ def look(
             write_file(out, view.lines())
         else:
             view.save(out)
+        notice(f"wrote {out}")
+
+
+def _look_filters(model: "Loaded", text: str, out: Path | None, data: Path | None, top: int, json: bool) -> None:
+    """The n-grams that won the filters in a text, or the strongest n-grams of each filter over a file."""
+    from regard.data.files import iterate_lines
+    from regard.data.tables import has_names, read_table
+    from regard.render.terminal import sections_text
+    from regard.verbs.filters import look_filters, ngram_table, strongest_ngrams
+
+    if data is not None:
+        if text or out is not None:
+            raise UserError(f"--data {data}: is printed as a table of n-grams; leave out TEXT and -o.")
+        columns = {"text": model.recipe.data.text if model.recipe else ""}
+        if has_names(data, columns):
+            texts = [row["text"] for _, row in read_table(data, columns)]
+        else:
+            texts = [line.partition("\t")[2] or line for line in iterate_lines(data)]  # label<TAB>text, or a text
+        found = strongest_ngrams(model, [text for text in texts if text.strip()], top)
+        if json:
+            for number, ngrams in enumerate(found):
+                strongest = [{"ngram": one.text, "feature": one.feature} for one in ngrams]
+                print_line({"filter": number, "size": model.module.config.filter_sizes[number], "ngrams": strongest})
+        else:
+            SafeConsole().print(sections_text([ngram_table(found, model.module.config.filter_sizes)]))
+        return
+    view = look_filters(model, text)
+    if json:
+        print_line(view.to_json())
+    elif out is None:
+        SafeConsole().print(view.show(), "", sections_text([view.table()]))
+    if out is not None:
+        view.save(out)
         notice(f"wrote {out}")
 
 

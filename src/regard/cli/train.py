@@ -282,7 +282,7 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
         short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets
         if view.layers and (number == 0 or short):
             console.print(view.text(), "")
-    for picture in first.pictures()[:1]:
+    for picture in first.captioned()[:1]:
         if len(picture.words) <= TALLEST // 2:
             console.print(picture.text(), "")
         write_file(first.path / EXAMPLE, png(picture.image))

@@ -49,6 +49,22 @@ class LabelledText:
 
 
 @dataclass(frozen=True, slots=True)
+class MultiLabelledText:
+    """A text and its labels, of which there may be any number."""
+
+    text: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RatedText:
+    """A text and a number, such as a rating."""
+
+    text: str
+    number: float
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """The part of an image that a word of a caption names."""
 

@@ -132,6 +132,7 @@ class LabelField:
     """One of several classes, by name."""
 
     names: tuple[str, ...]
+    counts: tuple[int, ...] = ()  # how often each class occurs in the training examples; empty: not known
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -143,16 +144,14 @@ class LabelField:
 
     @classmethod
     def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
-        count, names = 0, set[str]()
-        for value in values:
-            count += 1
-            names.add(value.strip())
+        names = Counter(value.strip() for value in values)
+        count = names.total()
         if len(names) < 2:
             raise UserError(f"data.{name}: all texts have the class {min(names, default='')!r:.40}; give two or more.")
         if len(names) > max(MANY, count // 2):
             found = f"{count:,} texts have {len(names):,} classes, such as {min(names)!r:.40}"
             raise UserError(f"data.{name}: {found}; name the columns of the file with data.text= and data.{name}=")
-        return cls(tuple(sorted(names)))
+        return cls(*_counted(names))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -160,13 +159,18 @@ class LabelField:
         names = content.get("labels") if isinstance(content, dict) else None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{path}: not the labels of a run; {RESTORE}.")
+        counts = content.get("counts", [])  # runs before this setting have none
+        whole = isinstance(counts, list) and all(type(count) is int and count >= 0 for count in counts)
+        if not whole or len(counts) not in (0, len(names)):
+            raise UserError(f"{path}: the counts are not those of the labels; {RESTORE}.")
         try:
-            return cls(tuple(names))
+            return cls(tuple(names), tuple(counts))
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
 
     def save(self, path: Path) -> None:
-        write_text(path, json.dumps({"labels": self.names}, ensure_ascii=False, indent=2) + "\n")
+        content = {"labels": self.names, **({"counts": self.counts} if self.counts else {})}
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
 
     @property
     def size(self) -> int:
@@ -184,19 +188,56 @@ class LabelField:
                 raise UserError(f"label {value!r:.60}: not a class of the training examples; use one of {known}.")
         return [[ids[value.strip()]] for value in values]
 
+    def counted(self, values: Iterable[Any]) -> Self:
+        """The same classes, with their counts in other examples."""
+        counts = np.zeros(self.size, np.int64)
+        for ids in self.encode(list(values)):
+            np.add.at(counts, ids, 1)
+        return replace(self, counts=tuple(counts.tolist()))
+
 
 class TagsField(LabelField):
     """A class for each place of a sequence, by name."""
 
     @classmethod
     def fit(cls, values: Iterable[Sequence[str]], name: str, data: Any) -> Self:
-        names = {tag for tags in values for tag in tags}
+        names = Counter(tag for tags in values for tag in tags)
         if len(names) < 2:
             raise UserError(f"data.{name}: all places have the class {min(names, default='')!r:.40}; give two or more.")
-        return cls(tuple(sorted(names)))
+        return cls(*_counted(names))
 
     def encode(self, values: Sequence[Sequence[str]]) -> list[list[int]]:
         return [[number for (number,) in super(TagsField, self).encode(tags)] for tags in values]
+
+
+class LabelsField(LabelField):
+    """Several of the classes, by name: a number 0 or 1 for each class."""
+
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
+
+    @classmethod
+    def fit(cls, values: Iterable[Sequence[str]], name: str, data: Any) -> Self:
+        names = Counter(label.strip() for labels in values for label in labels)
+        if not names:
+            raise UserError(f"data.{name}: no text has a label; name the column of the labels with data.{name}=COLUMN")
+        return cls(*_counted(names))
+
+    def encode(self, values: Sequence[Sequence[str]]) -> list[Values]:  # type: ignore[override]
+        """Arrays (1, size) of 0 and 1."""
+        found = [np.zeros((1, self.size), np.float32) for _ in values]
+        for array, labels in zip(found, values):
+            array[0, [number for (number,) in super().encode(labels)]] = 1.0
+        return found
+
+    def counted(self, values: Iterable[Any]) -> Self:
+        counts = np.sum(self.encode(list(values)), axis=(0, 1))
+        return replace(self, counts=tuple(map(int, counts)))
+
+
+def _counted(names: Counter[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The names in order, and how often each occurs."""
+    ranked = sorted(names.items())
+    return tuple(name for name, _ in ranked), tuple(count for _, count in ranked)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Pairs:
 
     def load(self) -> Corpus:
         columns = {"source": self.source, "target": self.target}
-        return _load(self.train, self.valid, self.test, lambda path: read_pairs(path, **columns), columns)
+        return load_files(self.train, self.valid, self.test, lambda path: read_pairs(path, **columns), columns)
 
 
 @dataclass(frozen=True)
@@ -60,38 +60,13 @@ class Lines:
     vocab: int = 8000  # the most tokens
 
     def load(self) -> Corpus:
-        return _load(self.train, self.valid, self.test, self._read, {})
+        return load_files(self.train, self.valid, self.test, self._read, {})
 
     def _read(self, path: str) -> list[Any]:
         columns = {"text": self.text}
         named = has_names(path, columns)
         texts = (row["text"] for _, row in read_table(path, columns)) if named else iterate_lines(path)
         return [Text(text) for text in texts if text.strip()]
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Your own texts with a class each: a table of texts and labels, or label<TAB>text."""
-
-    tasks: ClassVar[tuple[str, ...]] = ("classify",)
-
-    train: str = ""  # the file of the training texts
-    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
-    test: str = ""  # the file of the test texts; may be empty
-    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
-    label: str = ""  # the column of the labels, for a file with a header; if empty, "label" in .csv and .jsonl
-    tokens: Tokens = "word"  # the kind of tokens
-    vocab: int = 8000  # the most tokens
-
-    def load(self) -> Corpus:
-        if self.text and self.text == self.label:
-            raise UserError(f"data.label={self.label}: this is the column of the texts; name the column of the labels.")
-        columns = {"label": self.label, "text": self.text}
-
-        def read(path: str) -> list[Any]:
-            return [LabelledText(row["text"].strip(), row["label"].strip()) for _, row in read_table(path, columns)]
-
-        return _load(self.train, self.valid, self.test, read, columns)
 
 
 @dataclass(frozen=True)
@@ -276,7 +251,9 @@ def _leaves_each(left: Counter[str], classes: Counter[str]) -> bool:
     return all(left[name] > count for name, count in classes.items())
 
 
-def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]], columns: Mapping[str, str]) -> Corpus:
+def load_files(
+    train: str, valid: str, test: str, read: Callable[[str], list[Any]], columns: Mapping[str, str]
+) -> Corpus:
     """Return the corpus of three files; without a validation file, some training examples are held out.
 
     An example is left out if one of its `columns` is empty; the warnings of the corpus have the number of these.
@@ -290,7 +267,7 @@ def _load(train: str, valid: str, test: str, read: Callable[[str], list[Any]], c
         if not path:
             continue
         examples = read(path)
-        parts[name] = [example for example in examples if all(getattr(example, column) for column in columns)]
+        parts[name] = [one for one in examples if not any(getattr(one, column) in ("", None) for column in columns)]
         if not parts[name]:
             raise UserError(f"data.{name}={path}: no complete example; give a file with at least one.")
         if columns and Path(path).expanduser().exists():  # not two parallel files

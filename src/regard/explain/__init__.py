@@ -7,6 +7,7 @@ from regard.explain.topic import Result, Topic
 __all__ = ["TOPICS", "Options", "Result", "Topic"]
 
 ATTENTION, TRANSFORMER, COMPARISON = "Attention", "The Transformer", "Comparison with other layers"  # groups
+RECURRENT = "Recurrent encoder–decoders"
 
 TOPICS: dict[str, Topic] = {
     "attention": Topic(
@@ -14,7 +15,10 @@ TOPICS: dict[str, Topic] = {
         ATTENTION,
         options.AttentionOptions(),
         "ten seconds",
-        ("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3'),
+        (
+            *("", "layer=1 head=2 -o attention.html", 'runs/shakespeare "to be or not to be" word=3'),
+            *("decoder=bahdanau", "decoder=luong score=general", 'runs/dates "3 mai 2021" word=5'),
+        ),
         "attention.md",
         (
             *("attention", "query", "key", "value", "score", "softmax", "weights", "head", "width"),
@@ -75,6 +79,24 @@ TOPICS: dict[str, Topic] = {
         "residuals.md",
         ("residual connection", "positions", "state", "head", "weights", "linear probe", "R²", "loss", "chance"),
     ),
+    "bottleneck": Topic(
+        "bottleneck",
+        RECURRENT,
+        options.BottleneckOptions(),
+        "about half a minute",
+        ("", "width=32 steps=1000 -o bottleneck.html"),
+        "bottleneck.md",
+        ("attention", "encoder", "decoder", "state", "width", "chance"),
+    ),
+    "forcing": Topic(
+        "forcing",
+        RECURRENT,
+        options.ForcingOptions(),
+        "about a minute",
+        ("", "seeds=1 steps=300 -o forcing.html", "runs/multi30k-1,runs/multi30k-2,runs/multi30k-3"),
+        "teacher-forcing.md#exposure-bias-measured",
+        ("teacher forcing", "exposure bias", "decoder", "token", "chance"),
+    ),
     "layers": Topic(
         "layers",
         COMPARISON,
@@ -92,5 +114,14 @@ TOPICS: dict[str, Topic] = {
         ("", "length=80 steps=1000 -o gradients.html"),
         "gradients.md",
         ("gradient", "path", "recall", "chance", "logits", "attention"),
+    ),
+    "receptive": Topic(
+        "receptive",
+        COMPARISON,
+        options.ReceptiveOptions(),
+        "about fifteen seconds",
+        ("", "2 4 steps=0", "kernel=3 layers=3 steps=1000 -o receptive.html"),
+        "receptive.md",
+        ("receptive field", "dilation", "gradient", "chance", "loss"),
     ),
 }

@@ -20,34 +20,42 @@ input of the block (residual connection), and the feed-forward layer follows. A 
 each addition, a pre-norm block before attention and before the feed-forward layer. Every line can be checked with a
 calculator: it follows from the lines above. Everything is computed from the matrices in double precision and compared
 with the output of the block itself.
+
+In a recurrent encoder–decoder the query is a state of the decoder, and the keys and values are the states of the
+encoder. Bahdanau's decoder attends before its recurrence: the query of step t is the state before it, s₍ₜ₋₁₎. Luong's
+decoder attends after its recurrence: the query is the new state, s₍ₜ₎. With the additive score, step 2 is vᵀ tanh(Wq +
+Uk). `decoder=bahdanau` shows this for a small model that copies letters; a directory with a recurrent translator shows
+it for that model.
 """
 
 import torch
 
-from regard.errors import UserError
 from regard.explain.by_hand import AttentionSteps, BlockByHand, compute_by_hand, record_block_calls, textbook_example
 from regard.explain.experiment import sizes_of, training_of
 from regard.explain.grammar import BOS, SHAPE, encode, train_language_model
 from regard.explain.options import AttentionOptions
-from regard.explain.tokenized import load_transformer, tokenize
-from regard.explain.topic import Report, Result, no_report, prose
+from regard.explain.recurrent import TITLE, run_recurrent
+from regard.explain.tokenized import expect_transformer, tokenize
+from regard.explain.topic import Report, Result, check_index, no_report, prose
 from regard.explain.worked import block_tables, steps_two_to_six
 from regard.mask import CAUSAL
 from regard.render import AttentionView, Layer
 from regard.render.view_data import Floats
 from regard.report.sections import Gallery, Section, Text
+from regard.verbs import Loaded, load
 
 SENTENCE = "the dogs behind a tree"  # the input of the small model: should a singular or a plural verb follow?
 
 
 def run(options: AttentionOptions, report: Report = no_report) -> Result:
-    """Computes a block by hand for a text, and shows one query in one head step by step."""
-    words, blocks, about = _blocks_of_model(options) if options.model else _blocks_of_small_model(options, report)
-    layer, query = _check_index("layer", options.layer, len(blocks)), _check_index("word", options.word, len(words))
+    """Computes attention by hand for a text: a block of a Transformer, or a step of a recurrent decoder."""
+    model = load(options.model, "cpu") if options.model else None
+    if options.decoder or (model and model.module.config.reads_source and model.module.config.query != "layer"):
+        return run_recurrent(options, model, report, __doc__)
+    words, blocks, about = _blocks_of_model(options, model) if model else _blocks_of_small_model(options, report)
+    layer, query = check_index("layer", options.layer, len(blocks)), check_index("word", options.word, len(words))
     block = blocks[layer]
-    head = (
-        _sharpest_head(block, query) if options.head is None else _check_index("head", options.head, len(block.heads))
-    )
+    head = _sharpest_head(block, query) if options.head is None else check_index("head", options.head, len(block.heads))
     steps, textbook, word = block.heads[head][query], textbook_example(), f"“{words[query]}”"
     memory = len(steps.keys) - len(words)  # of Transformer-XL
     keys = [*["memory"] * memory, *words]
@@ -80,7 +88,7 @@ def run(options: AttentionOptions, report: Report = no_report) -> Result:
         f"Shown is the query of {word}, word {query}, in layer {layer}, head {head}. Words, layers and "
         "heads count from 0."
     )
-    return Result("Attention, step by step", f"{about} {shown}", data, sections)
+    return Result(TITLE, f"{about} {shown}", data, sections)
 
 
 def _blocks_of_small_model(options: AttentionOptions, report: Report) -> tuple[list[str], list[BlockByHand], str]:
@@ -98,21 +106,15 @@ def _blocks_of_small_model(options: AttentionOptions, report: Report) -> tuple[l
     return words, blocks, about
 
 
-def _blocks_of_model(options: AttentionOptions) -> tuple[list[str], list[BlockByHand], str]:
+def _blocks_of_model(options: AttentionOptions, model: Loaded) -> tuple[list[str], list[BlockByHand], str]:
     """The tokens of a text, every block of a model that reads it by hand (of a translator, the encoder), and a text."""
-    text = tokenize(load_transformer(options.model), options.text)
+    text = tokenize(expect_transformer(model, options.model), options.text)
     text.model.module.double()
     with torch.no_grad(), record_block_calls(text.model.module) as calls:
         text.forward()
         blocks = [compute_by_hand(call) for call in calls if call.block.cross is None]
     about = f"The first tables are the textbook example. {text.model.about} It reads “{options.text.strip()}”."
     return text.pieces, blocks, about
-
-
-def _check_index(option: str, value: int, count: int) -> int:
-    if not -count <= value < count:
-        raise UserError(f"{option}={value}: there are {option}s 0 to {count - 1}.")
-    return value % count
 
 
 def _sharpest_head(block: BlockByHand, query: int) -> int:

@@ -3,7 +3,9 @@
 Self-attention compares every position with every other: n² comparisons of width d, all in parallel, and any two
 positions are one step apart. A recurrent layer does a fixed amount of work per position, about d² operations, but one
 position after the other, and its first input is n steps away from its last. A convolution and a window see only near
-positions, so many layers are needed to connect distant positions. The paths of attention are always shorter.
+positions, so many layers are needed to connect distant positions: about n/k layers of contiguous convolutions with k
+inputs. In a stack of dilated convolutions the distance between the k inputs is multiplied by k from layer to layer, and
+log_k(n) layers are enough. The paths of attention are always shorter.
 
 Which layer is cheaper depends on n and d. Table 1 has n²·d and n·d² without constant factors, and by these attention is
 cheaper while n is smaller than d. With the constants of the layers that are measured here, 4·n²·d for attention and
@@ -12,26 +14,23 @@ length. The n² is in the number of operations; a fused kernel avoids it in the 
 
 These are measurements for Table 1 of Vaswani et al. (2017). First come the operations at length 1000 and width 1000, by
 the formula and as torch counts them on tensors without data. Then come time, memory and operations on this machine at
-several lengths, with the exponent of the length: 1 means linear growth, 2 quadratic.
+several lengths, with the exponent of the length: 1 means linear growth, 2 quadratic. The paths are measured by
+gradients: the gradient of the last position is propagated back, one layer (or one time step) after the other, until the
+first position has a gradient that is not 0.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.attention import attend, weights
 from regard.explain.experiment import single_thread
+from regard.explain.layer_kinds import CONTIGUOUS, KINDS, LayerKind, Sizes, TimeStep
 from regard.explain.measuring import growth_exponent, measure_memory, measure_seconds
 from regard.explain.options import LayersOptions
 from regard.explain.topic import Progress, Report, Result, no_report, prose, reading
-from regard.layers.recurrent import Recurrent, cell
-from regard.mask import EVERYTHING, Mask
 from regard.report.sections import Curve, Line, Section, Table
-from regard.scores import ScaledDot
 
 READING = """
 Attention takes quadratic time, but only linear memory if a fused kernel is used, which never stores all weights. At
@@ -41,135 +40,23 @@ than quadratically.
 A window makes attention linear: `Mask(window=r)` is computed in blocks, at a cost of r·n·d. But the path is longer:
 many layers are needed to connect the first position with the last.
 
+Contiguous and dilated convolutions cost the same per layer. The path of the contiguous stack grows linearly with the
+length, that of the dilated stack with its logarithm: this is why temporal convolutional networks are dilated.
+
 Attention on top of a recurrent layer shortens the path to one step, and the cost is quadratic again.
 """
-LINEAR = ("recurrent", "convolutional")  # layers whose operations are proportional to n·d²
+LINEAR = {"recurrent": "recurrent layer", CONTIGUOUS: "convolution"}  # layers whose operations are proportional to n·d²
+PATH_LENGTHS = (16, 64, 256, 1024)  # at which paths are measured, up to the longest input
 SIZE = 1000  # the length and the width of the textbook comparison
 NOTE = (
     "“path” is the number of steps between the two positions that are farthest apart, which is how far a gradient must "
-    "travel. For a window it counts the layers that are needed to connect them; for a convolution, the layers of a "
-    "dilated stack. “MB” is the peak memory of a forward pass in training."
+    "travel. For a window and for convolutions it counts the layers that are needed to connect them. “MB” is the peak "
+    "memory of a forward pass in training."
 )
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The symbols of the table: n, d, r and k."""
-
-    length: int  # n
-    width: int  # d
-    window: int  # r: restricted attention sees this many positions to either side
-    kernel: int = 3  # k: inputs of a convolution
-
-
-class SelfAttention(nn.Module):
-    """softmax(xxᵀ/√d)x with one head: QKᵀ and PV without the projections, as in the table."""
-
-    def __init__(self, sizes: Sizes, mask: Mask = EVERYTHING) -> None:
-        super().__init__()
-        self.score, self.mask = ScaledDot(sizes.width), mask
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x[:, None]  # (B, T, D) → (B, 1, T, D): one head
-        return attend(self.score, x, x, x, self.mask)[:, 0]
-
-
-class UnfusedSelfAttention(SelfAttention):
-    """The same without a fused kernel: the (T, T) weights are computed and stored."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return weights(self.score, x, x, self.mask) @ x
-
-
-class Lstm(nn.Module):
-    """An LSTM layer: its fused kernel, or for tensors without data (device "meta") its equations.
-
-    torch cannot count the operations of a fused kernel. The equations cost the same at every step, so without data all
-    steps are computed as one batch.
-    """
-
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        self.rnn = Recurrent("lstm", sizes.width, sizes.width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.is_meta:
-            return cell("lstm", x, (x, x), self.rnn.weights(0))[0]
-        return self.rnn.advance(x, self.rnn.zeros(len(x), x))[0]
-
-
-class LstmAttention(nn.Module):
-    """An LSTM layer whose states attend to all inputs (Luong et al. 2015)."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        self.rnn, self.score = Lstm(sizes), ScaledDot(sizes.width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        states, memory = self.rnn(x)[:, None], x[:, None]
-        return attend(self.score, states, memory, memory)[:, 0]
-
-
-class Convolution(nn.Conv1d):
-    """A convolution: every output depends on ``kernel`` neighbouring inputs."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__(sizes.width, sizes.width, sizes.kernel, padding="same")
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.mT).mT
-
-
-@dataclass(frozen=True)
-class LayerKind:
-    """A row of the table: the theory of a kind of layer, and a function that builds one."""
-
-    name: str
-    complexity: str  # operations per layer
-    sequential: str  # operations that cannot run in parallel
-    path: str  # the longest path between two positions
-    build: Callable[[Sizes], nn.Module]
-    operations: Callable[[Sizes], int]  # a multiplication and an addition count as two
-    path_length: Callable[[Sizes], int]  # the value of ``path``
-
-
-def _attention(s: Sizes) -> int:
-    return 4 * s.length**2 * s.width  # QKᵀ and PV, 2·n²·d each
-
-
-def _restricted(s: Sizes) -> int:
-    return 4 * s.length * min(2 * s.window + 1, s.length) * s.width
-
-
-def _lstm(s: Sizes) -> int:
-    return 16 * s.length * s.width**2  # four gates, two matrices, 2·d² each
-
-
-def _convolution(s: Sizes) -> int:
-    return 2 * s.kernel * s.length * s.width**2
-
-
-def _layers_of_kernel(s: Sizes) -> int:
-    return math.ceil(math.log(s.length) / math.log(s.kernel) - 1e-9)
-
-
-def _layers_of_window(s: Sizes) -> int:
-    return math.ceil((s.length - 1) / s.window)
-
-
-def _window(s: Sizes) -> nn.Module:
-    return SelfAttention(s, Mask(window=s.window))
-
-
-KINDS = (
-    LayerKind("self-attention", "n²·d", "1", "1", SelfAttention, _attention, lambda s: 1),
-    LayerKind("unfused self-attention", "n²·d", "1", "1", UnfusedSelfAttention, _attention, lambda s: 1),
-    LayerKind("restricted", "r·n·d", "1", "n/r", _window, _restricted, _layers_of_window),
-    LayerKind("recurrent", "n·d²", "n", "n", Lstm, _lstm, lambda s: s.length),
-    LayerKind(
-        "recurrent + attention", "n·d² + n²·d", "n", "1", LstmAttention, lambda s: _lstm(s) + _attention(s), lambda s: 1
-    ),
-    LayerKind("convolutional", "k·n·d²", "1", "log_k(n)", Convolution, _convolution, _layers_of_kernel),
+PATH_NOTE = (
+    "A step is a layer; in a recurrent layer it is a time step. The gradient is set to 1 after every step where it is "
+    "not 0, so that it cannot vanish. All measured numbers are equal to those of the formulas: n/r with r positions to "
+    "either side, (n − 1)/(k − 1) and log_k(n) with causal convolutions of k = 3 inputs, rounded up."
 )
 
 
@@ -202,6 +89,7 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
         ],
         f"{cheaper_note(counts, options.width)} {_window_note(*counts['restricted'], options.window)}",
     )
+    paths = measure_paths([n for n in PATH_LENGTHS if n <= options.length], options.window, options.seed)
     longest = f"{options.length:,}"
     practice = Table(
         f"Measured on this machine: width {options.width}, window {options.window}, one thread",
@@ -216,6 +104,20 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
         prose(__doc__),
         theory,
         practice,
+        Table(
+            f"Longest path, measured by gradients, window {options.window}",
+            ["layer", "formula", *(f"n = {n:,}" for n in next(iter(paths.values())))],
+            [[kind.name, kind.path, *(f"{steps:,}" for steps in paths[kind.name].values())] for kind in KINDS],
+            PATH_NOTE,
+        ),
+        Curve(
+            "Longest path",
+            "length of the input",
+            "steps",
+            [Line(name, list(each), list(each.values())) for name, each in paths.items()],
+            log_y=True,
+            log_x=True,
+        ),
         _curve("Time", "milliseconds of a forward pass", lengths, {one.name: one.seconds for one in costs}, 1e3),
         _curve("Memory", "megabytes", lengths, {one.name: one.memory for one in costs}, 1e-6),
         _curve("Operations", "10⁹ operations, counted", lengths, {one.name: one.operations for one in costs}, 1e-9),
@@ -228,7 +130,9 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
         f"{options.seed}) of width {options.width}, is measured on this machine at lengths {lengths[0]:,} to "
         f"{lengths[-1]:,}."
     )
-    return Result("The cost of a layer", shown, {**about, "at_1000": at_1000, "layers": costs}, sections)
+    return Result(
+        "The cost of a layer", shown, {**about, "at_1000": at_1000, "paths": paths, "layers": costs}, sections
+    )
 
 
 def lengths_to(longest: int, count: int = 5) -> list[int]:
@@ -249,6 +153,32 @@ def measure(kind: LayerKind, lengths: Sequence[int], width: int, window: int, se
     return Cost(kind.name, seconds, memory, operations, exponents, kind.path_length(sizes[-1]))
 
 
+def measure_paths(lengths: Sequence[int], window: int, seed: int = 1) -> dict[str, dict[int, int]]:
+    """The longest path of every kind of layer at every length, measured by gradients."""
+    torch.manual_seed(seed)
+    with single_thread():
+        return {kind.name: {n: measure_path(kind, Sizes(n, 2, window)) for n in lengths} for kind in KINDS}
+
+
+def measure_path(kind: LayerKind, sizes: Sizes) -> int:
+    """The number of steps through which the gradient of the last position reaches the first input.
+
+    A gradient through many layers would underflow. So it is propagated through one step at a time, with random states,
+    and is then set to 1 wherever it is not 0.
+    """
+    reached, found, path = torch.zeros(sizes.length), False, 0
+    reached[-1] = 1.0
+    while not found:
+        step = kind.build(sizes) if kind.step is None else kind.step(sizes, path)
+        states = torch.randn(1, sizes.length, sizes.width, requires_grad=True)
+        first = step.inputs if isinstance(step, TimeStep) else states
+        outputs = step(states)
+        found_at = torch.autograd.grad(outputs, (states, first), reached[None, :, None].expand_as(outputs))
+        reached, inputs = ((each[0] != 0).any(dim=-1).float() for each in found_at)
+        found, path = bool(inputs[0]), path + 1
+    return path
+
+
 def count_operations(kind: LayerKind, sizes: Sizes) -> int:
     """The operations that torch counts in a forward pass on tensors without data; nothing is computed."""
     with torch.device("meta"), torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -262,9 +192,9 @@ def cheaper_note(counts: Mapping[str, tuple[int, int]], width: int) -> str:
     ``counts`` has the operations at length SIZE and width SIZE: a·n²·d of attention and c·n·d² of another layer are
     equal at n = c ÷ a · d.
     """
-    factors = {name: counts[name][1] / counts["self-attention"][1] for name in LINEAR}
+    factors = {text: counts[name][1] / counts["self-attention"][1] for name, text in LINEAR.items()}
     lengths = " and ".join(
-        f"fewer operations than the {name} layer up to n = {factor:g}·d (n = {factor * width:,.0f} at width {width})"
+        f"fewer operations than the {name} up to n = {factor:g}·d (n = {factor * width:,.0f} at width {width})"
         for name, factor in factors.items()
     )
     return f"As counted, self-attention has {lengths}."

@@ -28,7 +28,7 @@ class Options:
 class ModelOptions(Options):
     """The options of a topic that can use a model of the user."""
 
-    model: str = ""  # DIR: a Transformer, as a run or a public checkpoint; empty: a small one is trained now
+    model: str = ""  # DIR: a run or a public checkpoint; empty: a small model is trained now
     text: str = ""  # TEXT: what the model in DIR reads
     places: ClassVar[tuple[str, ...]] = ("model", "text")
 
@@ -37,10 +37,12 @@ class ModelOptions(Options):
 class AttentionOptions(ModelOptions):
     """The options of the topic `attention`."""
 
+    decoder: str = ""  # bahdanau, luong or luong-feeding: train a small recurrent model, not a Transformer
+    score: str = "additive"  # of that model: dot, scaled_dot, general, additive, cosine or location
     layer: int = 0  # the block, from 0, the lowest; -1 is the last
     head: int | None = None  # the head, from 0; none: the one with the largest weight on another word
-    word: int = -1  # the word whose query is shown, from 0; -1 is the last
-    steps: int = 150  # training steps of the small model
+    word: int = -1  # the word whose query is shown, from 0 (of a translator with recurrence: of its target); -1: last
+    steps: int = 150  # training steps of the small model; a recurrent one has twice as many
 
 
 @dataclass(frozen=True)
@@ -119,3 +121,41 @@ class GradientsOptions(Options):
     length: int = 40  # inputs of a sequence
     steps: int = 300  # training steps of each network
     limits: ClassVar[Limits] = {"length": (2, 4096)}
+
+
+@dataclass(frozen=True)
+class ReceptiveOptions(Options):
+    """The options of the topic `receptive`."""
+
+    kernel: int = 3  # positions that a convolution reads
+    layers: int = 2  # blocks of two convolutions; each doubles the dilation
+    steps: int = 200  # training steps of each network
+    limits: ClassVar[Limits] = {"kernel": (2, 8), "layers": (1, 6)}
+    places: ClassVar[tuple[str, ...]] = ("kernel", "layers")
+
+
+@dataclass(frozen=True)
+class BottleneckOptions(Options):
+    """The options of the topic `bottleneck`."""
+
+    length: int = 20  # the most letters of a text in training; up to one and a half times as many are tested
+    width: int = 64  # of the recurrent states, and of the vector between encoder and decoder
+    steps: int = 400  # training steps of each network
+    limits: ClassVar[Limits] = {"length": (2, 160), "width": (2, 1024)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % 2:
+            raise UserError(f"width={self.width}: give an even number; each direction of the encoder has half of it.")
+
+
+@dataclass(frozen=True)
+class ForcingOptions(Options):
+    """The options of the topic `forcing`."""
+
+    runs: tuple[str, ...] = ()  # DIR,DIR: trained runs to measure; empty: small models are trained on dates now
+    seeds: int = 3  # how many seeds each of the small models is trained with, from `seed` on
+    steps: int = 100  # training steps of each small model
+    count: int = 400  # validation examples to measure, at most
+    limits: ClassVar[Limits] = {"seeds": (1, 20), "count": (1, 1_000_000)}
+    places: ClassVar[tuple[str, ...]] = ("runs",)

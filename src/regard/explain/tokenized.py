@@ -60,7 +60,11 @@ class TokenizedText:
 
 def load_transformer(run: str) -> Loaded:
     """Loads the model of a directory; raises UserError if it has no Transformer blocks."""
-    model = load(run, "cpu")
+    return expect_transformer(load(run, "cpu"), run)
+
+
+def expect_transformer(model: Loaded, run: str) -> Loaded:
+    """The model itself; raises UserError if it has no Transformer blocks."""
     if not any(isinstance(part, Block) for part in model.module.modules()):
         raise UserError(
             f"{run}: a {type(model.module).__name__} has no Transformer blocks; give another model, or none."

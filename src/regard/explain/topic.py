@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
+from regard.errors import UserError
 from regard.explain.options import Options
 from regard.report.sections import Section, Text, paragraphs
 
@@ -37,6 +38,13 @@ class Result:
     about: str  # which model and task the numbers are from
     data: Mapping[str, Any]
     sections: Sequence[Section]
+
+
+def check_index(option: str, value: int, count: int) -> int:
+    """The index from 0 that an option gives; -1 is the last. Raises UserError if there is no such index."""
+    if not -count <= value < count:
+        raise UserError(f"{option}={value}: there are {option}s 0 to {count - 1}.")
+    return value % count
 
 
 def prose(docstring: str | None) -> Text:

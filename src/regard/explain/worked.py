@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from regard.explain.by_hand import AttentionSteps, BlockByHand, factors
 from regard.layers.transformer import ACTIVATIONS
 from regard.report.sections import Cell, Table
-from regard.scores import Additive, Cosine, Dot, General, XLRelative
+from regard.scores import Additive, Cosine, Dot, General, Location, XLRelative
 
 NUMBERS = 3  # of a vector
 DECIMALS = 4  # at least; small numbers have more
@@ -135,11 +135,11 @@ def step_one(block: BlockByHand, head: int, query: int, title: str) -> Table:
         parts[part] = raw[first : first + width]
         lines.product(f"{name} · W_{part.upper()}", states, attention.qkv, first)
         lines.vector(f"{part}, {('query', 'key', 'value')[at]}", parts[part])
-    _compared(lines, attention.read.score, parts["q"], parts["k"], head)
+    compared(lines, attention.read.score, parts["q"], parts["k"], head)
     return Table(title, Derivation.columns, lines.rows, " ".join(notes))
 
 
-def _compared(lines: Derivation, score: nn.Module, q: Tensor, k: Tensor, head: int) -> None:
+def compared(lines: Derivation, score: nn.Module, q: Tensor, k: Tensor, head: int) -> None:
     """What a score computes from the query and the key before it compares them."""
     match score:
         case General():
@@ -190,6 +190,8 @@ def names_of(score: nn.Module) -> tuple[str, str, str]:
             return "q + u", "k", "(q + u)·k"
         case Additive():
             return "v of the score", "tanh(Wq + Uk)", "v·tanh(Wq + Uk)"
+        case Location():
+            return "q", "row of W", "number of Wq"
     return "q", "k", "q·k"
 
 

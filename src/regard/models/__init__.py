@@ -9,6 +9,7 @@ from regard.models.facts import Facts, reads_whole
 from regard.models.gnmt import Gnmt, GnmtConfig
 from regard.models.gpt import Gpt, GptConfig
 from regard.models.headed import Headed, HeadedConfig
+from regard.models.kim import Kim, KimConfig
 from regard.models.lstmn import Lstmn, LstmnConfig
 from regard.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -25,6 +26,7 @@ ModelConfig = (
     | TcnConfig
     | LstmnConfig
     | StructuredConfig
+    | KimConfig
     | TransformerConfig
     | GptConfig
     | BertConfig
@@ -41,6 +43,7 @@ Model = (
     | Tcn
     | Lstmn
     | Structured
+    | Kim
     | Transformer
     | Gpt
     | Bert
@@ -58,6 +61,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "tcn": TcnConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
+    "kim": KimConfig,
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
@@ -88,6 +92,8 @@ __all__ = [
     "GptConfig",
     "Headed",
     "HeadedConfig",
+    "Kim",
+    "KimConfig",
     "Lstmn",
     "LstmnConfig",
     "Model",

@@ -153,6 +153,24 @@ class Facts(Protocol):
         return False
 
     @property
+    def threshold(self) -> float:
+        """The probability from which a model gives a text a label, if it can give several."""
+        return 0.5
+
+    @property
+    def pooling(self) -> Literal["first", "last", "mean", "max"]:
+        """How a head that makes one prediction per text pools the states: first, last, mean or max."""
+        return "last" if self.causal else "first"
+
+    @property
+    def filter_sizes(self) -> tuple[int, ...]:
+        """The number of tokens that each feature reads, if the features are those of filters over n-grams; else empty.
+
+        The window of a feature of size n starts (n − 1) // 2 tokens before its token.
+        """
+        return ()
+
+    @property
     def attention_rows(self) -> tuple[str, ...]:
         """The names of the rows of an attention matrix; empty: the rows are the tokens of the text."""
         return ()

@@ -36,6 +36,14 @@ class HeadedConfig(Facts):
         return bool(self.head.one_per_text)
 
     @property
+    def filter_sizes(self) -> tuple[int, ...]:
+        return tuple(self.body.filter_sizes)
+
+    @property
+    def threshold(self) -> float:
+        return float(self.head.threshold)
+
+    @property
     def width(self) -> int:
         return int(self.body.width)
 

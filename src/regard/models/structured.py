@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ class StructuredConfig(Facts):
     one_per_text: ClassVar[bool] = True
     sizes: ClassVar[Mapping[str, str]] = {"vocab": "text", "labels": "label"}
     takes_head: ClassVar[bool] = True
+    pooling: ClassVar[Literal["mean"]] = "mean"
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("embedding",),
         ("encoder",),

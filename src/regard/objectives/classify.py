@@ -1,12 +1,14 @@
 """Classification: one class per text, or one for each place of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.data.batches import IGNORED, Batch
+from regard.data.fields import Field, LabelField
 from regard.errors import UserError
 from regard.objectives.loss import cross_entropy
 from regard.objectives.objective import Objective, Sums
@@ -23,6 +25,8 @@ class Classification(Objective):
 
     penalty: float = 0.01  # weight of ‖A Aᵀ − I‖², for the attention A (hops, T) of the hops (Lin et al. 2017, eq. 8)
     smoothing: float = 0.0  # label smoothing: the weight that is spread over all classes
+    # weights of the classes in the loss: balanced (a rare class counts more), or a number for each class, in order
+    class_weights: Literal["none", "balanced"] | tuple[float, ...] = "none"
     heads: ClassVar[tuple[str, ...]] = ("class", "tag")
     measures: ClassVar[tuple[str, ...]] = ("right",)
 
@@ -30,10 +34,20 @@ class Classification(Objective):
         check_smoothing(self.smoothing)
         if not 0 <= self.penalty < float("inf"):
             raise UserError(f"objective.penalty={self.penalty}: give 0 (none) or more, such as 0.01.")
+        if isinstance(self.class_weights, tuple) and not all(0 < one < float("inf") for one in self.class_weights):
+            stated = ",".join(map(str, self.class_weights))
+            raise UserError(f"objective.class_weights={stated}: give a number above 0 for each class.")
 
     @property
     def weights(self) -> dict[str, float]:
         return {"nll": 1.0, "overlap": self.penalty}
+
+    def modules(self, model: Any, fields: Mapping[str, Field]) -> nn.Module | None:
+        """The weights of the classes, if there are any. They are not trained."""
+        if self.class_weights == "none":
+            return None
+        labels = next(each for each in fields.values() if isinstance(each, LabelField))
+        return ClassWeights(self.class_weights, labels)
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
@@ -47,9 +61,32 @@ class Classification(Objective):
             overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
         else:
             logits, overlap = model(batch), torch.zeros(targets.shape, device=targets.device)
+        flat = logits.flatten(0, -2), targets.flatten()
         sums = {
-            "nll": cross_entropy(logits.flatten(0, -2), targets.flatten(), self.smoothing),
+            "nll": cross_entropy(*flat, self.smoothing, own.weights if isinstance(own, ClassWeights) else None),
             "overlap": overlap.masked_fill(targets == IGNORED, 0.0).sum(),
             "right": (logits.argmax(dim=-1) == targets).sum(),
         }
         return sums, None
+
+
+class ClassWeights(nn.Module):
+    """The weight of each class in the loss. Over the training examples, the weights have the mean 1.
+
+    Balanced weights are examples / (classes · examples of the class): each class has the same total (King & Zeng 2001).
+    """
+
+    weights: Tensor
+
+    def __init__(self, stated: Literal["balanced"] | tuple[float, ...], labels: LabelField) -> None:
+        super().__init__()
+        if not labels.counts:
+            raise UserError("objective.class_weights: the classes of this run have no counts; start another run.")
+        if isinstance(stated, tuple) and len(stated) != labels.size:
+            names = ", ".join(f"{name:.20}" for name in labels.names[:8]) + (", …" if labels.size > 8 else "")
+            shown = ",".join(f"{one:g}" for one in stated)
+            found = f"{len(stated)} numbers for {labels.size} classes"
+            raise UserError(f"objective.class_weights={shown}: {found}; give one for each, in this order: {names}.")
+        counts = torch.tensor(labels.counts, dtype=torch.float32).clamp(min=1)
+        weights = torch.tensor(stated) if isinstance(stated, tuple) else 1 / counts
+        self.register_buffer("weights", weights * counts.sum() / (weights * counts).sum())

@@ -52,11 +52,12 @@ def _adaptive_loss(logits: Clustered, targets: Tensor) -> Tensor:
     return sum(terms, linear_cross_entropy(x.flatten(0, -2), weight, bias, head_targets))
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0, weights: Tensor | None = None) -> Tensor:
     """Σ −log p(target) over logits (N, V), in float32 or better; `IGNORED` targets are left out.
 
     Label smoothing (Szegedy et al. 2016, section 7) moves a part of each target's weight to a uniform distribution over
-    the vocabulary.
+    the vocabulary. `weights` (V,) are the weights of the classes.
     """
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(precise, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
+    weights = None if weights is None else weights.to(precise)
+    return F.cross_entropy(precise, targets, weights, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)

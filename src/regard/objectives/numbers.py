@@ -32,17 +32,17 @@ class Regression(Objective):
 
 @dataclass(frozen=True)
 class BinaryAnswers(Objective):
-    """Predict several independent yes-or-no answers at each place, such as which keys of a piano sound.
+    """Predict several independent yes-or-no answers: the labels of a text, or at each place the keys of a piano.
 
-    The loss of a place is the sum of the binary cross-entropies of its answers, in nats.
+    The loss of a text or place is the sum of the binary cross-entropies of its answers, in nats.
     """
 
-    heads: ClassVar[tuple[str, ...]] = ("keys",)
+    heads: ClassVar[tuple[str, ...]] = ("keys", "labels")
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, None]:
-        targets = batch["targets"]  # (B, T, keys) of 0 and 1, NaN: counts for nothing
+        targets = batch["targets"]  # (B, labels) or (B, T, keys) of 0 and 1, NaN: counts for nothing
         padding = targets.isnan()
         logits = model(batch).float().masked_fill(padding, 0.0)
         nll = F.binary_cross_entropy_with_logits(logits, targets.masked_fill(padding, 0.0), reduction="none")

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
+from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText103
 from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
-from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
+from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Shakespeare
 from regard.models import (
     SIZES,
@@ -18,13 +19,22 @@ from regard.models import (
     ConvS2sConfig,
     GnmtConfig,
     GptConfig,
+    KimConfig,
     LstmnConfig,
     RecurrentLmConfig,
     Seq2SeqConfig,
     StructuredConfig,
     TransformerConfig,
 )
-from regard.objectives import Captioning, Classification, Counting, MaskedTokens, TeacherForcing
+from regard.objectives import (
+    BinaryAnswers,
+    Captioning,
+    Classification,
+    Counting,
+    MaskedTokens,
+    Regression,
+    TeacherForcing,
+)
 from regard.recipes.recipe import Plan, Recipe, without_vocabularies
 
 # -- Without files of your own ----------------------------------------------------------------------------------------
@@ -270,8 +280,9 @@ def masked() -> Recipe:
 def classify() -> Recipe:
     """A classifier of your own texts that shows its attention weights (Lin et al. 2017): `data.train=FILE`.
 
-    The file is a table with the columns `data.text` and `data.label`, or has label<TAB>text on each line. `model=bert`
-    or `model=gpt` trains a Transformer instead; `from=DIR` starts from a model that was trained on other text.
+    The file is a table with the columns `data.text` and `data.label`, or has label<TAB>text on each line. `model=kim`
+    trains Kim's convolutional network instead, and `model=bert` or `model=gpt` a Transformer; `from=DIR` starts from a
+    model that was trained on other text. `objective.class_weights=balanced` gives rare classes more weight.
     """
     return Recipe(
         name="classify",
@@ -281,6 +292,40 @@ def classify() -> Recipe:
         objective=Classification(),
         plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5, select="accuracy"),
         metrics=("accuracy",),
+    )
+
+
+def multilabel() -> Recipe:
+    """A classifier that gives each of your own texts any number of labels: `data.train=FILE`.
+
+    The file is a table with the columns `data.text` and `data.labels`, or has labels<TAB>text on each line. A cell has
+    the labels of its text, separated by |, as in "sport|politics". `head.threshold` is the probability from which a
+    label is given.
+    """
+    return Recipe(
+        name="multilabel",
+        title="several labels for each of your own texts",
+        data=MultiLabelled(),
+        model=KimConfig(),
+        objective=BinaryAnswers(),
+        plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5, select="f1_micro"),
+        metrics=("f1_micro", "f1_macro"),
+    )
+
+
+def rate() -> Recipe:
+    """A number for each of your own texts, such as a rating: `data.train=FILE`.
+
+    The file is a table with the columns `data.text` and `data.number`, or has number<TAB>text on each line.
+    """
+    return Recipe(
+        name="rate",
+        title="a number for each of your own texts (regression)",
+        data=Rated(),
+        model=KimConfig(),
+        objective=Regression(),
+        plan=Plan(steps=2000, batch_tokens=4096, rate=1e-3, evaluate=200, patience=5),
+        metrics=("mse", "pearson", "spearman"),
     )
 
 
@@ -480,6 +525,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "classify": classify,
     "scenes": scenes,
     "flickr8k": flickr8k,
+    "multilabel": multilabel,
+    "rate": rate,
     "hello": hello,
     "ptb": ptb,
     "ptb-char": ptb_char,

@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
+from regard.data.labelled import Labelled, MultiLabelled, Rated
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
-from regard.data.sources import GreekEnglish, Labelled, Lines, Multi30k, Pairs, Wmt14
+from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
 from regard.device import check_seed
 from regard.errors import UserError, nearest
@@ -46,6 +47,8 @@ DATA: dict[str, type[Any]] = {
     "book": Book,
     "shakespeare": Shakespeare,
     "labelled": Labelled,
+    "multilabel": MultiLabelled,
+    "rated": Rated,
     "scenes": Scenes,
     "flickr8k": Flickr8k,
     "hello": Hello,
@@ -207,6 +210,9 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
         both = f"plan.steps={stated['plan.steps']} and plan.epochs={stated['plan.epochs']}"
         raise UserError(f"{both}: each is the length of the run; give one of them.")
+    for name in stated if "data" not in stated else ():
+        if name.startswith("data.") and (other := _recipe_with(name.removeprefix("data."), recipe, kinds)):
+            raise UserError(f"{name}={stated[name]}: {recipe.name} has no such setting; use: regard train {other}")
     if recipe.head is None and "head" not in stated and any(name.startswith("head.") for name in stated):
         data = kinds["data"].get(stated.get("data", ""), recipe.data)
         heads = [kinds["task"][name].head for name in data.tasks]
@@ -216,6 +222,16 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
         names = [name for name, kind in kinds["objective"].items() if kind.learns_by == changed.model.learns_by]
         return override(changed, [f"objective={name}" for name in names[:1]], kinds)
     return changed
+
+
+def _recipe_with(setting: str, recipe: Recipe, kinds: Kinds) -> str:
+    """The recipe of the same verb whose data alone has a setting; empty if there is none."""
+    having = [kind for kind in kinds["data"].values() if setting in (one.name for one in fields(kind))]
+    if len(having) != 1 or isinstance(recipe.data, having[0]):
+        return ""
+    verbs = [{kinds["task"][name].verb for name in data.tasks} for data in (recipe.data, having[0])]
+    made = {name: make() for name, make in kinds["recipe"].items()} if verbs[0] == verbs[1] else {}
+    return next((name for name, one in made.items() if isinstance(one.data, having[0])), "")
 
 
 def without_vocabularies(config: ModelConfig) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""The pictures of a report as SVG: curves and heatmaps, with their numbers on hover."""
+"""The pictures of a report as SVG: curves and heatmaps, with their numbers on hover, and connections."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,13 @@ from rich.cells import cell_len
 
 from regard.render.formatting import Markup, format_number, tag
 from regard.render.svg import LETTER, MARGIN, box, colour_key, ink, label, svg_element, vertical_label
-from regard.report.sections import Curve, Heatmap
+from regard.report.sections import Connections, Curve, Heatmap
 
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, BOTTOM = 84, 24, 56
 DASHES = (None, "7 4", "2 4", "10 4 2 4")  # lines differ without colour too
 MAX_POINTS = 120  # points per line that show their numbers on hover
+ROW_HEIGHT = 48  # pixels between two rows of connections
 ROW_WIDTH = 860  # pixels for all cells of a row
 
 
@@ -60,7 +61,9 @@ def curve_svg(curve: Curve) -> Markup:
     legend, rows = _legend([one.name for one in curve.lines], 52 if curve.title else 28)
     top = (44 if curve.title else 20) + 20 * rows
     x_axis = _axis([x for x, _ in points], LEFT, WIDTH - RIGHT, curve.log_x)
-    y_axis = _axis([y for _, y in points], HEIGHT - BOTTOM, top + 8, curve.log_y)
+    ends = [y + sign * half for one in curve.lines for y, half in zip(one.ys, one.spread) for sign in (-1, 1)]
+    ys = [*(y for _, y in points), *(end for end in ends if _drawable(end, curve.log_y))]
+    y_axis = _axis(ys, HEIGHT - BOTTOM, top + 8, curve.log_y)
     body = [
         *([label(curve.title, 20, 30, "heading")] if curve.title else []),
         *legend,
@@ -71,6 +74,11 @@ def curve_svg(curve: Curve) -> Markup:
     for index, (one, values) in enumerate(zip(curve.lines, series)):
         places = [point and (x_axis.at(point[0]), y_axis.at(point[1]), *point) for point in values]
         body += _series(index, one.name, places)
+        for point, half in zip(places, one.spread):
+            if point and half and _drawable(point[3] - half, curve.log_y):
+                low, high = (y_axis.at(point[3] + sign * half) for sign in (-1, 1))
+                bar = {"class": f"line s{index % 8}", "d": f"M{point[0]:.1f} {low:.1f}V{high:.1f}", "opacity": 0.4}
+                body.append(tag("path", bar))
     return svg_element(WIDTH, HEIGHT, curve.title or f"{curve.y_label} against {curve.x_label}", body)
 
 
@@ -146,6 +154,30 @@ def _series(index: int, name: str, points: Sequence[tuple[float, float, float, f
     for px, py, x, y in drawn[::stride]:
         tooltip = tag("title", {}, f"{name}: {_format_tick(x)}, {format_number(y)}")
         yield tag("circle", {"class": "near", "cx": f"{px:.1f}", "cy": f"{py:.1f}", "r": 6}, tooltip)
+
+
+def connections_svg(section: Connections) -> Markup:
+    """Rows of circles, filled where a link begins or ends, with lines for the links."""
+    side = min(26, max(8, ROW_WIDTH // max(1, section.columns)))
+    left = round(MARGIN + 14 + max(map(cell_len, section.rows), default=0) * LETTER)
+
+    def place(row: int, column: int) -> tuple[float, float]:
+        return left + (column + 0.5) * side, MARGIN + 12 + row * ROW_HEIGHT
+
+    body = []
+    for row, links in enumerate(section.links):
+        for begin, end in links:
+            (x, y), (below_x, below_y) = place(row, begin), place(row + 1, end)
+            body.append(tag("path", {"class": "line s0", "d": f"M{x:g} {y:g}L{below_x:g} {below_y:g}"}))
+    for row, name in enumerate(section.rows):
+        linked = section.linked(row)
+        body.append(label(name, left - 7, place(row, 0)[1] + 4, "quiet end"))
+        for column in range(section.columns):
+            x, y = place(row, column)
+            fill = "ink" if column in linked else "slot"
+            body.append(tag("circle", {"class": fill, "cx": f"{x:g}", "cy": f"{y:g}", "r": min(6, side / 3)}))
+    bottom = MARGIN + 12 + (len(section.rows) - 1) * ROW_HEIGHT
+    return svg_element(left + side * section.columns + MARGIN, bottom + MARGIN + 12, section.title, body)
 
 
 def heatmap_svg(heat: Heatmap) -> Markup:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.file_io import write_file
-from regard.render.charts import curve_svg, heatmap_svg
+from regard.render.charts import connections_svg, curve_svg, heatmap_svg
 from regard.render.formatting import (
     Markup,
     bdi,
@@ -22,6 +22,7 @@ from regard.render.page import document, more_in
 from regard.render.svg import matrix_svg
 from regard.report.glossary import docs_folder
 from regard.report.sections import (
+    Connections,
     Curve,
     Gallery,
     Heatmaps,
@@ -70,6 +71,8 @@ def _body(section: Section) -> list[Markup]:
             return [tag("div", {"class": "scroll"}, _table(section)), *note]
         case Curve():
             return [tag("div", {"class": "scroll"}, curve_svg(replace(section, title="")))]
+        case Connections():
+            return [tag("div", {"class": "scroll"}, connections_svg(section))]
         case Heatmaps():
             return [_gallery((heatmap.title, heatmap_svg(heatmap)) for heatmap in section.heatmaps)]
         case Gallery():

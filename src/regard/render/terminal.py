@@ -23,7 +23,7 @@ WIDEST = 16  # terminal cells of a row's label
 
 
 def sections_text(sections: Sequence[report.Section]) -> Group:
-    """The texts and tables of a report, separated by blank lines; its pictures are left out."""
+    """The texts, tables and connections of a report, separated by blank lines; its other pictures are left out."""
     parts: list[RenderableType] = []
     for section in sections:
         title = [Text(section.title, "bold")] if section.title else []
@@ -36,6 +36,8 @@ def sections_text(sections: Sequence[report.Section]) -> Group:
                 parts += [*title, Padding(Text(section.text), (0, 0, 1, 2))]
             case report.Table():
                 parts += [table_text(section), ""]
+            case report.Connections():
+                parts += [*title, *connections_text(section), ""]
     return Group(*parts)
 
 
@@ -51,6 +53,14 @@ def table_text(section: report.Table) -> Group:
         table.add_row(*(Text(format_cell(cell)) for cell in row))
     title = [Text(section.title, "bold")] if section.title else []
     return Group(*title, table, *([Text(section.note, "dim")] if section.note else []))
+
+
+def connections_text(section: report.Connections) -> Iterator[Text]:
+    """A line for each row: a circle at a position that a link begins or ends at, else a dot."""
+    gap = " " if 2 * section.columns + max(map(cell_len, section.rows)) < 80 else ""
+    for row, name in enumerate(section.rows):
+        linked = section.linked(row)
+        yield Text(gap.join("●" if at in linked else "·" for at in range(section.columns)) + f"  {name}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,8 +64,10 @@ def caption(part: str, row: str = "each row", column: str = "the columns") -> st
     """A sentence that explains how to read a picture of a part.
 
     A row is the token whose query attends. In cross-attention a row is instead the token that is generated at that
-    step, as in an alignment.
+    step, as in an alignment. In a picture of filters a row is a filter.
     """
+    if part == "filters":
+        return "a token is as dark as the largest feature of the filter's n-grams that have it"
     return f"to generate {row}, the model attends to {column}" if part == "cross" else f"{row} attends to {column}"
 
 

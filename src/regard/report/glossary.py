@@ -33,11 +33,13 @@ WORDS = {  # each meaning is how docs/glossary.md begins to define the word
     "decoder": (
         "The part of a model that predicts the next token from the tokens before it, and from a source if there is one."
     ),
+    "dilation": "Of a convolution: the distance between neighbouring positions that it reads.",
     "encoder": "The part of a model that reads a whole text, in both directions, and computes a vector for each token.",
     "entropy": (
         "−Σ p ln p of a distribution, in nats: 0 if one outcome has all of the probability, ln n if n outcomes are "
         "equally likely."
     ),
+    "exposure bias": "How much worse a model is when it reads its own outputs instead of the true target.",
     "feed-forward layer": "Two linear layers with an activation function between them, applied to each position alone.",
     "gradient": (
         "The derivatives of an output with respect to its inputs or weights. Training changes weights by it; where "
@@ -84,6 +86,7 @@ WORDS = {  # each meaning is how docs/glossary.md begins to define the word
         "Of a network: to name, at the end of a sequence, a symbol that was marked earlier. Of an alignment: the "
         "part of the gold links that were found."
     ),
+    "receptive field": "The positions of the input that an output depends on.",
     "residual connection": "The input of a layer is added to its output: x + f(x).",
     "rung": "One of the models that a ladder compares.",
     "R²": "The part of the variance that a prediction explains: 1 is perfect, 0 is no better than the mean.",
@@ -93,6 +96,7 @@ WORDS = {  # each meaning is how docs/glossary.md begins to define the word
     "spread": "Of logits: their standard deviation.",
     "state": "What a decoder carries from step to step: hidden vectors, a KV cache, the encoded source.",
     "step": "In training: one update of the weights.",
+    "teacher forcing": "Training in which the model reads the true target, not its own outputs.",
     "token": "A unit of text with a number (id): a character, a word, a sub-word or a byte.",
     "uniform attention": "Equal weights on all visible keys: the attention of a head that prefers nothing.",
     "value": "A vector of which attention computes the weighted mean.",

@@ -92,7 +92,11 @@ class Standing:
     def tables(self) -> list[Section]:
         """For the terminal: the rungs, how to read them, and what of their plans differs."""
         own = [row for row in self._differences() if row[0].startswith("plan.")]
-        plans = [Table("What suits each family", ["", *self.rungs], own)] if own else []
+        families: dict[tuple[str, ...], list[str]] = {}  # the rungs by what of their plans differs
+        for number, name in enumerate(self.rungs, 1):
+            families.setdefault(tuple(row[number] for row in own), []).append(name)
+        rows = [[", ".join(names), *values] for values, names in families.items()]
+        plans = [Table("What suits each family", ["", *(row[0] for row in own)], rows)] if own else []
         return [self._table(self.heading), *plans, *self._elsewhere()]
 
     def sections(self, out: Path) -> list[Section]:

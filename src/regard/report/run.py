@@ -10,6 +10,7 @@ from regard import verbs
 from regard.config import format_value, tree
 from regard.recipes import Recipe
 from regard.render import AttentionView, ImageView
+from regard.report.classes import class_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
@@ -20,6 +21,7 @@ from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
 from regard.training.run import Run
 from regard.verbs import Loaded
+from regard.verbs.filters import look_filters
 
 SHOWN = 3  # examples
 METRIC_WORDS = {  # the words that a report defines for a measure
@@ -56,7 +58,7 @@ class Outcome:
         """The texts of the first few examples."""
         return excerpts(self.model, self.examples, SHOWN)
 
-    def pictures(self) -> list[ImageView]:
+    def captioned(self) -> list[ImageView]:
         """The attention of a captioner over the first few images."""
         images = [one.image for one in self.examples[:SHOWN]] if self.model.reads_images else []
         return [one.view for one in verbs.caption(self.model, images)] if images else []
@@ -78,6 +80,19 @@ class Outcome:
         found += ["attention", "query", "key", "weights", "head", "piece"] if parts else []
         found += [name for name, part in PART_WORDS.items() if part in parts]
         return list(dict.fromkeys(found))
+
+    def pictures(self, seen: Sequence[AttentionView]) -> Gallery:
+        """The attention over the first few examples; of a model with filters, the n-grams that won them."""
+        if not self.model.module.config.filter_sizes:
+            return Gallery("Attention", seen)
+        return Gallery("The n-grams that won the filters", [look_filters(self.model, text) for text in self.texts])
+
+    def class_sections(self) -> list[Section]:
+        """The scores by class and the confusion matrix, if the model predicts classes."""
+        found = class_report(self.model, self.examples)
+        return (
+            [] if found is None else [one for one in (found.table(), found.confusion_table(), found.heatmap()) if one]
+        )
 
     @cached_property
     def steps(self) -> Table | None:
@@ -122,7 +137,7 @@ def sample_table(found: Sequence[Sample]) -> Table:
 
 def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], found: Sequence[Sample]) -> list[Section]:
     """The report of the first run, compared with the others: scores, samples, attention, curves, settings."""
-    first, recipe, pictures = outcomes[0], outcomes[0].recipe, outcomes[0].pictures()
+    first, recipe, captioned = outcomes[0], outcomes[0].recipe, outcomes[0].captioned()
     settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
     select = find_metric(recipe.plan.select, first.model.metrics).title
     paths = {outcome.name: outcome.path for outcome in outcomes}
@@ -136,8 +151,9 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         Text(" ".join(about), "What is shown", "training.md"),
         score_table(outcomes),
         *([sample_table(found)] if found else []),
+        *first.class_sections(),
         *([first.steps] if first.steps else []),
-        *([Gallery("Attention", seen)] if seen or not pictures else [ImageGallery("Attention", pictures)]),
+        *([ImageGallery("Attention", captioned)] if captioned else [first.pictures(seen)]),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
         Table("Settings", ["setting", "value", "what it is"], settings),
         glossary(first.words(seen)),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 if TYPE_CHECKING:
     from regard.render.image_view import ImageView
     from regard.render.view import AttentionView
+    from regard.render.view_data import Matrix
 
 Cell = str | int | float | None
 
@@ -53,15 +54,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Line:
-    """One series of points: a name, x values and y values."""
+    """One series of points: a name, x values and y values; with ``spread``, a bar from y − spread to y + spread."""
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
+    spread: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         if len(self.xs) != len(self.ys):
             raise ValueError(f'line "{self.name}": {len(self.xs)} xs and {len(self.ys)} ys')
+        if self.spread and len(self.spread) != len(self.ys):
+            raise ValueError(f'line "{self.name}": {len(self.ys)} ys and {len(self.spread)} numbers of their spread')
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,21 @@ class Curve:
     lines: Sequence[Line]
     log_y: bool = False
     log_x: bool = False
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Rows of positions, and the links between positions of neighbouring rows: which inputs an output is made of."""
+
+    title: str
+    rows: Sequence[str]  # the names of the rows, from the top
+    columns: int  # positions of a row
+    links: Sequence[Sequence[tuple[int, int]]]  # below each row but the last: its position, that of the row below
+
+    def linked(self, row: int) -> set[int]:
+        """The positions of a row that a link begins or ends at."""
+        above = {end for _, end in self.links[row - 1]} if row else set()
+        return above | ({begin for begin, _ in self.links[row]} if row < len(self.links) else set())
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,12 +122,19 @@ class Heatmaps:
     heatmaps: Sequence[Heatmap]
 
 
+class HasMatrix(Protocol):
+    """What a gallery shows: something that is drawn as a matrix."""
+
+    def matrix(self) -> "Matrix":
+        """The numbers of the picture, and the names of its rows and columns."""
+
+
 @dataclass(frozen=True)
 class Gallery:
-    """Attention matrices side by side, each under its title."""
+    """Attention matrices, or other matrices, side by side, each under its title."""
 
     title: str
-    views: "Sequence[AttentionView]"
+    views: Sequence[HasMatrix]
 
 
 @dataclass(frozen=True)
@@ -127,7 +153,7 @@ class ImageGallery:
     views: "Sequence[ImageView]"
 
 
-Section = Text | Pre | Table | Curve | Heatmaps | Gallery | LineGallery | ImageGallery
+Section = Text | Pre | Table | Curve | Connections | Heatmaps | Gallery | LineGallery | ImageGallery
 
 
 def paragraphs(text: str) -> list[str]:

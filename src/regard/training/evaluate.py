@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.alignment import merge
+from regard.class_scores import Flags
 from regard.data.batches import Batch, Corruption, collate
 from regard.data.example import Corpus, Pair
 from regard.data.fields import LabelField
-from regard.data.flat import Row, Rows
+from regard.data.flat import Row, Rows, Values
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.decode import Penalty
 from regard.errors import UserError
@@ -38,7 +39,9 @@ METRIC_FIELDS = {
     "answers": {"target"},
     "weights": {"source", "target"},
     "regions": {"image", "target"},
+    "predictions": set[str](),
 }
+CHEAP = ("sums", "predictions")  # what metrics need if they need one forward pass and no decoding
 TOKEN_HEADS = ("target", "next", "masked")  # what a model predicts, if it predicts tokens
 WITH = {"alignment": ("chance",), "pointing": ("pointing_chance",)}  # metrics that are reported together with others
 
@@ -85,6 +88,8 @@ def evaluate(
         linked = [example for example in examples if _has_comparable_links(model, example)]
         if linked and aligning(model) is not None:
             given["weights"] = _attention(model, linked, batch_tokens, share), [example.links for example in linked]
+    if "predictions" in needed:
+        given["predictions"] = predictions(model, examples, batch_tokens, share)
     if "regions" in needed:
         named = [example for example in examples if getattr(example, "regions", ())]
         if named and aligning(model) is not None:
@@ -121,6 +126,45 @@ def _sum_terms(
     if not counts or not any(counts.values()):
         raise UserError("the examples have nothing to predict: a text needs two tokens; give longer ones.")
     return sums, counts
+
+
+def predictions(
+    model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS, share: Share = ALONE.share
+) -> tuple[Any, Any]:
+    """What a model with one prediction per example finds, and what is right.
+
+    Both are numbers (N,), or which of the C classes each example has, (N, C).
+    """
+    decide = PREDICTIONS[model.task.head]
+    rows = encoded(model, examples)
+    groups = list(grouped([max(map(len, row.values())) for row in rows], batch_tokens))
+
+    @torch.no_grad()
+    def work(group: list[int]) -> list[list[list[float]]]:
+        batch = collate([rows[place] for place in group], model.task)
+        with model.autocast():
+            outputs = model.module(batch.to(model.device)).float().cpu()
+        return [list(pair) for pair in zip(outputs.tolist(), batch["targets"].tolist())]
+
+    outputs, targets = zip(*_in_place(groups, share(groups, work)))
+    return decide(np.array(outputs), np.array(targets), model.module.config.threshold)
+
+
+def _one_class(logits: Floats, classes: Values, threshold: float) -> tuple[Flags, Flags]:
+    names = np.arange(logits.shape[1])
+    return logits.argmax(1)[:, None] == names, classes[:, None] == names
+
+
+def _several_classes(logits: Floats, classes: Floats, threshold: float) -> tuple[Flags, Flags]:
+    return logits >= math.log(threshold / (1 - threshold)), classes > 0.5
+
+
+# By the head: the predictions and the right answers from the outputs of the model, the targets and the threshold.
+PREDICTIONS: dict[str, Callable[[Any, Any, float], tuple[Any, Any]]] = {
+    "class": _one_class,
+    "labels": _several_classes,
+    "number": lambda numbers, targets, threshold: (numbers, targets),
+}
 
 
 def _added(totals: Mapping[str, N], more: Mapping[str, N]) -> dict[str, N]:
@@ -248,6 +292,11 @@ def _has_comparable_links(model: Loaded, example: Any) -> bool:
 def describe_chance(model: Loaded, examples: Sequence[Any]) -> str:
     """The scores of a guess that does not use the input, as a sentence; empty where no such guess is known."""
     labels = next((name for name, each in model.fields.items() if isinstance(each, LabelField)), None)
+    if labels is not None and model.task.head == "labels" and examples:
+        classes = Counter(label for one in examples for label in getattr(one, labels))
+        ((answer, number),) = classes.most_common(1) or [("", 0)]
+        f1 = 2 * number / (len(examples) + classes.total())  # hits / mean of the given and the right labels
+        return f"Chance: a model that gives each text “{answer}” alone, the most frequent label, has micro F1 {f1:.1%}."
     if labels is not None and examples:
         answers = Counter(getattr(one, labels) for one in examples)
         ((answer, number),) = answers.most_common(1)
@@ -283,7 +332,9 @@ def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mappin
     fitting = [
         name
         for name, metric in metrics.items()
-        if task.fields.keys() >= METRIC_FIELDS[metric.needs] and set(metric.sums) <= set(task.objective.measures)
+        if task.fields.keys() >= METRIC_FIELDS[metric.needs]
+        and set(metric.sums) <= set(task.objective.measures)
+        and task.head in (metric.heads or (task.head,))
     ]
     why = f"does not fit the task {task.name}"
     for needs, column, what in (("weights", "links", "gold links"), ("regions", "regions", "the regions of words")):
@@ -295,7 +346,7 @@ def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mappin
         if name not in fitting:
             stated = f"metrics={','.join(recipe.metrics)}"
             raise UserError(f"{stated}: {name} {why}; use metrics that fit: {', '.join(fitting)}.")
-    if metrics[plan.select].needs != "sums" and not plan.samples:
+    if metrics[plan.select].needs not in CHEAP and not plan.samples:
         raise UserError(f"plan.samples=0: plan.select={plan.select} is measured on samples; give 1 or more.")
 
 
@@ -317,7 +368,7 @@ def evaluation_mode(module: nn.Module, compiled: bool) -> Iterator[None]:
 def evaluate_step(model: Loaded, valid: Sequence[Any], recipe: Recipe, share: Share = ALONE.share) -> Scores:
     """The loss on all validation examples, and metrics that need decoding on `plan.samples` of them."""
     plan = recipe.plan
-    cheap = {name for name in ("loss", *recipe.metrics) if model.metrics[name].needs == "sums"}
+    cheap = {name for name in ("loss", *recipe.metrics) if model.metrics[name].needs in CHEAP}
     slow = set(recipe.metrics) - cheap
     stride = max(1, len(valid) // max(1, plan.samples))  # the samples are spread over the file, which may be sorted
     some = valid[::stride][: plan.samples]

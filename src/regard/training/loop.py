@@ -276,7 +276,7 @@ def _clip(loss_module: LossModule, max_norm: float) -> Tensor:
 
     Returns the norm of the model's gradients before clipping; it is not finite if any of the gradients is not.
     """
-    modules = (loss_module.model, loss_module.own)
-    weights = [list(module.parameters()) for module in modules if module is not None]
-    norms = [clip_grad_norm_(each, max_norm or math.inf, foreach=True) for each in weights if each]
+    modules = [loss_module.model] if loss_module.own is None else [loss_module.model, loss_module.own]
+    weights = [parameters for module in modules if (parameters := list(module.parameters()))]
+    norms = [clip_grad_norm_(parameters, max_norm or math.inf, foreach=True) for parameters in weights]
     return norms[0] + sum(0 * other for other in norms[1:])

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.checkpoint import read_step
 from regard.config import Kinds, format_value
 from regard.data.example import Tokens
-from regard.data.fields import Field, TextField, fit_fields, read_tokenizer
+from regard.data.fields import Field, LabelField, TextField, fit_fields, read_tokenizer
 from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.heads import HeadConfig
@@ -62,9 +62,10 @@ class WarmStart(NamedTuple):
             if issubclass(kind, TextField):
                 fields[name] = kind(next(texts))
             elif name in kept:
-                fields[name] = kept[name]
+                values, field = [getattr(example, name) for example in examples], kept[name]
                 try:
-                    kept[name].encode([getattr(example, name) for example in examples])
+                    field.encode(values)
+                    fields[name] = field.counted(values) if isinstance(field, LabelField) else field
                 except UserError as error:  # such as a class that the model does not have
                     takes_head = self.config.split()[0].takes_head
                     cure = f"give head={task.head} for a new head" if takes_head else "leave from= out"

@@ -1,9 +1,10 @@
-"""Classify: the label of each text."""
+"""Classify: the class of each text, its labels, or its number."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from regard.data.fields import LabelField
 from regard.recording import pause_recording
@@ -20,22 +21,57 @@ class Classified:
     labels: dict[str, float]
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class LabelSet:
+    """The labels of a text whose probability reaches the threshold, and the probability of every label."""
+
+    given: tuple[str, ...]  # the likeliest first; there may be none
+    labels: dict[str, float]  # the likeliest first
+
+
+@dataclass(frozen=True)
+class Rating:
+    """The number that a model predicts for a text."""
+
+    number: float
+
+
 def classify(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Classified]:
     """The labels of texts, in their order."""
-    model.expect("classify", "class" in model.module.config.predicts)
+    ranked = _ranked(model, texts, "class", batch_tokens)
+    return [Classified(*next(iter(labels.items())), labels) for labels in ranked]
+
+
+def label_sets(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[LabelSet]:
+    """The labels of texts that may have several, in the order of the texts."""
+    least = model.module.config.threshold
+    ranked = _ranked(model, texts, "labels", batch_tokens)
+    return [LabelSet(tuple(name for name, p in labels.items() if p >= least), labels) for labels in ranked]
+
+
+def rate(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TOKENS) -> list[Rating]:
+    """The numbers that a regression model predicts for texts, in their order."""
+    return [Rating(float(number)) for number in _outputs(model, texts, "number", batch_tokens)]
+
+
+def _ranked(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -> Iterator[dict[str, float]]:
+    """The probability of every label of each text, the likeliest first."""
+    for logits in _outputs(model, texts, head, batch_tokens):
+        probabilities = logits.softmax(-1) if head == "class" else logits.sigmoid()
+        names = next(each for each in model.fields.values() if isinstance(each, LabelField)).names
+        yield dict(sorted(zip(names, probabilities.tolist()), key=lambda item: -item[1]))
+
+
+@torch.no_grad()
+def _outputs(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -> list[Tensor]:
+    """The output of a head for each text, on the CPU."""
+    model.expect("classify", head in model.module.config.predicts)
     check_is_list(texts)
-    labels = model.fields["label"]
-    assert isinstance(labels, LabelField)
     pairs = [(list[int](), tokens) for tokens in model.read(texts)]
     record_forced(model, pairs, batch_tokens)
-    answers: dict[int, Classified] = {}
+    outputs: dict[int, Tensor] = {}
     with pause_recording(model.module), model.autocast():
         for rows in grouped([len(tokens) for _, tokens in pairs], batch_tokens):
             batch = batch_of(model, [pairs[row] for row in rows]).to(model.device)
-            probabilities = model.module(batch).float().softmax(dim=-1)  # (B, C)
-            for row, each in zip(rows, probabilities.tolist()):
-                ranked = dict(sorted(zip(labels.names, each), key=lambda item: -item[1]))
-                best = next(iter(ranked))
-                answers[row] = Classified(best, ranked[best], ranked)
-    return [answers[row] for row in range(len(texts))]
+            outputs |= zip(rows, model.module(batch).float().cpu())
+    return [outputs[row] for row in range(len(texts))]

@@ -44,6 +44,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "class": "a classifier",
     "masked": "a masked language model",
     "number": "a regression model",
+    "labels": "a classifier with several labels",
     "tag": "a tagger",
     "keys": "a model of independent answers",
 }
@@ -88,7 +89,7 @@ class Loaded:
     def target_tokenizer(self) -> Tokenizer:
         """The tokenizer of the target, or of the text of a model without a source."""
         texts = self._texts()
-        if any(isinstance(each, NumbersField) for each in self.fields.values()):
+        if not texts and any(isinstance(each, NumbersField) for each in self.fields.values()):
             raise UserError(f"{self.path}: this model reads numbers, not text; use: regard eval {self.path}")
         if not texts:
             cure = "add its tokenizer.json to use the model on text, or in Python load(model, tokenizer=…)"

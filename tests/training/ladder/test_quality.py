@@ -53,6 +53,7 @@ def test_the_weakest_of_several_rungs() -> None:
     assert weakest("loss", [strong, weak]) == Goal("loss", 40.0)
     assert weakest("bleu", [strong]) is None
     assert weakest("bleu", [strong, [[]]]) is None
+    assert weakest("bleu", [strong, [[Point(1, 1.0, 0.0)]]]) is None  # all reach nothing
 
 
 def test_the_mean_of_several_seeds() -> None:

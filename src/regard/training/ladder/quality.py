@@ -54,11 +54,13 @@ def goal(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | Non
 
 
 def weakest(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> Goal | None:
-    """The best value of the weakest of several rungs, in the mean over its seeds; None if there are fewer than two."""
+    """The best value of the weakest of several rungs, in the mean over its seeds.
+
+    None if there are fewer than two, or if the value is 0.
+    """
     finals = _finals(measure, rungs)
-    if len(finals) < 2:
-        return None
-    return Goal(measure, max(finals) if METRICS[measure].lower_is_better else min(finals))
+    value = max(finals, default=0.0) if METRICS[measure].lower_is_better else min(finals, default=0.0)
+    return Goal(measure, value) if len(finals) > 1 and value > 0 else None
 
 
 def _finals(measure: str, rungs: Iterable[Sequence[Sequence[Point]]]) -> list[float]:

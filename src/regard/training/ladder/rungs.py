@@ -121,7 +121,7 @@ WMT14 = Table(
         ["Transformer base", "27.3", "38.1"],
         ["Transformer big", "28.4", "41.8"],
     ],
-    "Vaswani et al. 2017, table 2: single models of hundreds of millions of parameters, trained on 4.5 (EN-DE) and 36 "
+    "Vaswani et al. 2017, table 2: single models of 65 million parameters and more, trained on 4.5 (EN-DE) and 36 "
     "(EN-FR) million pairs of WMT 14 and measured on its test set. The ladder trains small models on other data.",
 )
 MULTI30K = {

@@ -1,0 +1,146 @@
+"""The user's own texts with a class, several labels or a number each, in files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from regard.data.example import Corpus, LabelledText, MultiLabelledText, RatedText, Tokens
+from regard.data.sources import load_files
+from regard.data.tables import read_table
+from regard.errors import UserError
+
+SEPARATOR = "|"  # between the labels of a text
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Your own texts with a class each: a table of texts and labels, or label<TAB>text."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("classify",)
+
+    train: str = ""  # the file of the training texts
+    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
+    test: str = ""  # the file of the test texts; may be empty
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
+    label: str = ""  # the column of the labels, for a file with a header; if empty, "label" in .csv and .jsonl
+    tokens: Tokens = "word"  # the kind of tokens
+    vocab: int = 8000  # the most tokens
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the file: the key of each, and its name."""
+        return _two_columns("label", self.label, self.text)
+
+    def load(self) -> Corpus:
+        columns = self.columns
+
+        def read(path: str) -> list[Any]:
+            return [LabelledText(row["text"].strip(), row["label"].strip()) for _, row in read_table(path, columns)]
+
+        corpus = load_files(self.train, self.valid, self.test, read, columns)
+        for path in (self.valid, self.test):
+            check_labels(path, columns, {example.label for example in corpus.train})
+        if joined := next((example.label for example in corpus.train if SEPARATOR in example.label), ""):
+            found = f"the label {joined!r:.40} has a {SEPARATOR} and is one class"
+            cure = "for texts with several labels, use: regard train multilabel data.labels=COLUMN"
+            return replace(corpus, warnings=(*corpus.warnings, f"data.train={self.train}: {found}; {cure}"))
+        return corpus
+
+
+@dataclass(frozen=True)
+class MultiLabelled:
+    """Your own texts with any number of labels each: a table of texts and labels, or labels<TAB>text.
+
+    A cell of labels separates them by |, as in "sport|politics". An empty cell has none.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("labels",)
+
+    train: str = ""  # the file of the training texts
+    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
+    test: str = ""  # the file of the test texts; may be empty
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
+    labels: str = ""  # the column of the labels, for a file with a header; if empty, "labels" in .csv and .jsonl
+    tokens: Tokens = "word"  # the kind of tokens
+    vocab: int = 8000  # the most tokens
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the file: the key of each, and its name."""
+        return _two_columns("labels", self.labels, self.text)
+
+    def load(self) -> Corpus:
+        columns = self.columns
+
+        def read(path: str) -> list[Any]:
+            rows = read_table(path, columns)
+            return [MultiLabelledText(row["text"].strip(), split_labels(row["labels"])) for _, row in rows]
+
+        corpus = load_files(self.train, self.valid, self.test, read, columns)
+        known = {
+            label for part in (corpus.train, () if self.valid else corpus.valid) for one in part for label in one.labels
+        }
+        for path in (self.valid, self.test):
+            check_labels(path, columns, known)
+        return corpus
+
+
+@dataclass(frozen=True)
+class Rated:
+    """Your own texts with a number each, such as a rating: a table of texts and numbers, or number<TAB>text."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("rate",)
+
+    train: str = ""  # the file of the training texts
+    valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
+    test: str = ""  # the file of the test texts; may be empty
+    text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
+    number: str = ""  # the column of the numbers, for a file with a header; if empty, "number" in .csv and .jsonl
+    tokens: Tokens = "word"  # the kind of tokens
+    vocab: int = 8000  # the most tokens
+
+    def load(self) -> Corpus:
+        columns = _two_columns("number", self.number, self.text)
+
+        def read(path: str) -> list[Any]:
+            found = []
+            for line, row in read_table(path, columns):
+                cell = row["number"].strip()
+                try:
+                    number = float(cell) if cell else None
+                except ValueError:
+                    number = math.nan
+                if number is not None and not math.isfinite(number):
+                    cure = "write a number such as 3.5 or -1e3, or name its column with data.number=COLUMN"
+                    raise UserError(f"{path}, line {line}: {cell[:40]!r} is not a finite number; {cure}.")
+                found.append(RatedText(row["text"].strip(), number))  # type: ignore[arg-type]  # None: left out below
+            return found
+
+        return load_files(self.train, self.valid, self.test, read, columns)
+
+
+def _two_columns(target: str, name: str, text: str) -> dict[str, str]:
+    """Return the columns of a table of texts and their targets; one column cannot be both."""
+    if text and text == name:
+        raise UserError(f"data.{target}={name}: this is the column of the texts; name the column of the {target}.")
+    return {target: name, "text": text}
+
+
+def split_labels(cell: str) -> tuple[str, ...]:
+    """Return the labels of a cell such as "sport|politics", without repetitions."""
+    return tuple(dict.fromkeys(label.strip() for label in cell.split(SEPARATOR) if label.strip()))
+
+
+def check_labels(path: str, columns: Mapping[str, str], known: Collection[str]) -> None:
+    """Refuse the first label of a file that is not known, with its line. The first of its columns has the labels."""
+    target = next(iter(columns))
+    for line, row in read_table(path, columns) if path else ():
+        cell = row[target].strip()
+        for label in split_labels(cell) if target == "labels" else (cell,):
+            if label and row["text"].strip() and label not in known:
+                listed = ", ".join(f"{name:.20}" for name in sorted(known)[:8]) + (", …" if len(known) > 8 else "")
+                found = f"the label {label!r:.60} is not a class of the training examples ({listed})"
+                raise UserError(f"{path}, line {line}: {found}; correct it, or add training examples that have it.")

@@ -1,0 +1,121 @@
+"""The topic `attention` for recurrent encoder–decoders: one read of the source by hand, of a given or a small model."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from regard.errors import UserError
+from regard.explain.copying import FIRST, LETTERS, shifted_pairs, train_copier
+from regard.explain.experiment import training_of
+from regard.explain.options import AttentionOptions
+from regard.explain.recurrent_by_hand import QUERIES, Read, compute_read, output_table, read_tables, record_reads
+from regard.explain.topic import Report, Result, check_index, prose
+from regard.models.seq2seq import Luong, LuongFeeding
+from regard.objectives.objective import CausalModel
+from regard.objectives.sequence import forced
+from regard.render import AttentionView, Layer
+from regard.report.sections import Gallery, Section, Table, Text
+from regard.scores import NOT_FOR_A_SOURCE, check_score
+from regard.verbs import Loaded, translate
+from regard.verbs.forced import batch_of
+
+TITLE = "Attention, step by step"
+WIDTH, LONGEST = 32, 14  # of the small model: its states, and the texts of its training
+TEXT = "chafed"  # what the small model reads
+ATTENDING = ("bahdanau", "luong", "luong-feeding")
+
+
+@dataclass(frozen=True, eq=False)
+class Reads:
+    """All reads of a source while a target is predicted."""
+
+    source: list[str]
+    target: list[str]
+    reads: list[Read]  # one for each word of the target
+    query: str  # a key of QUERIES
+    about: str  # which model this is
+    output: list[Table]  # the layer after attention, where it is shown
+
+
+def run_recurrent(options: AttentionOptions, model: Loaded | None, report: Report, docstring: str | None) -> Result:
+    """Computes by hand how a recurrent decoder reads its source when it predicts one word."""
+    if options.head is not None or options.layer:
+        given = f"head={options.head}" if options.head is not None else f"layer={options.layer}"
+        raise UserError(f"{given}: a recurrent decoder has one attention without heads; leave this option out.")
+    found = _small_model(options, report) if model is None else _given_model(options, model)
+    at = check_index("word", options.word, len(found.target))
+    with torch.no_grad():
+        every = [compute_read(read) for read in found.reads]
+    read, steps, (query, meaning) = found.reads[at], every[at], QUERIES[found.query]
+    difference = max((one.output - read.context).abs().max().item() for one, read in zip(every, found.reads))
+    weights = torch.stack([one.weights for one in every]).float().numpy()[None]
+    view = AttentionView("weights", found.target, found.source, [Layer("attention", weights)])
+    name = type(read.score).__name__.lower()
+    sections: list[Section] = [
+        prose(docstring),
+        *read_tables(read, steps, query, f"Query {query}, which predicts “{found.target[at]}”", found.source),
+        *found.output,
+        Gallery("All words", [view]),
+        Text(
+            f"The context computed by hand and that of the model differ by at most {difference:.1e}, over all "
+            f"{len(found.target)} words."
+        ),
+    ]
+    data = {
+        **{"text": found.source, "target": found.target, "word": found.target[at], "query": query, "score": name},
+        **{"model": steps.numbers, "weights": [one.weights for one in every], "difference": difference},
+    }
+    about = (
+        f"{found.about} Shown is the query that predicts “{found.target[at]}”, word {at} of the target. The query is "
+        f"{query}, {meaning}. Words count from 0."
+    )
+    return Result(TITLE, about, data, sections)
+
+
+def _small_model(options: AttentionOptions, report: Report) -> Reads:
+    """Trains a small recurrent model to copy letters, and lets it copy a word."""
+    if options.decoder not in ATTENDING:
+        raise UserError(f"decoder={options.decoder}: give {', '.join(ATTENDING[:-1])} or {ATTENDING[-1]}.")
+    check_score(options.score, NOT_FOR_A_SOURCE)
+    steps, seed = 2 * options.steps, options.seed
+    network = train_copier("copying letters", options.decoder, options.score, WIDTH, LONGEST, steps, seed, report)
+    model, pairs = network.model.double(), shifted_pairs(torch.tensor([[FIRST + LETTERS.index(c) for c in TEXT]]))
+    with torch.no_grad(), record_reads(model) as reads:
+        features, _ = model.advance(pairs[:, 1], model.start(pairs[:, 0]))
+    at, output = check_index("word", options.word, len(TEXT)), list[Table]()
+    if isinstance(model.decoder, Luong | LuongFeeding):
+        read = reads[at]
+        parts: list[tuple[str, Tensor]] = [("c, the context", read.context), ("s, the state s₍ₜ₎", read.query)]
+        with torch.no_grad():
+            output.append(output_table(model.decoder.out, parts, features[0, at], "The layer after attention"))
+    about = (
+        f"The model is a recurrent encoder–decoder (GRU, width {WIDTH}, decoder {options.decoder}, score "
+        f"{options.score}), {training_of(steps, seed)} to copy texts of 2 to {LONGEST} random letters. It reads "
+        f"“{TEXT}”, and predicts each letter from the true letters before it."
+    )
+    return Reads(list(TEXT), list(TEXT), reads, model.config.query, about, output)
+
+
+def _given_model(options: AttentionOptions, model: Loaded) -> Reads:
+    """Translates the text with the model, then reads its own translation again and records the attention."""
+    if not options.text.strip():
+        raise UserError(f'TEXT is empty; for example: regard explain attention {model.path} "a line of text"')
+    if options.decoder:
+        raise UserError(
+            f"decoder={options.decoder}: this is for the small model; the model of {model.path} has its own."
+        )
+    (found,) = translate(model, [options.text], align=False)
+    model.module.double()
+    with torch.no_grad(), record_reads(model.module) as reads:
+        forced(cast(CausalModel, model.module), batch_of(model, [(found.source_tokens, found.tokens)]))
+    if not reads:
+        raise UserError(f"{model.path}: its decoder has no attention; train one with model.decoder=bahdanau.")
+    if not found.tokens:
+        raise UserError(f"{options.text}: the model translates this to nothing; give another text.")
+    about = f"{model.about} It reads “{options.text.strip()}”, and its translation is “{found.text}”."
+    query = model.module.config.query
+    return Reads(
+        found.source_pieces, found.target_pieces[: len(found.tokens)], reads[: len(found.tokens)], query, about, []
+    )

@@ -4,6 +4,7 @@ Weights are random and in float64, so that what should be equal is equal to 1e-9
 float32 is not.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,6 +30,7 @@ from regard.models import (
     MODELS,
     BertConfig,
     BigramConfig,
+    CaptionerConfig,
     ConvS2sConfig,
     GnmtConfig,
     GptConfig,
@@ -48,7 +50,7 @@ from regard.models.seq2seq import DECODERS
 from regard.readers import edit
 from regard.recording import attentions, record
 from regard.scores import NOT_FOR_A_SOURCE, NOT_FOR_SELF_ATTENTION, SCORES, WINDOWS
-from regard.tasks import task_of
+from regard.tasks import TASKS, task_of
 from regard.tensor_tree import signature, tensors, with_tensors
 from regard.verbs.numbers import Inputs
 
@@ -60,6 +62,8 @@ BIGRAM = BigramConfig(vocab=VOCAB, k=0.5)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 RECURRENT = RecurrentLmConfig(vocab=VOCAB, width=8, embed=6, layers=2, dropout=0.1)
 TCN = TcnConfig(vocab=VOCAB, width=8, embed=6, layers=2, kernel=2, dropout=0.1)
+PIXELS = CaptionerConfig(image=8, target_vocab=VOCAB, width=8, embed=6, blocks=2, dropout=0.1)
+FEATURES = replace(PIXELS, encoder="features", image=5, grid=3)
 GNMT = GnmtConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, layers=3, capacity=LONGEST, dropout=0.1)
 CONVS2S = ConvS2sConfig(
     source_vocab=VOCAB, target_vocab=VOCAB, width=8, layers=3, channels=(6, 10), context=2 * LONGEST, dropout=0.1
@@ -92,6 +96,10 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "luong": replace(SEQ, decoder="luong", score="general", cell="lstm", layers=2),
     "luong-feeding": replace(SEQ, decoder="luong-feeding", score="dot", cell="rnn", layers=2),
     "local-p": replace(SEQ, decoder="luong-feeding", score="general", window="local-p"),
+    "caption": PIXELS,
+    "caption-once": replace(PIXELS, decoder="once", layers=2),
+    "caption-hard": replace(PIXELS, attention="hard", cell="gru"),
+    "caption-features": FEATURES,
     "gnmt": GNMT,
     "convs2s": CONVS2S,
     "bigram": BIGRAM,
@@ -130,6 +138,9 @@ VARIANTS: dict[str, ModelConfig] = {
         for (decoder, window), score in zip(product(ATTENTIVE, NARROW), cycle(("additive", "location", "general")))
     },
     **{f"{decoder}-coverage": replace(SEQ, decoder=decoder, coverage=True) for decoder in ATTENTIVE},
+    **{f"caption-{score}": replace(FEATURES, score=score) for score in ACROSS if score != "additive"},
+    **{f"caption-{decoder}": replace(PIXELS, decoder=decoder, cell="gru") for decoder in DECODERS if decoder != "once"},
+    "caption-luong-hard": replace(FEATURES, attention="hard", decoder="luong", positions="none", layers=2),
     **{f"recurrent-{cell}": replace(RECURRENT, cell=cell, layers=1) for cell in KERNELS},
     **{f"gnmt-{score}": replace(GNMT, score=score, layers=2) for score in ("dot", "location")},
     "gnmt-deep": replace(GNMT, layers=4),
@@ -212,6 +223,8 @@ def built(config: ModelConfig) -> Any:
 def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
     """The batch of the model's task: of the pairs, or of their targets alone, or of sources with a label each."""
     task, texts = task_of(model.config), [target for _, target in pairs]
+    if shape := model.config.source_shape:
+        return image_batch(shape, pairs)
     columns = {
         "translate": pair_columns(pairs),
         "language": text_columns(texts),
@@ -220,6 +233,15 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
     }
     return collate(rows_of(columns[task.name]), task)
+
+
+def image_batch(shape: tuple[int, ...], pairs: list[Ids]) -> Batch:
+    """The targets of the pairs as captions of random images, which follow from the sources."""
+    said = collate(rows_of(pair_columns(pairs)), TASKS["translate"])
+    drawn = [torch.rand(*shape, generator=torch.Generator().manual_seed(sum(source))) for source, _ in pairs]
+    pixels, real = torch.stack(drawn) * 256, torch.ones(len(pairs), shape[0], dtype=torch.bool)
+    fields, counts = {**said.fields, "source": pixels}, {**said.counts, "source": real.numel()}
+    return replace(said, fields=fields, real={**said.real, "source": real}, counts=counts)
 
 
 def with_tokens(batch: Batch, tokens: Tensor) -> Batch:
@@ -274,8 +296,9 @@ def test_a_text_may_be_read_whole_or_in_pieces(config: ModelConfig) -> None:
 def padded(config: ModelConfig, batch: Batch, left: int, right: int) -> Batch:
     """More padding, full of tokens that nobody may read: around what is read both ways, behind what is said."""
     sides = {"tokens": (0, right) if config.causal else (left, right), "source": (left, right)}
-    longer = {name: F.pad(batch[name], sides[name], value=5) for name in batch.real}
-    real = {name: F.pad(each, sides[name]) for name, each in batch.real.items()}
+    texts = [name for name in batch.real if batch[name].dim() == 2]  # an image has no padding
+    longer = {name: F.pad(batch[name], sides[name], value=5) for name in texts}
+    real = {**batch.real, **{name: F.pad(batch.real[name], sides[name]) for name in texts}}
     return replace(batch, fields={**batch.fields, **longer}, real=real, counts={})
 
 
@@ -513,7 +536,7 @@ def test_an_edit_changes_what_is_read_as_the_definition_says(config: ModelConfig
     logits = model(batch)
     with edit(model, {"*": lambda weights: weights}):
         close(model(batch), logits)
-    with edit(model, {"*": lambda weights: weights.square()}), record(model) as tape, watched(model) as reads:
+    with edit(model, {"*": lambda weights: weights.square() / 2}), record(model) as tape, watched(model) as reads:
         changed = model(batch)
     assert differ(changed, logits)
     for name, found in reads.items():
@@ -565,9 +588,10 @@ def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: 
     batch, prompt = batch_for(model), torch.full((3,), BOS)
     said = collect(stream(model, begun(model, batch), prompt, greedy, limit=5, stop=-1))[0]  # no token is -1
     assert said.shape == (3, 5)
-    assert calls == [(3, 7)] * len(reads)
+    keys = 7 if config.source_grid is None else math.prod(config.source_grid)
+    assert calls == [(3, keys)] * len(reads)
     beam(model, begun(model, batch), prompt, size=4, limit=5, stop=EOS)
-    assert calls == [(3, 7)] * len(reads) * 2
+    assert calls == [(3, keys)] * len(reads) * 2
 
 
 @over({name: c for name, c in SOURCE_READERS.items() if isinstance(c, Seq2SeqConfig) and c.decoder == "luong"})

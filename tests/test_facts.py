@@ -160,7 +160,7 @@ def test_a_line_that_reads_facts_is_not(line: str) -> None:
 @pytest.mark.parametrize("config", [*(make() for make in MODELS.values()), *SIZES.values()])
 def test_facts_are_true_of_the_model(config: Any) -> None:
     with torch.device("meta"):
-        sizes = {"vocab": 8, "source_vocab": 8, "target_vocab": 8, "labels": 8}
+        sizes = {"vocab": 8, "source_vocab": 8, "target_vocab": 8, "labels": 8, "image": 8}
         sized = type(config)(**{name: 8 for name in sizes if name in {one.name for one in fields(config)}})
         module = sized.build()
     assert set(config.predicts) <= {task.head for task in TASKS.values()}

@@ -33,6 +33,18 @@ class Hard(nn.Module):
         return chosen.where(weights.sum(-1, keepdim=True) > 0, 0.0)
 
 
+class Mixed(nn.Module):
+    """Soft attention in some rows of a batch, and hard attention in the others."""
+
+    def __init__(self, soft: Tensor) -> None:
+        super().__init__()
+        self.soft, self.hard = soft, Hard()  # (B,) True: all keys are read
+
+    def forward(self, weights: Tensor) -> Tensor:
+        rows = self.soft.reshape(-1, *[1] * (weights.dim() - 1))
+        return torch.where(rows, weights, self.hard(weights))
+
+
 class Edited(nn.Module):
     """A reader that applies a function to the weights, after the reader that the attention had before."""
 
@@ -50,6 +62,19 @@ class Edited(nn.Module):
             shapes = f"{tuple(weights.shape)} and returned {tuple(changed.shape)}"
             raise UserError(f"edit: the function of {self.path!r} got weights of shape {shapes}; keep the shape.")
         return changed
+
+
+@contextmanager
+def reading(model: nn.Module, pattern: str, reader: nn.Module) -> Iterator[None]:
+    """Gives the attention modules whose path matches ``pattern`` another reader."""
+    before = [(module, module.reader) for module in matching(model, pattern, "reading").values()]
+    try:
+        for module, _ in before:
+            module.reader = reader.train(module.training)
+        yield
+    finally:
+        for module, own in before:
+            module.reader = own
 
 
 @contextmanager

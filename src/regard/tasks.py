@@ -330,6 +330,11 @@ TASKS: dict[str, Task] = {
 }
 
 
+def fits(config: Any, task: Task) -> bool:
+    """Whether a model of this config (or of this class of configs) predicts what a task needs, and reads its source."""
+    return task.head in config.predicts and (not config.reads_source or config.source_field in task.fields)
+
+
 def task_of(config: Any) -> Task:
     """The first task that a model of this config can do."""
-    return next(each for each in TASKS.values() if each.head in config.predicts)
+    return next(each for each in TASKS.values() if fits(config, each))

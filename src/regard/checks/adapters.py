@@ -44,7 +44,7 @@ def model_calls(config: Facts) -> Calls:
             return Inputs(*texts).states(module)
 
     def start(module: Any, rows: int, capacity: int, *source: Tensor) -> Any:
-        return module.start(*(source or (None, None)), rows=rows, capacity=capacity)
+        return module.start(*(source or (None,)), rows=rows, capacity=capacity)
 
     def step(module: Any, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         stepped: tuple[Tensor, Any] = module.step(tokens, state)
@@ -83,6 +83,7 @@ def model_calls(config: Facts) -> Calls:
         vocab=config.token_vocab,
         numbers=config.numbers,
         source_vocab=config.source_vocab,
+        source_shape=config.source_shape,
         causal=config.causal,
         one_per_text=config.one_per_text,
         longest=config.longest,

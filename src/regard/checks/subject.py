@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -31,12 +31,13 @@ class Calls:
 
     ``tokens`` are ids (B, T), or numbers (B, T, N); True in ``real`` (B, T) means "not padding". If the module reads a
     source, ``logits``, ``start`` and ``loss`` get ``source`` and ``source_real``, both (B, Ts), as their last two
-    arguments.
+    arguments. A source that is an image (B, …) has no padding, and is the last argument.
     """
 
     logits: Callable[..., Tensor]  # (module, tokens, real) → (B, T, …), or (B, …) with one_per_text
     vocab: int  # ids of tokens are 0 to vocab - 1
-    source_vocab: int = 0  # the same for a source; 0: the module reads no source
+    source_vocab: int = 0  # the same for a source; 0: the module reads no source, or an image
+    source_shape: tuple[int, ...] = ()  # the shape of an image that is the source: numbers of 0 to 255; empty: none is
     causal: bool = False  # whether the output at a token depends only on this token and those before it
     one_per_text: bool = False  # whether there is one output per text
     longest: int | None = None  # the most tokens of a text; None: any number
@@ -57,8 +58,8 @@ class Texts(NamedTuple):
 
     tokens: Tensor  # (B, T) ids, or (B, T, N) numbers
     real: Tensor  # (B, T) True: not padding
-    source: Tensor | None = None  # (B, Ts)
-    source_real: Tensor | None = None
+    source: Tensor | None = None  # (B, Ts); or images (B, …)
+    source_real: Tensor | None = None  # (B, Ts); None of images
 
     def select(self, rows: Sequence[int]) -> Texts:
         """These rows of the batch."""
@@ -66,22 +67,26 @@ class Texts(NamedTuple):
 
     def pad(self, left: int, right: int, filler: int) -> Texts:
         """The same texts with more padding."""
-        tokens, source = (
-            None if each is None else F.pad(each, (*[0, 0] * (each.dim() - 2), left, right), value=filler)
-            for each in self[::2]
+        sides = (left, right)
+        return self._with(
+            (F.pad(ids, (*[0, 0] * (ids.dim() - 2), *sides), value=filler), F.pad(real, sides))
+            for ids, real in self._parts()
         )
-        real, source_real = (None if each is None else F.pad(each, (left, right)) for each in self[1::2])
-        return Texts(tokens, real, source, source_real)  # type: ignore[arg-type]
 
     def fill(self, filler: float) -> Texts:
         """The same texts with this id, or number, in the padding."""
-        padding = [~real.reshape(*real.shape, *[1] * (ids.dim() - 2)) for ids, real in self._parts()]
-        filled = [ids.masked_fill(each, filler) for (ids, _), each in zip(self._parts(), padding)]
-        return Texts(*(one for ids, (_, real) in zip(filled, self._parts()) for one in (ids, real)))
+        return self._with(
+            (ids.masked_fill(~real.reshape(*real.shape, *[1] * (ids.dim() - 2)), filler), real)
+            for ids, real in self._parts()
+        )
 
     def mask(self, kept: Tensor) -> Texts:
         """The same texts, of which only the places in `kept`, (B, T) or (B, 1), are real."""
-        return Texts(*(one for ids, real in self._parts() for one in (ids, real & kept)))
+        return self._with((ids, real & kept) for ids, real in self._parts())
+
+    def _with(self, parts: Iterable[tuple[Tensor, Tensor]]) -> Texts:
+        """The same batch with other ids and padding; images stay as they are."""
+        return Texts(*(one for part in parts for one in part), *((self.source,) if self.source_real is None else ()))
 
     def _parts(self) -> list[tuple[Tensor, Tensor]]:
         first = [(self.tokens, self.real)]
@@ -188,6 +193,8 @@ class Subject:
 
         real = torch.ones(ROWS, int(length), dtype=torch.bool)
         whole = Texts(ids(), real, ids(), real) if self.calls.source_vocab else Texts(ids(), real)
+        if shape := self.calls.source_shape:
+            whole = whole._replace(source=256 * torch.rand(ROWS, *shape, generator=draw, dtype=self.dtype))
         if not ragged:
             return whole
         ends = torch.linspace(int(length), 1, ROWS).long()[:, None]

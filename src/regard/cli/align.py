@@ -51,7 +51,7 @@ def align(
     from regard.verbs.forced import aligning
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("align", model.module.config.reads_source)
+    model.expect("align", model.module.config.source_vocab > 0)
     layers, read = source_reads(model.module), aligning(model, layer)
     if len(layers) > 1 and read is not None:
         place = f"layer {layers.index(read)} of 0 to {len(layers) - 1}"

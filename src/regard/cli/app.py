@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from regard.cli.align import align
+from regard.cli.caption import caption
 from regard.cli.classify import classify
 from regard.cli.completion import plan_settings
 from regard.cli.console import INTERRUPTED, MISTAKE, discard, notice
@@ -40,6 +41,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Learn": {"show": show, "train": train, "eval": evaluate, "ladder": ladder},
     "Use": {
         "translate": translate,
+        "caption": caption,
         "generate": generate,
         "fill": fill,
         "embed": embed,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
+from regard.cli.caption import caption
 from regard.cli.console import SafeConsole, many, notice
 from regard.cli.lines import UnknownCounter, print_line
 from regard.errors import UserError
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 def look(
     run: options.Run,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model is to read.")] = "",
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What the model is to read; of a captioner, an image.")
+    ] = "",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")] = None,
     target: Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")] = None,
     beam: options.Beam = 1,
@@ -63,6 +66,7 @@ def look(
       regard look runs/dates "3 février 2021" --target 2021-02-03 -o look.svg
       regard look runs/multi30k "A dog runs." --part cross --layer 2 --head 0
       regard look runs/shakespeare "to be or not to be" -o look.html
+      regard look runs/scenes scene.png -o look.html
       regard look runs/opinions "not worth the money"
       regard look runs/opinions --data reviews.txt --top 8
       regard look hf:google-bert/bert-base-uncased "The dog barked." --layer 3 --download
@@ -72,6 +76,11 @@ def look(
     if lines and (out is None or out.suffix.lower() != ".svg"):
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
+    if model.reads_images:
+        if (part, layer, head, lines, data) != (None, None, None, False, None):
+            raise UserError(f"{run}: a captioner has one attention; leave out --part, --layer, --head and --lines.")
+        caption(run, [Path(text)], out, target, beam, json=json, device=device, precision=precision)
+        return
     if data is not None or model.module.config.filter_sizes:
         _look_filters(model, text, out, data, top, json)
         return

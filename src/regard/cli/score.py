@@ -64,7 +64,7 @@ def score(
         return found
 
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("score", model.module.config.causal or bool(model.halves))
+    model.expect("score", (model.module.config.causal and not model.reads_images) or bool(model.halves))
     backward = model.reads_backward
     total, count, single = 0.0, 0, 0
     for chunk in text_chunks(model, file, paired=model.source_tokenizer is not None):

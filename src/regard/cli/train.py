@@ -29,14 +29,19 @@ if TYPE_CHECKING:
 
 TALLEST = 48  # the most rows of an alignment that is printed after the first; the report has all of them
 LADDERS = ("dates", "sounds", "multi30k")  # recipes that `regard ladder` compares with other models
+EXAMPLE = "example.png"  # in the folder of a captioner: an image to try it on
 # Commands that use a model, by its verb; any other verb reads lines.
 NEXT = {
     "translate": ("echo {text} | {me} translate {run} --beam 5 --nbest 3",),
     "generate": ("{me} generate {run} {prompt} --temperature 0.8", "echo {text} | {me} score {run}"),
     "fill": ("{me} fill {run} {prompt}",),
     "eval": ("{me} doctor {run}",),
+    "caption": (
+        "{me} caption {run} {run}/" + EXAMPLE,
+        "{me} caption {run} {run}/" + EXAMPLE + " -o caption.html",
+    ),
 }
-EVAL = {"translate": " --beam 5"}  # options of `regard eval`, by the model's verb
+EVAL = {"translate": " --beam 5", "caption": " --beam 3"}  # options of `regard eval`, by the model's verb
 
 
 def train(
@@ -254,7 +259,9 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
 
 def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     """Print the scores and some examples, write the report, print commands to try next."""
+    from regard.file_io import write_file
     from regard.render.html import save_report
+    from regard.render.image_view import png
     from regard.render.terminal import sections_text
     from regard.report.run import run_sections, sample_table, score_table
 
@@ -276,6 +283,10 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
         short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets
         if view.layers and (number == 0 or short):
             console.print(view.text(), "")
+    for picture in first.captioned()[:1]:
+        if len(picture.words) <= TALLEST // 2:
+            console.print(picture.text(), "")
+        write_file(first.path / EXAMPLE, png(picture.image))
     console.print(f"The report: [bold]{escape(str(path))}[/]", highlight=False, soft_wrap=True)
     console.print("Next:", *next_commands(first, found), sep="\n  ", highlight=False, soft_wrap=True, markup=False)
 
@@ -286,7 +297,7 @@ def next_commands(outcome: "Outcome", samples: "Sequence[Sample]") -> list[str]:
 
     model, verb, (text, *_) = outcome.model, outcome.model.task.verb, outcome.texts or [""]
     run, me, prompt = shlex.quote(str(outcome.path)), program(), samples[0].given if samples else text
-    looks = text and (model.source_tokenizer or attentions(model.module))
+    looks = text and (model.source_tokenizer or attentions(model.module)) and not model.reads_images
     commands = [
         *(["{me} look {run} {text} -o look.html"] if looks else []),
         *NEXT.get(verb, ("echo {text} | {me} {verb} {run}",)),

@@ -50,7 +50,7 @@ def translate(
     ranking = Penalty(penalty, formula, coverage, stop, patience)
     Search(beam, nbest, ranking, limit)  # refuses wrong options before the model is loaded
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    model.expect("translate", model.module.config.reads_source)
+    model.expect("translate", model.module.config.source_vocab > 0)
     for chunk in text_chunks(model, file):
         for one in verbs.translate(model, chunk.lines, beam, nbest, ranking, limit, align, batch_tokens):
             pair = one.source_tokens, one.tokens

@@ -2,6 +2,7 @@
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
+from regard.models.captioner import Captioner, CaptionerConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.facts import Facts, reads_whole
@@ -30,6 +31,7 @@ ModelConfig = (
     | GptConfig
     | BertConfig
     | BigramConfig
+    | CaptionerConfig
     | HeadedConfig
     | TwoDirectionsConfig
 )
@@ -46,6 +48,7 @@ Model = (
     | Gpt
     | Bert
     | Bigram
+    | Captioner
     | Headed
     | TwoDirections
 )
@@ -62,6 +65,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
+    "captioner": CaptionerConfig,
 }
 CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name of their cell
     "rnn": RecurrentLmConfig(cell="rnn"),
@@ -77,6 +81,8 @@ __all__ = [
     "BertConfig",
     "Bigram",
     "BigramConfig",
+    "Captioner",
+    "CaptionerConfig",
     "ConvS2s",
     "ConvS2sConfig",
     "Facts",

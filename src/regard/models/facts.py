@@ -24,6 +24,7 @@ class Facts(Protocol):
 
     learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
     takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
+    source_field: ClassVar[str] = "source"  # the field of a task that the source is made of: a text, or an image
 
     @property
     def causal(self) -> bool:
@@ -51,13 +52,23 @@ class Facts(Protocol):
 
     @property
     def source_vocab(self) -> int:
-        """The number of ids that a source can have; 0: the model reads no source."""
+        """The number of ids that a source can have; 0: the model reads no source, or one that is no text."""
         return 0
 
     @property
     def numbers(self) -> int:
         """The numbers that the model reads at each place instead of a token; 0: it reads tokens."""
         return 0
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """The shape of a source that is an image: pixels (H, W, 3), or features (cells, D); empty: it is no image."""
+        return ()
+
+    @property
+    def source_grid(self) -> tuple[int, int] | None:
+        """The rows and columns of the cells that attention reads of an image; None: a source is no image."""
+        return None
 
     @property
     def direction(self) -> Direction:
@@ -243,7 +254,7 @@ class ReadsSource(Protocol):
     """A model that reads a source."""
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
-        """The states (B, Ts, width) of a source (B, Ts)."""
+        """The states (B, Ts, width) of a source (B, Ts), or of the Ts cells of an image."""
 
 
 def reads_whole(config: Facts) -> bool:

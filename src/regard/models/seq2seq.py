@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -176,10 +176,39 @@ class RecurrentState:
         return self.at + torch.arange(x.shape[1], device=x.device)
 
 
+class DecoderSettings(Protocol):
+    """The settings of a recurrent decoder, which the config of its model has."""
+
+    @property
+    def target_vocab(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def embed(self) -> int: ...
+    @property
+    def layers(self) -> int: ...
+    @property
+    def cell(self) -> str: ...
+    @property
+    def decoder(self) -> str: ...
+    @property
+    def score(self) -> str: ...
+    @property
+    def window(self) -> str: ...
+    @property
+    def radius(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def coverage(self) -> bool: ...
+
+
 class Plain(nn.Module):
     """A decoder without attention: it gets one vector of the source, at the start or at every step."""
 
-    def __init__(self, config: Seq2SeqConfig) -> None:
+    def __init__(self, config: DecoderSettings) -> None:
         super().__init__()
         self.every = config.decoder == "every"
         inputs = config.embed + (config.width if self.every else 0)
@@ -199,7 +228,7 @@ class Plain(nn.Module):
 class Bahdanau(nn.Module):
     """Attention by the last state, then the recurrence: s_t = f(s_{t-1}, y_{t-1}, c_t) (Bahdanau 2015, eq. 4-6)."""
 
-    def __init__(self, config: Seq2SeqConfig) -> None:
+    def __init__(self, config: DecoderSettings) -> None:
         super().__init__()
         self.rnn = Recurrent(
             config.cell, config.embed + config.width, config.width, config.layers, dropout=config.dropout
@@ -215,13 +244,17 @@ class Bahdanau(nn.Module):
         hidden, outputs, contexts = state.hidden, [], []
         for t in range(x.shape[1]):
             query = hidden[:, -1, 0].unsqueeze(1)  # the top layer's h
-            read, state = state.read(self.attention, query, at[t : t + 1])
+            read, state = self.read(query, state, at[t : t + 1])
             context = read.squeeze(1)
             output, hidden = loop.step(context, hidden)
             outputs.append(output)
             contexts.append(context)
         joined = torch.cat([torch.stack(outputs, 1), torch.stack(contexts, 1), x], -1)
         return torch.tanh(self.out(joined)), replace(state, hidden=hidden, at=state.at + x.shape[1])
+
+    def read(self, query: Tensor, state: RecurrentState, at: Tensor) -> tuple[Tensor, RecurrentState]:
+        """The context of queries (R, 1, width), and the state after the read."""
+        return state.read(self.attention, query, at)
 
 
 class Luong(nn.Module):
@@ -231,7 +264,7 @@ class Luong(nn.Module):
     attention, without a loop.
     """
 
-    def __init__(self, config: Seq2SeqConfig) -> None:
+    def __init__(self, config: DecoderSettings) -> None:
         super().__init__()
         self.rnn = Recurrent(config.cell, config.embed, config.width, config.layers, dropout=config.dropout)
         self.attention, self.coverage = Attention(_score(config)), config.coverage
@@ -250,7 +283,7 @@ class Luong(nn.Module):
 class LuongFeeding(nn.Module):
     """Luong's decoder with input feeding: h̃_{t-1} is part of the next input, so earlier attention has an effect."""
 
-    def __init__(self, config: Seq2SeqConfig) -> None:
+    def __init__(self, config: DecoderSettings) -> None:
         super().__init__()
         self.rnn = Recurrent(
             config.cell, config.embed + config.width, config.width, config.layers, dropout=config.dropout
@@ -275,7 +308,7 @@ class LuongFeeding(nn.Module):
 
 
 Decoder = Plain | Bahdanau | Luong | LuongFeeding
-DECODERS: dict[str, Callable[[Seq2SeqConfig], Decoder]] = {
+DECODERS: dict[str, Callable[[DecoderSettings], Decoder]] = {
     "once": Plain,
     "every": Plain,
     "bahdanau": Bahdanau,
@@ -284,8 +317,48 @@ DECODERS: dict[str, Callable[[Seq2SeqConfig], Decoder]] = {
 }
 
 
-class Seq2Seq(Causal):
-    """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
+class EncoderDecoder(Causal):
+    """An encoder, a recurrent decoder, an output layer. ``advance`` reads any number of tokens, for teacher forcing and
+    for decoding.
+
+    A subclass sets ``encoder`` and ``target_embedding``, calls ``add_decoder``, and defines ``start``.
+    """
+
+    config: Any
+    encoder: nn.Module
+    target_embedding: nn.Embedding
+
+    def add_decoder(self, config: DecoderSettings, decoder: Decoder) -> None:
+        """Adds the decoder, the layer that makes its first state of the source, and the output layer."""
+        self.decoder, hidden = decoder, decoder.rnn
+        self.bridge = nn.Linear(config.width, hidden.layers * hidden.parts * config.width)
+        self.readout_ = nn.Linear(config.width, config.target_vocab)
+
+    def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
+        """The states (B, Ts, width) of a source (B, Ts, …)."""
+        states: Tensor = self.encoder(source, source_real).states
+        return states
+
+    def start_decoder(self, source: Encoded) -> RecurrentState:
+        """The state before the first target token."""
+        rnn = self.decoder.rnn
+        hidden = torch.tanh(self.bridge(source.summary)).unflatten(-1, (rnn.layers, rnn.parts, rnn.width))
+        return self.decoder.start(hidden, source)
+
+    def advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Reads target tokens (B, T) from a state on: features (B, T, width) and the state after them."""
+        return self.decoder.advance(self._drop(self.target_embedding(tokens)), state)
+
+    def product(self, features: Tensor) -> Product:
+        """The logits as an uncomputed matrix product."""
+        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout, self.training)
+
+
+class Seq2Seq(EncoderDecoder):
+    """A recurrent encoder of a text, and one of the decoders above."""
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -294,14 +367,7 @@ class Seq2Seq(Causal):
         self.target_embedding = nn.Embedding(config.target_vocab, config.embed, padding_idx=PAD)
         rnn = Recurrent(config.cell, config.embed, config.width, config.layers, directions=2, dropout=config.dropout)
         self.encoder = RecurrentEncoder(embedding, rnn)
-        self.decoder = DECODERS[config.decoder](config)
-        hidden = self.decoder.rnn
-        self.bridge = nn.Linear(config.width, hidden.layers * hidden.parts * config.width)
-        self.readout_ = nn.Linear(config.width, config.target_vocab)
-
-    def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
-        """The states (B, Ts, width) of a source (B, Ts)."""
-        return self._encode(source, source_real).states
+        self.add_decoder(config, DECODERS[config.decoder](config))
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
@@ -320,27 +386,10 @@ class Seq2Seq(Causal):
         if source_real is not None:
             order = real_first(source_real)
             source, source_real = source.gather(1, order), source_real.gather(1, order)
-        encoded, rnn = self._encode(source, source_real), self.decoder.rnn
-        hidden = torch.tanh(self.bridge(encoded.summary)).unflatten(-1, (rnn.layers, rnn.parts, rnn.width))
-        return self.decoder.start(hidden, encoded)
-
-    def advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """Reads target tokens (B, T) from a state on: features (B, T, width) and the state after them."""
-        return self.decoder.advance(self._drop(self.target_embedding(tokens)), state)
-
-    def product(self, features: Tensor) -> Product:
-        """The logits as an uncomputed matrix product."""
-        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def _encode(self, source: Tensor, real: Tensor | None) -> Encoded:
-        encoded: Encoded = self.encoder(source, real)
-        return encoded
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)
+        return self.start_decoder(self.encoder(source, source_real))
 
 
-def _score(config: Seq2SeqConfig) -> Score:
+def _score(config: DecoderSettings) -> Score:
     return build_score(config.score, config.width, config.capacity, config.window, config.radius)
 
 

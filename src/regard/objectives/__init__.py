@@ -1,5 +1,6 @@
 """Objectives: what training minimises. A model does not compute its own loss."""
 
+from regard.objectives.captioning import Captioning, HardAttention
 from regard.objectives.classify import Classification, Recall
 from regard.objectives.counting import Counting
 from regard.objectives.guided import GuidedAlignment
@@ -11,10 +12,12 @@ from regard.objectives.sequence import Exposure, TeacherForcing, exposure
 
 __all__ = [
     "BinaryAnswers",
+    "Captioning",
     "Classification",
     "Counting",
     "Exposure",
     "GuidedAlignment",
+    "HardAttention",
     "LossModule",
     "MaskedTokens",
     "Objective",

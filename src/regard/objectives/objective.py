@@ -216,5 +216,5 @@ def begin(model: CausalModel, batch: Batch) -> Any:
     if carries(model, batch):
         return model.start_segments(rows)
     source = batch.fields.get("source")
-    real = None if source is None else batch.visible("source")
+    real = batch.visible("source") if "source" in batch.real else None  # an image has no padding
     return model.start(source, real, rows=rows, capacity=length)

@@ -21,9 +21,11 @@ from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
 from regard.objectives import (
     BinaryAnswers,
+    Captioning,
     Classification,
     Counting,
     GuidedAlignment,
+    HardAttention,
     MaskedTokens,
     ProfessorForcing,
     Recall,
@@ -31,7 +33,7 @@ from regard.objectives import (
     TeacherForcing,
 )
 from regard.synonyms import known_as
-from regard.tasks import Task
+from regard.tasks import Task, fits
 
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024
@@ -75,6 +77,8 @@ OBJECTIVES: dict[str, type[Any]] = {
     "regression": Regression,
     "binary": BinaryAnswers,
     "recall": Recall,
+    "captioning": Captioning,
+    "hard": HardAttention,
 }
 
 
@@ -167,7 +171,7 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     if recipe.head is not None and recipe.head.predicts not in (heads := [task.head for task in tasks]):
         raise _misfit("head", recipe.head, data, [name for name in heads if name in kinds["head"]], kinds)
     model = recipe.model.directed()
-    fitting = [task for task in tasks if recipe.head is None and task.head in model.predicts]
+    fitting = [task for task in tasks if recipe.head is None and fits(model, task)]
     if not fitting and model.takes_head:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
         fitting = [task for task in tasks if task.head in heads]
@@ -201,7 +205,7 @@ def can_train(objective: Any, task: Task) -> bool:
 def model_config(recipe: Recipe, task: Task, kinds: Kinds) -> Any:
     """The config of a recipe's model: its own, or that of a body under a head. Sizes from the data are not set yet."""
     model = recipe.model.directed()
-    if recipe.head is None and task.head in model.predicts:
+    if recipe.head is None and fits(model, task):
         return model
     head = recipe.head or kinds["head"][task.head]()
     return HeadedConfig(model, head.for_body(model))
@@ -254,7 +258,7 @@ def models_for(tasks: list[Task], kinds: Kinds, learns_by: str = "gradients", un
     heads = {task.head for task in tasks}
     models: dict[str, Any] = {name: kind for name, kind in kinds["model"].items() if isinstance(kind, type)}
     bodies = [name for name, kind in models.items() if kind.takes_head and heads & kinds["head"].keys()]
-    own = [name for name, kind in models.items() if heads & set(kind.predicts) and not under_head]
+    own = [name for name, kind in models.items() if any(fits(kind, task) for task in tasks) and not under_head]
     return [name for name, kind in models.items() if name in (*bodies, *own) and kind.learns_by == learns_by]
 
 

@@ -26,6 +26,7 @@ from regard.report.sections import (
     Curve,
     Gallery,
     Heatmaps,
+    ImageGallery,
     LineGallery,
     Pre,
     Section,
@@ -78,6 +79,8 @@ def _body(section: Section) -> list[Markup]:
             matrices = [view.matrix() for view in section.views]
             vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
             return [_gallery((one.title, matrix_svg(replace(one, title="", vmax=vmax))) for one in matrices)]
+        case ImageGallery():
+            return [_gallery((view.name, view.svg()) for view in section.views)]
         case LineGallery():
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
 

@@ -9,12 +9,12 @@ from typing import Any
 from regard import verbs
 from regard.config import format_value, tree
 from regard.recipes import Recipe
-from regard.render import AttentionView
+from regard.render import AttentionView, ImageView
 from regard.report.classes import class_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
-from regard.report.sections import Curve, Gallery, Line, Section, Table, Text
+from regard.report.sections import Curve, Gallery, ImageGallery, Line, Section, Table, Text
 from regard.report.steps import step_table
 from regard.training.evaluate import Scores, describe_chance, evaluate
 from regard.training.events import Finished
@@ -57,6 +57,11 @@ class Outcome:
     def texts(self) -> list[str]:
         """The texts of the first few examples."""
         return excerpts(self.model, self.examples, SHOWN)
+
+    def captioned(self) -> list[ImageView]:
+        """The attention of a captioner over the first few images."""
+        images = [one.image for one in self.examples[:SHOWN]] if self.model.reads_images else []
+        return [one.view for one in verbs.caption(self.model, images)] if images else []
 
     def views(self) -> list[AttentionView]:
         """The attention of the model over the first few examples."""
@@ -132,7 +137,7 @@ def sample_table(found: Sequence[Sample]) -> Table:
 
 def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], found: Sequence[Sample]) -> list[Section]:
     """The report of the first run, compared with the others: scores, samples, attention, curves, settings."""
-    first, recipe = outcomes[0], outcomes[0].recipe
+    first, recipe, captioned = outcomes[0], outcomes[0].recipe, outcomes[0].captioned()
     settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
     select = find_metric(recipe.plan.select, first.model.metrics).title
     paths = {outcome.name: outcome.path for outcome in outcomes}
@@ -148,7 +153,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         *([sample_table(found)] if found else []),
         *first.class_sections(),
         *([first.steps] if first.steps else []),
-        first.pictures(seen),
+        *([ImageGallery("Attention", captioned)] if captioned else [first.pictures(seen)]),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
         Table("Settings", ["setting", "value", "what it is"], settings),
         glossary(first.words(seen)),

@@ -26,7 +26,7 @@ class Sample(NamedTuple):
 def excerpts(model: Loaded, examples: Sequence[Any], most: int) -> list[str]:
     """Texts of the first few examples that the model can read; a text that is too long is cut."""
     name = next((name for name, each in model.fields.items() if isinstance(each, TextField)), None)
-    if name is None:
+    if name is None or model.reads_images:
         return []
     alone = len(model.fields) == 1
     found = (_readable(model, excerpt(getattr(one, name)) if alone else getattr(one, name)) for one in examples)

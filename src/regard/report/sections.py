@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
+    from regard.render.image_view import ImageView
     from regard.render.view import AttentionView
     from regard.render.view_data import Matrix
 
@@ -144,7 +145,15 @@ class LineGallery:
     views: "Sequence[AttentionView]"
 
 
-Section = Text | Pre | Table | Curve | Connections | Heatmaps | Gallery | LineGallery
+@dataclass(frozen=True)
+class ImageGallery:
+    """Images with the attention of each word of their captions, each under its title."""
+
+    title: str
+    views: "Sequence[ImageView]"
+
+
+Section = Text | Pre | Table | Curve | Connections | Heatmaps | Gallery | LineGallery | ImageGallery
 
 
 def paragraphs(text: str) -> list[str]:

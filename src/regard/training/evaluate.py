@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,22 +15,19 @@ from torch import Tensor, nn
 from regard.alignment import merge
 from regard.class_scores import Flags
 from regard.data.batches import Batch, Corruption, collate
-from regard.data.example import Captioned, Corpus, Pair
+from regard.data.example import Corpus, Pair
 from regard.data.fields import LabelField, TagsField
 from regard.data.flat import Row, Rows, Values
 from regard.data.streams import RunningText, contiguous, encode_running, in_order, window_of
 from regard.decode import Penalty
 from regard.errors import UserError
 from regard.metrics import Bleu, Metric
-from regard.models.parts import path_of
-from regard.objectives.objective import CausalModel
-from regard.objectives.sequence import forced as teacher_forced
 from regard.recipes import Recipe
-from regard.recording import pause_recording, record
 from regard.tasks import Task
 from regard.training.folder import RunState
 from regard.training.parallel import ALONE, Share
-from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, aligning_heads, forced, grouped
+from regard.verbs.captioning import AT_ONCE, caption
+from regard.verbs.forced import BATCH_TOKENS, Floats, aligning, forced, grouped
 from regard.verbs.loaded import Loaded
 from regard.verbs.search import translate
 
@@ -84,7 +81,8 @@ def evaluate(
     if "sums" in needed:
         given["sums"] = _sum_terms(model, examples, batch_tokens, share)
     if "answers" in needed:
-        texts = _translations(model, [example.source for example in examples], beam, penalty, batch_tokens, share)
+        search = _captions if model.reads_images else _translations
+        texts = search(model, examples, beam, penalty, batch_tokens, share)
         given["answers"] = texts, [(example.target, *example.others) for example in examples]
     if "weights" in needed:
         linked = [example for example in examples if _has_comparable_links(model, example)]
@@ -95,7 +93,7 @@ def evaluate(
     if "regions" in needed:
         named = [example for example in examples if getattr(example, "regions", ())]
         if named and aligning(model) is not None:
-            given["regions"] = _cells_read(model, named, batch_tokens, share), [example.regions for example in named]
+            given["regions"] = _image_attention(model, named, share), [example.regions for example in named]
     found = {name: metric.compute(*given[metric.needs]) for name, metric in wanted.items() if metric.needs in given}
     values = {name: one.score if isinstance(one, Bleu) else one for name, one in found.items() if one is not None}
     return Scores(values, {name: one.signature for name, one in found.items() if isinstance(one, Bleu)})
@@ -205,10 +203,40 @@ def running_text(model: Loaded) -> RunningText | None:
     return text if isinstance(text, RunningText) else None
 
 
+def _captions(
+    model: Loaded, examples: Sequence[Any], beam: int, penalty: Penalty | float, batch_tokens: int, share: Share
+) -> list[str]:
+    """The text of the best caption of each image."""
+
+    def work(group: range) -> list[str]:
+        return [one.text for one in caption(model, [examples[place].image for place in group], beam, penalty)]
+
+    groups = _image_groups(examples)
+    return _in_place(groups, share(groups, work))
+
+
+def _image_attention(model: Loaded, examples: Sequence[Any], share: Share) -> list[Floats]:
+    """The attention weights (words, cells) of each word of the caption of each example."""
+
+    def work(group: range) -> list[list[list[float]]]:
+        some = [examples[place] for place in group]
+        found = caption(model, [one.image for one in some], targets=[one.target for one in some])
+        return [one.weights.tolist() for one in found if one.weights is not None]
+
+    groups = _image_groups(examples)
+    return [np.array(table) for table in _in_place(groups, share(groups, work))]
+
+
+def _image_groups(examples: Sequence[Any]) -> list[range]:
+    """The examples in groups of images that are read at once."""
+    return [range(first, min(first + AT_ONCE, len(examples))) for first in range(0, len(examples), AT_ONCE)]
+
+
 def _translations(
-    model: Loaded, sources: Sequence[str], beam: int, penalty: Penalty | float, batch_tokens: int, share: Share
+    model: Loaded, examples: Sequence[Any], beam: int, penalty: Penalty | float, batch_tokens: int, share: Share
 ) -> list[str]:
     """The text of the best target of each source."""
+    sources = [example.source for example in examples]
 
     def work(group: list[int]) -> list[str]:
         some = [sources[place] for place in group]
@@ -245,28 +273,6 @@ def _attention(model: Loaded, examples: Sequence[Pair], batch_tokens: int, share
         return tables
 
     groups = list(grouped([max(len(source), len(target) + 1) for source, target in pairs], batch_tokens))
-    return [np.array(table) for table in _in_place(groups, share(groups, work))]
-
-
-def _cells_read(model: Loaded, examples: Sequence[Captioned], batch_tokens: int, share: Share) -> list[Floats]:
-    """The attention weights (words, cells) of each example's caption, read by teacher forcing."""
-    name, rows = aligning(model), encoded(model, examples)
-    assert name is not None
-
-    @torch.no_grad()
-    def work(group: list[int]) -> list[list[list[float]]]:
-        batch = collate([rows[place] for place in group], model.task).to(model.device)
-        path, heads = (path_of(name),), aligning_heads(model)
-        with pause_recording(model.module), record(model.module, path, heads) as tape, model.autocast():
-            teacher_forced(cast(CausalModel, model.module), batch)
-        weights = tape[name]  # (B, [H,] T, cells)
-        tables = []
-        for place, table in zip(group, (weights.mean(dim=1) if weights.dim() == 4 else weights).numpy()):
-            words = model.target_tokenizer.words(rows[place]["target"][1:].tolist())  # of each predicted token
-            tables.append(merge(table[: len(words)], words, range(table.shape[1])).tolist())
-        return tables
-
-    groups = list(grouped([len(row["target"]) for row in rows], batch_tokens))
     return [np.array(table) for table in _in_place(groups, share(groups, work))]
 
 
@@ -348,14 +354,11 @@ def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mappin
         and task.head in (metric.heads or (task.head,))
     ]
     why = f"does not fit the task {task.name}"
-    reads_links = any(metrics[name].needs == "weights" and name in fitting for name in recipe.metrics)
-    if reads_links and all(getattr(example, "links", None) is None for example in corpus.valid):
-        fitting = [name for name in fitting if metrics[name].needs != "weights"]
-        why = "needs gold links, and the validation examples have none"
-    reads_regions = any(metrics[name].needs == "regions" and name in fitting for name in recipe.metrics)
-    if reads_regions and not any(getattr(example, "regions", ()) for example in corpus.valid):
-        fitting = [name for name in fitting if metrics[name].needs != "regions"]
-        why = "needs the regions of words, and the validation examples have none"
+    for needs, column, what in (("weights", "links", "gold links"), ("regions", "regions", "the regions of words")):
+        reads_gold = any(metrics[name].needs == needs and name in fitting for name in recipe.metrics)
+        if reads_gold and all(getattr(example, column, None) in (None, ()) for example in corpus.valid):
+            fitting = [name for name in fitting if metrics[name].needs != needs]
+            why = f"needs {what}, and the validation examples have none"
     for name in recipe.metrics:
         if name not in fitting:
             stated = f"metrics={','.join(recipe.metrics)}"

@@ -1,5 +1,6 @@
 """What a person does with a trained model."""
 
+from regard.verbs.captioning import Caption, caption
 from regard.verbs.embedding import Embedded, embed
 from regard.verbs.exporting import Exported, export
 from regard.verbs.filling import Filled, Guess, fill
@@ -12,6 +13,7 @@ from regard.verbs.search import Translation, translate
 
 __all__ = [
     "Aligned",
+    "Caption",
     "Classified",
     "Embedded",
     "Exported",
@@ -25,6 +27,7 @@ __all__ = [
     "Units",
     "align",
     "aligned",
+    "caption",
     "classify",
     "embed",
     "export",

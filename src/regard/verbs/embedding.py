@@ -65,6 +65,7 @@ def gathered(
 ) -> Embedded:
     """The vectors of texts that are read in batches of about the same length; `first` is the number of the first."""
     check_is_list(texts)
+    model.expect("embed", not model.reads_images)
     tokens = _read(model, texts, pooling, first)
     found = [np.zeros((0, model.module.config.width), dtype=np.float32) for _ in texts]
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):

@@ -48,6 +48,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "tag": "a tagger",
     "keys": "a model of independent answers",
 }
+IMAGE_MODEL_NAMES = {"target": "a captioner"}  # the same, of a model whose source is an image
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
 LONG = ("error", "truncate", "window")
 LONG_CURE = (  # the end of a message about a text that is too long
@@ -99,6 +100,11 @@ class Loaded:
     def source_tokenizer(self) -> Tokenizer | None:
         """The tokenizer of the source; None for a model without a source."""
         return self._texts()[0].tokenizer if len(self._texts()) > 1 else None
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether the source of the model is an image."""
+        return self.module.config.source_grid is not None
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -168,7 +174,8 @@ class Loaded:
         """The name of the model in messages, such as "a translator"."""
         if not self.predicts(self.task.head):
             return "an encoder without an output layer"
-        return MODEL_NAMES.get(self.task.head, f"a model of the task {self.task.name}")
+        names = IMAGE_MODEL_NAMES if self.reads_images else MODEL_NAMES
+        return names.get(self.task.head, f"a model of the task {self.task.name}")
 
     @property
     def parameter_count(self) -> int:

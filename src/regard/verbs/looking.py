@@ -107,6 +107,7 @@ def look(
         raise UserError(
             f"--target (in Python: target): {model.path} is {model.kind}, which reads the text alone; leave it out."
         )
+    model.expect("look at a text", not model.reads_images)
     if model.halves:
         return _both_directions(model, text, part, layer)
     paths = _paths(model, part, layer)

@@ -17,8 +17,8 @@ class Inputs(NamedTuple):
 
     tokens: Tensor  # (B, T) ids, or (B, T, N) numbers
     real: Tensor | None = None  # (B, T) True: not padding
-    source: Tensor | None = None  # (B, Ts) ids
-    source_real: Tensor | None = None  # (B, Ts)
+    source: Tensor | None = None  # (B, Ts) ids; or images, (B, H, W, 3) pixels or (B, cells, D) features
+    source_real: Tensor | None = None  # (B, Ts); of an image (B, H) or (B, cells)
     segments: Tensor | None = None  # (B, T) ids
     positions: Tensor | None = None  # (B, T) rows of the model's table of positions
 
@@ -26,7 +26,7 @@ class Inputs(NamedTuple):
         """The states (B, T, width) of the last layer at the tokens."""
         config: Facts = module.config
         if (self.source is not None) != config.reads_source:
-            cure = "give the tokens it reads as source=…" if self.source is None else "leave source out"
+            cure = "give what it reads as source=…" if self.source is None else "leave source out"
             has = "has" if self.source is None else "does not read"
             raise UserError(f"source: this model {has} a source; {cure}.")
         if not config.causal:
@@ -51,7 +51,10 @@ class Inputs(NamedTuple):
         else:
             _check_ids("tokens", self.tokens, config.token_vocab)
         if self.source is not None and config.reads_source:
-            _check_ids("source", self.source, config.source_vocab)
+            if config.source_shape:
+                _check_image(self.source, config.source_shape)
+            else:
+                _check_ids("source", self.source, config.source_vocab)
             if len(self.source) != len(self.tokens):
                 have = f"has {len(self.source)} rows, but tokens have {len(self.tokens)}"
                 raise UserError(f"source: {have}; give as many.")
@@ -60,7 +63,8 @@ class Inputs(NamedTuple):
         if self.positions is not None and config.position_rows is not None:
             _check_ids("positions", self.positions, config.position_rows, self.tokens.shape)
         real = _as_boolean("real", self.real, self.tokens)
-        return self._replace(real=real, source_real=_as_boolean("source_real", self.source_real, self.source))
+        places = None if self.source is None else self.source.reshape(*self.source.shape[:2], -1)[..., 0]  # (B, Ts)
+        return self._replace(real=real, source_real=_as_boolean("source_real", self.source_real, places))
 
     def to(self, device: torch.device) -> Inputs:
         """The same inputs on a device."""
@@ -82,6 +86,13 @@ def _check_ids(name: str, ids: Tensor, count: int, shape: torch.Size | tuple[int
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
         found = f"{int(ids.min())} to {int(ids.max())}"
         raise UserError(f"{name}: {found} are not all ids of this model, whose ids are 0 to {count - 1}.")
+
+
+def _check_image(source: Tensor, shape: tuple[int, ...]) -> None:
+    if source.shape[1:] != shape or source.dtype == torch.bool:
+        expected = ", ".join(map(str, ("rows", *shape)))
+        found = f"{tuple(source.shape)} of {source.dtype}".replace("torch.", "")
+        raise UserError(f"source: should be images, numbers of shape ({expected}), not {found}.")
 
 
 def _as_boolean(name: str, given: Tensor | None, like: Tensor | None) -> Tensor | None:

@@ -81,7 +81,7 @@ class Aligned:
 
 def score(model: Loaded, texts: Sequence[Text], batch_tokens: int = BATCH_TOKENS) -> list[Scored]:
     """The log-probability of each text: of a target given its source, or of a line alone for a language model."""
-    model.expect("score", model.module.config.causal or bool(model.halves))
+    model.expect("score", (model.module.config.causal and not model.reads_images) or bool(model.halves))
     if model.halves:
         ahead, behind = (score(half, texts, batch_tokens) for half in model.halves)
         return [replace(one, backward=other) for one, other in zip(ahead, behind)]
@@ -177,7 +177,7 @@ def align(
     else words. `method` is how links follow from weights: "argmax" or "mutual". The weights are the mean over the heads
     of one layer: `layer`, or by default the layer that aligns best (`alignment_layer`).
     """
-    model.expect("align", model.module.config.reads_source)
+    model.expect("align", model.module.config.source_vocab > 0)
     encoded = _encoded(model, pairs)
     record_forced(model, encoded, batch_tokens)
     looks = forced(model, encoded, batch_tokens, layer)

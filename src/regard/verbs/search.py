@@ -84,7 +84,7 @@ def translate(
     blank, and nothing of the search.
     """
     check_is_list(lines)
-    model.expect("translate", model.module.config.reads_source)
+    model.expect("translate", model.module.config.source_vocab > 0)
     search = Search(beam, nbest, penalty if isinstance(penalty, Penalty) else Penalty(penalty), limit)
     sources, batch_tokens = model.read(lines), search_tokens(model, batch_tokens)
     nonempty = [line for line, source in enumerate(sources) if source]
@@ -105,18 +105,53 @@ def translate(
 def _translations(model: Loaded, sources: dict[int, list[int]], search: Search, align: bool) -> Iterator[Translation]:
     """The best targets of one batch of lines."""
     assert model.source_tokenizer is not None
-    special_tokens, columns = model.target_tokenizer.special_tokens, model.source_tokenizer.pieces
     wrapped = [model.source_tokenizer.wrap_input(ids) for ids in sources.values()]
-    bos, eos = special_tokens.bos, special_tokens.eos
-    assert bos is not None, "a translator generates sentences"
-    assert eos is not None
     source, real = (torch.from_numpy(array).to(model.device) for array in pad_ids(wrapped))
     limit = search.limit or 2 * rounded(max(map(len, sources.values()))) + 20
+    uneven = min(map(len, wrapped)) < source.shape[1]  # else there is no padding to mask
+    first = int(model.source_tokenizer.special_tokens.prefix is not None)  # the column of the source's first token
+    best = best_targets(model, source, real if uneven else None, search, limit, align)
+    for (line, read), targets in zip(sources.items(), best):
+        for one in targets:
+            yield Translation(
+                line=line,
+                text=model.target_tokenizer.decode(one.tokens),
+                score=one.score,
+                logp=one.logp,
+                ended=one.ended,
+                source_tokens=read,
+                tokens=one.tokens,
+                source_pieces=model.source_tokenizer.pieces(read),
+                target_pieces=model.target_tokenizer.pieces(one.tokens),
+                logps=one.logps,
+                alignment=None if one.weights is None else one.weights[:, first : first + len(read)],
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A target that a search found for a source."""
+
+    tokens: list[int]  # without the end
+    score: float
+    logp: float
+    ended: str  # "end" or "limit"
+    logps: Floats  # (T,), or (T + 1,) with the end
+    weights: Floats | None  # (T, Ts) attention to the source; None without `align` or attention
+
+
+def best_targets(
+    model: Loaded, source: Tensor, real: Tensor | None, search: Search, limit: int, align: bool
+) -> list[list[Target]]:
+    """The best targets of each source of a batch, best first."""
+    special_tokens = model.target_tokenizer.special_tokens
+    bos, eos = special_tokens.bos, special_tokens.eos
+    assert bos is not None, "the model generates sentences"
+    assert eos is not None
     most = target_limit(model)
     limit = limit if most is None else min(limit, max(1, most - 1))  # one more for the end of a target that was cut
-    uneven = min(map(len, wrapped)) < source.shape[1]  # else there is no padding to mask
-    decoder, prompt = model.decoder, torch.full((len(wrapped),), bos, device=model.device)
-    state = decoder.start(source, real if uneven else None, len(wrapped), limit)
+    decoder, prompt = model.decoder, torch.full((len(source),), bos, device=model.device)
+    state = decoder.start(source, real, len(source), limit)
     start = copied(state) if align else None  # a search may write into the tensors of its state
     if search.beam == 1:
         steps = stream(decoder, state, prompt, greedy, limit, eos, model.forbidden)
@@ -132,28 +167,18 @@ def _translations(model: Loaded, sources: dict[int, list[int]], search: Search, 
         tokens, logps, lengths, totals, scores = best.tokens, best.token_logps, best.lengths, best.logps, best.scores
     weights = [_alignments(model, start, prompt, tokens[:, rank]) if align else None for rank in range(tokens.shape[1])]
     answers = zip(tokens.tolist(), logps.cpu().numpy(), lengths.tolist(), totals.tolist(), scores.tolist())
-    first = int(model.source_tokenizer.special_tokens.prefix is not None)  # the column of the source's first token
-    for row, (line, (ids, row_logps, row_lengths, row_totals, row_scores)) in enumerate(zip(sources, answers)):
-        read = sources[line]
+    found: list[list[Target]] = []
+    for row, (ids, row_logps, row_lengths, row_totals, row_scores) in enumerate(answers):
+        found.append([])
         for rank, length in enumerate(row_lengths):
             if not length:  # a small vocabulary may have fewer sentences than the beam
                 continue
             ended = ids[rank][length - 1] == eos
-            target = ids[rank][: length - 1] if ended else ids[rank][:length]
-            table = weights[rank]
-            yield Translation(
-                line=line,
-                text=model.target_tokenizer.decode(target),
-                score=row_scores[rank],
-                logp=row_totals[rank],
-                ended="end" if ended else "limit",
-                source_tokens=read,
-                tokens=target,
-                source_pieces=columns(read),
-                target_pieces=model.target_tokenizer.pieces(target),
-                logps=row_logps[rank, :length],
-                alignment=None if table is None else table[row, : len(target), first : first + len(read)],
-            )
+            target, table = ids[rank][: length - 1] if ended else ids[rank][:length], weights[rank]
+            kept = None if table is None else table[row, : len(target)]
+            why = "end" if ended else "limit"
+            found[-1].append(Target(target, row_scores[rank], row_totals[rank], why, row_logps[rank, :length], kept))
+    return found
 
 
 def _alignments(model: Loaded, start: Any, prompt: Tensor, tokens: Tensor) -> Floats | None:

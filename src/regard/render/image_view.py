@@ -1,0 +1,279 @@
+"""ImageView: the attention of each word of a caption over an image, for a terminal, a notebook, a paper, a browser."""
+
+import base64
+import io
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from regard.errors import UserError
+from regard.file_io import write_file
+from regard.render.formatting import Markup, asset, format_number, lines, tag, truncate
+from regard.render.page import document, rounded
+from regard.render.svg import MARGIN, SMALL, box, heading, label, svg_element
+from regard.render.terminal import EDGES, SHADES
+from regard.render.view_data import Floats
+
+SHADE = 0.75  # the opacity of the shade over a cell without weight
+TILE = 128  # pixels on a side of an image in a picture of all words
+ACROSS = 6  # images in a row of such a picture
+GAP = 14
+
+
+@dataclass(frozen=True, eq=False)
+class ImageView:
+    """The weights of each word over the cells of an image. Bright cells are those that the model reads."""
+
+    title: str  # the caption
+    image: NDArray[np.uint8]  # (H, W, 3)
+    words: Sequence[str]
+    weights: Floats | None  # (words, rows · columns), row by row; None: the model has no attention
+    grid: tuple[int, int]  # rows and columns of the cells
+    name: str = "image"  # of the file
+    about: str = ""  # which model it is from
+
+    def __post_init__(self) -> None:
+        rows, columns = self.grid
+        if self.image.ndim != 3 or self.image.shape[2] != 3 or self.image.dtype != np.uint8:
+            raise ValueError(f"image: {self.image.shape} of {self.image.dtype}, not a uint8 array (height, width, 3)")
+        if self.weights is not None and self.weights.shape != (len(self.words), rows * columns):
+            there = f"{len(self.words)} words and {rows} × {columns} cells"
+            raise ValueError(f"weights: of shape {self.weights.shape}, which do not fit {there}")
+
+    @property
+    def maps(self) -> Floats:
+        """The weights of each word divided by its largest weight, as a grid: (words, rows, columns); empty without."""
+        if self.weights is None:
+            return np.zeros((0, *self.grid), np.float32)
+        weights = np.nan_to_num(self.weights, posinf=0.0, neginf=0.0).reshape(-1, *self.grid)
+        maps: Floats = weights / np.maximum(weights.max(axis=(1, 2), keepdims=True), 1e-12)
+        return maps
+
+    @property
+    def alt(self) -> str:
+        """The description of the image for a reader who does not see it."""
+        return f"{self.name}: {self.title}"
+
+    def describe(self, word: int) -> str:
+        """Where a word looks, as a sentence: the cell with its largest weight."""
+        assert self.weights is not None
+        best = int(np.nan_to_num(self.weights[word]).argmax())
+        row, column = divmod(best, self.grid[1])
+        weight = format_number(float(f"{self.weights[word, best]:.3g}"))
+        return f"{self.words[word]}: most weight, {weight}, in row {row + 1}, column {column + 1}"
+
+    def text(self) -> RenderableType:
+        """A rich renderable for the terminal: a shaded grid for each word, as many side by side as fit its width."""
+        return ImageText(self)
+
+    def svg(self) -> Markup:
+        """A picture of the image once for each word, in which the cells are as bright as their weights."""
+        return image_svg(self)
+
+    def html(self) -> str:
+        """A page for a browser, one HTML file: the arrow keys step through the words."""
+        return images_html([self])
+
+    def save(self, path: str | Path) -> Path:
+        """Writes an .html, .svg or .npz file, chosen by the suffix."""
+        match Path(path).suffix.lower():
+            case ".html":
+                return write_file(path, self.html())
+            case ".svg":
+                return write_file(path, self.svg())
+            case ".npz":
+                return write_file(path, self._npz())
+        raise UserError(f'Cannot save a view as "{path}": end the name in .html, .svg or .npz.')
+
+    def _npz(self) -> bytes:
+        weights = np.zeros((0, 0), np.float32) if self.weights is None else self.weights
+        arrays = {"words": np.array(self.words, np.str_), "weights": weights, "grid": np.array(self.grid)}
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, array in {**arrays, "image": self.image}.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w") as member:
+                    np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
+        return buffer.getvalue()
+
+    def __repr__(self) -> str:
+        return f"<ImageView {self.name}: {self.title!r}, {self.grid[0]} × {self.grid[1]} cells>"
+
+    def _repr_html_(self) -> str:
+        return tag("div", {"style": "overflow-x:auto"}, self.svg())
+
+
+def png(image: NDArray[np.uint8]) -> bytes:
+    """An image (H, W, 3) as a PNG file."""
+    height, width, _ = image.shape
+    filtered = np.concatenate([np.zeros((height, 1), np.uint8), image.reshape(height, -1)], axis=1)  # 0: no filter
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits of red, green and blue
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(filtered.tobytes(), 9)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def data_uri(image: NDArray[np.uint8]) -> str:
+    """An image as a data: address, which a page may show without loading anything."""
+    return f"data:image/png;base64,{base64.b64encode(png(image)).decode('ascii')}"
+
+
+# -- the terminal -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ImageText:
+    """A rich renderable: the caption, and for each word the grid of its weights."""
+
+    view: ImageView
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        view, maps = self.view, self.view.maps
+        yield Text.assemble((view.title, "bold"), "  ", (view.name, "dim"))
+        if not len(maps):
+            why = "this model has no attention weights" if view.weights is None else "the caption is empty"
+            yield Text(why, "dim")
+            return
+        wide = 2 * view.grid[1]
+        tiles = [_tile(word, one, wide) for word, one in zip(view.words, maps)]
+        across = max(1, (options.max_width + 2) // (wide + 2))
+        for first in range(0, len(tiles), across):
+            for parts in zip(*tiles[first : first + across]):
+                line = Text("  ").join(parts)
+                line.no_wrap, line.overflow = True, "crop"
+                yield line
+            yield Text("")
+        bounds = "  ".join(f"{shade} <{edge:.0%}" for shade, edge in zip(SHADES, (*EDGES, 1.01))).replace(
+            "<101%", "≤100%"
+        )
+        yield Text(f"{bounds}  of the largest weight of the word", "dim")
+
+
+def _tile(word: str, weights: Floats, wide: int) -> list[Text]:
+    """The name of a word above the grid of its weights, two letters wide a cell."""
+    name = truncate(word, wide)
+    found = [Text(name + " " * (wide - cell_len(name)), "bold")]
+    for row in np.digitize(weights, EDGES):
+        shades = Text("".join(2 * SHADES[level] for level in row), "blue")
+        shades.highlight_regex("·+", "dim")
+        found.append(shades)
+    return found
+
+
+# -- pictures and pages -----------------------------------------------------------------------------------------------
+
+
+def image_svg(view: ImageView) -> Markup:
+    """The image once for each word, under the word; each cell has a shade that is the darker the less its weight."""
+    maps, uri = view.maps, data_uri(_reduced(view.image, TILE))
+    identity = f"i{zlib.crc32(uri.encode()):08x}"  # two pictures of one page may not share a name
+    count, step, top = max(1, len(maps)), TILE + GAP, MARGIN + 46
+    down = -(-count // ACROSS)
+    width = max(MARGIN + min(count, ACROSS) * step + 6, round(2 * MARGIN + cell_len(view.title) * 8.6), 260)
+    place = {"width": TILE, "height": TILE, "preserveAspectRatio": "none"}
+    picture = tag("image", {"id": identity, "href": uri, **place}, tag("title", {}, view.alt))
+    body = [*heading(view.title, view.name), tag("defs", {}, picture)]
+    for number in range(count):
+        x, y = MARGIN + number % ACROSS * step, top + number // ACROSS * (step + 20)
+        body.append(tag("use", {"href": f"#{identity}", "x": x, "y": y + 18}))
+        if number < len(maps):
+            body.append(label(truncate(view.words[number], int(TILE / SMALL)), x, y + 12, "piece"))
+            body.append(
+                tag("g", {"fill": "#0b0f16"}, tag("title", {}, view.describe(number)), *_cells(maps[number], x, y + 18))
+            )
+    return svg_element(width, top + down * (step + 20) + MARGIN, view.alt, body)
+
+
+def _cells(weights: Floats, x: float, y: float) -> Iterator[Markup]:
+    """The shades of the cells of a tile whose corner is (x, y)."""
+    tall, wide = TILE / weights.shape[0], TILE / weights.shape[1]
+    for row, cells in enumerate(weights):
+        for column, weight in enumerate(cells):
+            place = box(float(x + column * wide), float(y + row * tall), float(wide), float(tall))
+            yield tag("rect", {**place, "fill-opacity": f"{SHADE * (1 - weight):.2f}"})
+
+
+def _reduced(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """The image with every n-th row and column, so that no side is much longer than `size`."""
+    step = max(1, min(image.shape[:2]) // size)
+    return image[::step, ::step]
+
+
+def images_html(views: Sequence[ImageView], title: str = "") -> str:
+    """A page of images with their captions. The arrow keys step through the words of the image that was last used."""
+    sections = [_section(view, number) for number, view in enumerate(views)]
+    keys = [
+        "<kbd>←</kbd> <kbd>→</kbd> step, <kbd>Home</kbd> <kbd>End</kbd> jump",
+        "<kbd>s</kbd> smooth or grid",
+        *["<kbd>↑</kbd> <kbd>↓</kbd> next or previous image"] * (len(views) > 1),
+    ]
+    about = next((view.about for view in views if view.about), "")
+    switch = Markup(asset("image_controls.html"))
+    body = [
+        tag("header", {}, tag("h1", {}, title or (views[0].title if len(views) == 1 else f"{len(views)} captions"))),
+        *([tag("p", {"class": "quiet"}, about)] if about else []),
+        switch,
+        *sections,
+        tag("footer", {}, tag("p", {}, Markup(" · ".join(keys))), tag("p", {}, READING)),
+        Markup('<p class="unseen" id="status" role="status" aria-live="polite"></p>'),
+    ]
+    data = json.dumps([_data(view) for view in views], separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    scripts = [
+        tag("script", {"type": "application/json", "id": "data"}, Markup(data)),
+        tag("script", {}, Markup(f"\n{asset('image.js')}")),
+    ]
+    return document(title or views[0].title, tag("main", {"class": "text"}, lines(body)), *scripts)
+
+
+READING = (
+    "A word is generated while the model reads the bright cells; the darker a cell, the less it is read. The brightest "
+    "cell of every word has the largest weight of that word. The cells of a grid are larger than what they show: each "
+    "has also read its neighbours."
+)
+
+
+def _section(view: ImageView, number: int) -> Markup:
+    """One image under its caption, whose words are buttons; for browsers without a script, a picture of all words."""
+    stack = tag(
+        "div",
+        {"class": "stack"},
+        tag("img", {"src": Markup(data_uri(view.image)), "alt": view.alt}),
+        *([tag("canvas", {"aria-hidden": "true"}, "")] if len(view.maps) else []),
+    )
+    words = [
+        tag("button", {"type": "button", "data-word": at, "aria-pressed": "false"}, word)
+        for at, word in enumerate(view.words)
+    ]
+    parts = [
+        tag("h2", {}, view.title or "(an empty caption)", " ", tag("small", {}, view.name)),
+        tag("figure", {}, stack, tag("figcaption", {"class": "quiet where"}, "")),
+        *([tag("div", {"class": "words", "role": "group", "aria-label": "Words"}, *words)] if len(view.maps) else []),
+        *([tag("noscript", {}, tag("div", {"class": "scroll"}, view.svg()))] if len(view.maps) else []),
+        *([] if view.weights is not None else [tag("p", {"class": "quiet"}, "This model has no attention weights.")]),
+    ]
+    return tag("section", {"class": "card seen", "data-view": number, "tabindex": "-1"}, lines(parts))
+
+
+def _data(view: ImageView) -> dict[str, Any]:
+    """What the script of the page draws: the weights of each word relative to its largest one, and a sentence."""
+    said = [view.describe(word) for word in range(len(view.maps))]
+    return {
+        "rows": view.grid[0],
+        "columns": view.grid[1],
+        "shade": SHADE,
+        "maps": [rounded(one.ravel().tolist(), 3) for one in view.maps],
+        "said": said,
+    }

@@ -1,0 +1,151 @@
+"""Caption: search for the best description of each image, with the attention to the image at each word."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.alignment import merge
+from regard.data.batches import Batch, collate
+from regard.data.fields import TargetText
+from regard.data.flat import Values
+from regard.data.images import read_image
+from regard.decode import Penalty
+from regard.errors import UserError
+from regard.models.parts import path_of
+from regard.recording import Axes, active_tape, pause_recording, record
+from regard.render.image_view import ImageView
+from regard.verbs.forced import Floats, aligning, fit_target
+from regard.verbs.loaded import Loaded
+from regard.verbs.search import Search, best_targets
+
+AT_ONCE = 64  # images of a batch
+LIMIT = 60  # tokens of a caption
+DRAWN = 320  # pixels on a side of an image in a picture
+
+
+@dataclass(frozen=True, eq=False)
+class Caption:
+    """A description of an image, and where the model looked at each of its words."""
+
+    image: Any  # as given: a path, the content of a file, or an array (H, W, 3)
+    text: str
+    score: float  # see `Penalty`; the end of the caption, if generated, counts in the length and in logp
+    logp: float
+    ended: str  # why the search stopped: "end", "limit", or "given" for a caption that was given
+    tokens: list[int]  # without the end
+    logps: Floats  # (T,), or (T + 1,) with the end
+    words: list[str]
+    weights: Floats | None  # (words, cells) the mean over the tokens of a word; None: the model has no attention
+    grid: tuple[int, int]  # rows and columns of the cells, which are counted row by row
+    about: str = ""  # which model it is from
+
+    @cached_property
+    def view(self) -> ImageView:
+        """The image with the weights of each word over it."""
+        name = str(self.image) if isinstance(self.image, str | Path) else "image"
+        pixels = self.image if isinstance(self.image, np.ndarray) else read_image(self.image, DRAWN)
+        return ImageView(self.text, pixels, self.words, self.weights, self.grid, name, self.about)
+
+
+@torch.no_grad()
+def caption(
+    model: Loaded,
+    images: Sequence[Any],
+    beam: int = 1,
+    penalty: Penalty | float = 1.0,
+    limit: int | None = None,
+    targets: Sequence[str] | None = None,
+) -> list[Caption]:
+    """The best caption of each image, and the attention weights of each of its words.
+
+    An image is the path of a file (JPEG, PNG, WebP), the content of one, or a uint8 array (height, width, 3). With
+    `targets` these are the captions, and only the weights are computed. While the caller records the model, the tape
+    records one pass of teacher forcing over all captions, and nothing of the search.
+    """
+    model.expect("caption", model.reads_images)
+    if isinstance(images, str | bytes | Path | np.ndarray):
+        raise UserError(f"{images!r:.60}: this is one image; pass a list of images.")
+    if targets is not None and len(targets) != len(images):
+        raise UserError(f"targets: {len(targets)} captions for {len(images)} images; give one for each.")
+    search = Search(beam, 1, penalty if isinstance(penalty, Penalty) else Penalty(penalty), limit)
+    found: list[Caption] = []
+    for first in range(0, len(images), AT_ONCE):
+        some = images[first : first + AT_ONCE]
+        pixels = [np.asarray(one) for one in model.fields["image"].encode(some)]
+        with pause_recording(model.module), model.autocast():
+            if targets is None:
+                found += _searched(model, some, pixels, search)
+            else:
+                found += _given(model, some, pixels, targets[first : first + AT_ONCE])
+    _record(model, found)
+    return found
+
+
+def _searched(model: Loaded, images: Sequence[Any], pixels: list[Values], search: Search) -> list[Caption]:
+    """The best captions of a batch of images."""
+    source = torch.from_numpy(np.stack(pixels)).to(model.device)
+    best = best_targets(model, source, None, search, search.limit or LIMIT, align=True)
+    return [
+        _captioned(model, image, one.tokens, one.weights, (one.score, one.logp, one.ended, one.logps))
+        for image, (one, *_) in zip(images, best)
+    ]
+
+
+def _given(model: Loaded, images: Sequence[Any], pixels: list[Values], targets: Sequence[str]) -> list[Caption]:
+    """Given captions of a batch of images, by teacher forcing."""
+    tokenizer = model.target_tokenizer
+    tokens = [fit_target(model, ids, "target") for ids in tokenizer.encode_batch([text.strip() for text in targets])]
+    name, batch = aligning(model), _batch(model, pixels, tokens)
+    with record(model.module, () if name is None else (path_of(name),)) as tape:
+        logits = model.module(batch.to(model.device)).float().log_softmax(-1).cpu()  # (B, T, V)
+    found = []
+    for row, (image, ids) in enumerate(zip(images, tokens)):
+        said = torch.tensor(tokenizer.special_tokens.wrap_target(ids)[1:])
+        logps = logits[row, : len(said)].gather(1, said[:, None])[:, 0].numpy()
+        weights = None if name is None else tape[name][row, : len(ids)].numpy()
+        total = float(logps.sum())
+        found.append(_captioned(model, image, ids, weights, (total / max(1, len(said)), total, "given", logps)))
+    return found
+
+
+def _captioned(
+    model: Loaded, image: Any, tokens: list[int], weights: Floats | None, scores: tuple[float, float, str, Floats]
+) -> Caption:
+    """A caption with the weights of its words, given those of its tokens, (T, cells)."""
+    tokenizer, grid = model.target_tokenizer, model.module.config.source_grid
+    assert grid is not None
+    text = tokenizer.decode(tokens)
+    if weights is not None:
+        weights = merge(weights, tokenizer.words(tokens), range(weights.shape[1]))
+    score, logp, ended, logps = scores
+    return Caption(image, text, score, logp, ended, tokens, logps, text.split(), weights, grid, model.about)
+
+
+def _batch(model: Loaded, pixels: list[Values], tokens: list[list[int]]) -> Batch:
+    """The batch of images and captions."""
+    field = model.fields["target"]
+    assert isinstance(field, TargetText)
+    rows = [{"image": one, "target": np.asarray(field.wrap(ids), np.int64)} for one, ids in zip(pixels, tokens)]
+    return collate(rows, model.task)
+
+
+def _record(model: Loaded, found: Sequence[Caption]) -> None:
+    """One pass of teacher forcing over all captions, with the labels of its rows and cells, if the caller records."""
+    tape = active_tape(model.module)
+    if tape is None or not found:
+        return
+    if len(tape):
+        raise UserError("record: the tape already holds a pass; open another `with record(model)` for each call.")
+    pixels = [np.asarray(one) for one in model.fields["image"].encode([one.image for one in found])]
+    with model.autocast():
+        model.module(_batch(model, pixels, [one.tokens for one in found]).to(model.device))
+    rows, columns = found[0].grid
+    cells = [f"{row},{column}" for row in range(rows) for column in range(columns)]
+    for one in found:
+        _, pieces = model.captions([], one.tokens)
+        tape.captions.append({name: Axes(pieces, cells, "cross") for name in tape})

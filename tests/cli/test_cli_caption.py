@@ -1,0 +1,172 @@
+"""`regard train scenes`, then `caption`, `look` and `eval` of the run: a tiny model, drawn images."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import regard as library
+from regard.checks import FAILED, doctor
+from regard.checks.adapters import loaded_calls
+from regard.cli import main
+from regard.data.scenes import Scenes
+from regard.errors import UserError
+from regard.recording import record
+from regard.render.image_view import png
+
+Regard = Callable[..., "object"]
+DATA = ["data.train=40", "data.valid=6", "data.test=6", "data.size=32"]
+MODEL = ["model.width=16", "model.embed=8", "model.blocks=2"]
+PLAN = ["plan.steps=2", "plan.warmup=0", "plan.evaluate=2", "plan.samples=2", "plan.threads=1", "plan.batch_tokens=128"]
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `regard train scenes` leaves."""
+    path = tmp_path_factory.mktemp("scenes") / "run"
+    assert main(["train", "scenes", *DATA, *MODEL, *PLAN, "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="session")
+def images() -> list[np.ndarray]:
+    return [one.image for one in Scenes(train=1, valid=1, test=3, size=32).load().test]
+
+
+def test_a_run_leaves_a_report_and_an_image_to_try(run: Path) -> None:
+    assert (run / "example.png").read_bytes().startswith(b"\x89PNG")
+    assert "<image" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_one_image_is_shown_word_by_word(regard: Regard, run: Path) -> None:
+    said = regard("caption", run, run / "example.png", "--limit", 5)
+    assert said.code == 0
+    lines = said.out.splitlines()
+    assert "example.png" in said.out
+    assert sum(set(line) <= set("·░▒▓█ ") and len(line) > 15 for line in lines) >= 8  # 8 × 8 cells
+    assert "of the largest weight" in lines[-1]
+    looked = regard("look", run, run / "example.png", "--target", "a red circle")
+    assert looked.out.splitlines()[1].split() == ["a", "red", "circle"]
+
+
+def test_json_has_the_weights_of_each_word(regard: Regard, run: Path) -> None:
+    said = regard("caption", run, run / "example.png", run / "example.png", "--beam", 2, "--limit", 4, "--json")
+    first, second = map(json.loads, said.out.splitlines())
+    assert first == second
+    assert first["grid"] == [8, 8]
+    assert len(first["weights"]) == len(first["words"]) <= 4
+    assert all(sum(row) == pytest.approx(1, abs=1e-4) for row in first["weights"])
+
+
+def test_several_images_are_lines_and_one_page(regard: Regard, run: Path) -> None:
+    said = regard("caption", run, run / "example.png", run / "example.png", "--limit", 3, "-o", "two.html")
+    assert [line.split("\t")[0] for line in said.out.splitlines()] == [str(run / "example.png")] * 2
+    page = Path("two.html").read_text(encoding="utf-8")
+    assert page.count("<section") == 2
+    assert regard("caption", run, run / "example.png", "-o", "one.svg").code == 0
+    assert Path("one.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["caption", "{run}", "absent.png"], "error: absent.png"),
+        (["caption", "{run}", "text.png"], "error: text.png: not a JPEG, PNG, WebP or GIF image"),
+        (["caption", "{run}", "a.png", "b.png", "-o", "x.svg"], "several images are written as one page"),
+        (["caption", "{run}", "a.png", "--beam", "0"], "beam=0"),
+        (["translate", "{run}"], "this is a captioner, which cannot translate; use: regard caption"),
+        (["score", "{run}"], "a captioner, which cannot score; use: regard caption"),
+        (["generate", "{run}", "a"], "a captioner, which cannot generate; use: regard caption"),
+        (["embed", "{run}", "text.png"], "a captioner, which cannot embed; use: regard caption"),
+        (["look", "{run}", "a.png", "--layer", "0"], "a captioner has one attention; leave out --part, --layer"),
+        (["train", "scenes", "model=seq2seq"], "model=seq2seq: does not fit data=scenes; use model=captioner"),
+        (["train", "dates", "model=captioner"], "model=captioner: does not fit data=dates; use model=seq2seq"),
+        (["train", "scenes", "model.attention=hard", *DATA, *MODEL], "model.attention=hard; set objective=hard"),
+    ],
+)
+def test_a_mistake_is_one_line(regard: Regard, run: Path, arguments: list[str], message: str) -> None:
+    Path("text.png").write_text("no image", encoding="utf-8")
+    said = regard(*(argument.format(run=run) for argument in arguments))
+    assert said.code == 2
+    assert message in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_text_model_does_not_caption(regard: Regard, trained: Path) -> None:
+    said = regard("caption", trained, "a.png")
+    assert said.code == 2
+    assert "this is a translator, which cannot caption; use: regard translate" in said.err
+
+
+def test_evaluation_has_the_measures_of_captions(regard: Regard, run: Path) -> None:
+    scores = json.loads(regard("eval", run, "--json", "--beam", 2).out)["scores"]
+    assert {"exact", "pointing", "pointing_chance", "bleu4", "cider"} <= set(scores)
+    assert 0 < scores["pointing_chance"] < 0.1
+
+
+# -- in Python
+
+
+@pytest.fixture(scope="session")
+def model(run: Path) -> library.Loaded:
+    return library.load(run)
+
+
+def test_a_batch_of_images_is_captioned_as_each_alone(model: library.Loaded, images: list[np.ndarray]) -> None:
+    for beam in (1, 3):
+        together = library.caption(model, images, beam, limit=6)
+        for one, image in zip(together, images):
+            (alone,) = library.caption(model, [image], beam, limit=6)
+            assert alone.tokens == one.tokens
+            np.testing.assert_allclose(alone.weights, one.weights, atol=1e-5)
+
+
+def test_a_caption_that_is_given_has_the_weights_of_the_one_that_was_found(
+    model: library.Loaded, images: list[np.ndarray]
+) -> None:
+    found = library.caption(model, images, limit=6)
+    forced = library.caption(model, images, targets=[one.text for one in found])
+    for one, other in zip(found, forced):
+        assert other.words == one.words
+        np.testing.assert_allclose(other.weights, one.weights, atol=1e-5)
+        np.testing.assert_allclose(other.logps[: len(one.tokens)], one.logps[: len(one.tokens)], atol=1e-4)
+
+
+def test_a_tape_records_the_captions(model: library.Loaded, images: list[np.ndarray]) -> None:
+    plain = library.caption(model, images, limit=5)
+    with record(model.module) as tape:
+        recorded = library.caption(model, images, limit=5)
+    assert [one.text for one in recorded] == [one.text for one in plain]
+    seen = library.view(tape, item=1)
+    np.testing.assert_allclose(seen.layers[0].weights[0][: len(plain[1].tokens)], plain[1].weights, atol=1e-5)
+    assert seen.columns[9] == "1,1"
+
+
+def test_an_image_of_the_wrong_kind_is_refused(model: library.Loaded, images: list[np.ndarray]) -> None:
+    with pytest.raises(UserError, match="pass a list of images"):
+        library.caption(model, images[0])
+    with pytest.raises(UserError, match="targets: 1 captions for 3 images"):
+        library.caption(model, images, targets=["a"])
+    with pytest.raises(UserError, match="source: should be images, numbers of shape"):
+        model.logits(torch.tensor([[1, 4]]), source=torch.zeros(1, 5))
+    pixels = torch.from_numpy(images[0])[None]
+    assert model.logits(torch.tensor([[1, 4]]), source=pixels).shape[:2] == (1, 2)
+
+
+def test_the_doctor_examines_a_captioner(model: library.Loaded) -> None:
+    found = doctor(model.module, loaded_calls(model))
+    assert [one for one in found if one.status == FAILED] == []
+
+
+def test_an_image_is_read_from_a_file_as_from_an_array(
+    model: library.Loaded, images: list[np.ndarray], tmp_path: Path
+) -> None:
+    path = tmp_path / "scene.png"
+    path.write_bytes(png(images[0]))
+    one, other = library.caption(model, [path, images[0]], limit=5)
+    assert one.text == other.text
+    np.testing.assert_allclose(one.weights, other.weights, atol=1e-6)
+    assert one.view.name == str(path)

@@ -39,7 +39,15 @@ PIXELS = IMAGES.build()
 CELLS = numbers(np.arange(3 * 49 * 2, dtype=np.float32).reshape(3, 49, 2))
 CAPTIONS = pair_columns([(text, text[:2]) for text in TEXTS])["target"]
 BYTES = {"caption": {"source"}}  # the tensors of pixels
-FLOATS = {"recognise": {"tokens"}, "frames": {"tokens"}, "regress": BOTH, "keys": BOTH, "caption-features": {"source"}}
+FLOATS = {
+    "recognise": {"tokens"},
+    "frames": {"tokens"},
+    "labels": {"targets"},
+    "rate": {"targets"},
+    "regress": BOTH,
+    "keys": BOTH,
+    "caption-features": {"source"},
+}
 COLUMNS: Mapping[str, Columns] = {
     "translate": pair_columns([(text, text[:2]) for text in TEXTS]),
     "aligned": {**pair_columns([(text, text[:2]) for text in TEXTS]), "alignment": flat([[0, 0], [], [1, 1, 0, 1]])},
@@ -51,6 +59,8 @@ COLUMNS: Mapping[str, Columns] = {
     "two-way running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "masked": whole_columns(TEXTS, SPECIAL),
     "classify": labelled_columns(list(zip(TEXTS, (2, 0, 1)))),
+    "labels": {"text": flat(TEXTS), "labels": numbers([[[1.0, 0.0, 1.0]], [[0.0, 0.0, 0.0]], [[0.0, 1.0, 0.0]]])},
+    "rate": {"text": flat(TEXTS), "number": numbers([[0.5], [-1.0], [2.0]])},
     "tag": {"text": flat(TEXTS), "tags": flat([[0, 1], [1], [2, 0, 1]])},
     "recall": {"text": flat(TEXTS), "tags": flat([[0, 1], [1], [2, 0, 1]])},
     "recognise": {"values": VALUES, "label": flat([[2], [0], [1]])},
@@ -88,7 +98,7 @@ def test_filler_rows_are_padding_and_count_for_nothing(name: str) -> None:
     fillers: list[Row] = [{field: column.values[:0] for field, column in COLUMNS[name].items()}] * 2
     exact, filled = collate(made(task, rows), task), collate(made(task, [*rows, *fillers]), task)
     assert exact.counts == filled.counts
-    per_target = exact["targets"].shape[2] if name == "keys" else 1
+    per_target = exact["targets"].shape[-1] if name in ("keys", "labels") else 1
     assert exact.counts["targets"] * per_target == int((~counts_for_nothing(exact["targets"])).sum()) > 0
     assert filled.fields.keys() == exact.fields.keys()
     assert counts_for_nothing(filled["targets"][len(rows) :]).all()

@@ -91,7 +91,7 @@ def test_a_model_that_exists_brings_its_settings_and_tokenizers(pairs: str) -> N
     assert found.fields["source"].tokenizer is found.fields["target"].tokenizer is tokenizer
     assert found.build().model.config == config
     speaker = GptConfig(width=16, heads=2, vocab=64)
-    with pytest.raises(UserError, match="model=gpt: does not fit data=pairs; use model=seq2seq or model=transformer"):
+    with pytest.raises(UserError, match="model=gpt: does not fit data=pairs; use model=seq2seq or model=gnmt or "):
         prepare(made("translate", pairs), given=WarmStart(speaker, [tokenizer]))
 
 

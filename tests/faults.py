@@ -755,7 +755,7 @@ FAULTS = (
     ),
     Fault(
         "bits per byte and per word swapped in the table",
-        "cli/eval.py",
+        "cli/eval_lm.py",
         '("perplexity of a token", "bits per byte", "bits per word",',
         '("perplexity of a token", "bits per word", "bits per byte",',
         "cli/test_cli_eval.py",

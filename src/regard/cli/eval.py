@@ -85,7 +85,7 @@ def evaluate(
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
-    Of a classifier come precision, recall and F1 of each class and the confusion matrix.
+    For a classifier, precision, recall and F1 of each class and the confusion matrix are printed too.
 
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the

@@ -58,17 +58,17 @@ def ladder(
 ) -> None:
     """Compare models of one size trained on the same tokens: no attention, then every score and window.
 
-    Of a recipe with a Transformer, the families: no attention, additive and general attention, GNMT, ConvS2S, the
-    Transformer with sinusoidal and with learned positions, and with 1, 2 and 8 heads. Widths are chosen so that
-    parameters agree within 5 %. A rung learns at the rate that suits its family; a plan.* setting that you give is
-    every rung's. Finished cells are kept: the same command continues where it stopped. The result is a table (mean ±
-    standard deviation over the seeds, operations per token, seconds of training to a given quality and to the best of
-    the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
+    For a recipe with a Transformer, the rungs are families of models: no attention, additive and general attention,
+    GNMT, ConvS2S, the Transformer with sinusoidal and with learned positions, and with 1, 2 and 8 heads. Widths are
+    chosen so that parameters agree within 5 %. A rung learns at the rate that suits its family; a plan.* setting that
+    you give applies to every rung. Finished cells are kept: the same command continues where it stopped. The result is
+    a table (mean ± standard deviation over the seeds, operations per token, seconds of training to a given quality and
+    to the best of the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
 
     `sequences` is another ladder: RNN, GRU, LSTM, TCN and Transformer of equal size on the tasks of Bai et al. 2018
-    (adding, copy, smnist, pmnist, jsb, nottingham, ptb, ptb-char). Words after it name tasks and models; without such
-    words, all are compared. Each family of a task is tuned by the same short trials and then trained, both within
-    --minutes. The figures are those of the validation sets, beside the published ones of the test sets.
+    (adding, copy, smnist, pmnist, jsb, nottingham, ptb, ptb-char). Words after `sequences` name tasks and models;
+    without such words, all are compared. Each family of a task is tuned by the same short trials and then trained, both
+    within --minutes. The figures are those of the validation sets, beside the published ones of the test sets.
 
     \b
     Examples:

@@ -535,8 +535,8 @@ FAULTS = (
     Fault(
         "the digest of a corpus leaves out where examples end",
         "data/batches.py",
-        "for array in (column.ends, column.values)",
-        "for array in (column.values,)",
+        "[(each.ends, each.values, each.arrays) for each",
+        "[(each.values, each.arrays) for each",
         "data/test_batches.py",
     ),
     # -- generation, vectors and pictures
@@ -755,7 +755,7 @@ FAULTS = (
     ),
     Fault(
         "bits per byte and per word swapped in the table",
-        "cli/eval.py",
+        "cli/eval_lm.py",
         '("perplexity of a token", "bits per byte", "bits per word",',
         '("perplexity of a token", "bits per word", "bits per byte",',
         "cli/test_cli_eval.py",
@@ -889,8 +889,8 @@ FAULTS = (
     Fault(
         "labels are not sorted by probability",
         "verbs/labelling.py",
-        "dict(sorted(zip(labels.names, each), key=lambda item: -item[1]))",
-        "dict(zip(labels.names, each))",
+        "dict(sorted(zip(names, probabilities.tolist()), key=lambda item: -item[1]))",
+        "dict(zip(names, probabilities.tolist()))",
         "test_verbs.py",
     ),
     Fault(
@@ -1369,8 +1369,8 @@ FAULTS = (
     Fault(
         "a model that advances reads the ids of padding",
         "models/causal.py",
-        "tokens.masked_fill(~real, 0).gather(1, order)",
-        "tokens.gather(1, order)",
+        "tokens.masked_fill(~real.reshape(places.shape), 0).take_along_dim(places, dim=1)",
+        "tokens.take_along_dim(places, dim=1)",
         "test_contracts.py::test_the_doctor_finds_no_fault",
     ),
     # -- data, training, public checkpoints

@@ -108,7 +108,7 @@ class ClassHead(nn.Module):
 def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     """One vector (B, width) for each text (B, T, width): its first or last real state, or their mean or maximum.
 
-    The maximum is taken of each number apart; that of a text without tokens is 0.
+    The maximum is taken for each feature; for a text without tokens it is 0.
     """
     if real is None:
         real = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)

@@ -37,7 +37,7 @@ class Calls:
     logits: Callable[..., Tensor]  # (module, tokens, real) → (B, T, …), or (B, …) with one_per_text
     vocab: int  # ids of tokens are 0 to vocab - 1
     source_vocab: int = 0  # the same for a source; 0: the module reads no source, or an image
-    source_shape: tuple[int, ...] = ()  # the shape of an image that is the source: numbers of 0 to 255; empty: none is
+    source_shape: tuple[int, ...] = ()  # the shape of an image that is the source: numbers of 0 to 255; empty: no image
     causal: bool = False  # whether the output at a token depends only on this token and those before it
     one_per_text: bool = False  # whether there is one output per text
     longest: int | None = None  # the most tokens of a text; None: any number

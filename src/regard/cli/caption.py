@@ -1,4 +1,4 @@
-"""`regard caption`: images in, captions out, with where the model looked at each word."""
+"""`regard caption`: captions of images, and the attention to the image at each word."""
 
 from pathlib import Path
 from typing import Annotated

@@ -85,6 +85,19 @@ def before_first_step(console: Console, place: Path | None = None) -> Iterator[N
 
 
 @contextmanager
+def kept_if_stopped(console: Console, place: Path) -> Iterator[None]:
+    """On Ctrl-C inside, print that `place` keeps the finished cells of a ladder, if any."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not place.exists():
+            raise
+        line = f"\nstopped; {place} keeps what was done, and the same command continues from there."
+        console.out(line, highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
 def counted(name: str, total: int | None = None, prints: bool = True) -> Iterator[Callable[[int], None]]:
     """Inside, show how many items are done, of a total where that is known, on standard error.
 

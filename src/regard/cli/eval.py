@@ -1,14 +1,15 @@
 """`regard eval`: how good a trained model is."""
 
 from bisect import bisect_right
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Group
 
 from regard.cli import options
-from regard.cli.console import SafeConsole, counted, grid, notice
+from regard.cli.console import SafeConsole, grid, notice
+from regard.cli.eval_lm import measure_fill, print_last_words, print_running
 from regard.cli.lines import print_line
 from regard.errors import UserError, nearest
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from regard.objectives import Exposure
+    from regard.report.classes import ClassReport
+    from regard.training.evaluate import Scores
     from regard.verbs import Loaded
     from regard.verbs.filling import FillAccuracy
 
@@ -82,7 +85,7 @@ def evaluate(
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
-    Of a classifier come precision, recall and F1 of each class and the confusion matrix.
+    For a classifier, precision, recall and F1 of each class and the confusion matrix are printed too.
 
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
@@ -104,9 +107,7 @@ def evaluate(
       regard eval gpt2/ --data book.txt --running --stride 256
     """
     from regard.decode import Penalty
-    from regard.render.terminal import sections_text
     from regard.report.classes import class_report
-    from regard.report.figures import find_metric
     from regard.training.evaluate import TOKEN_HEADS, truncated
     from regard.training.evaluate import evaluate as measure
 
@@ -114,25 +115,19 @@ def evaluate(
     if stride is not None and not running:
         raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
+    searches = (beam, ranking) != (1, Penalty(1.0))
+    of_examples = bool(split or settings or free_running or by_length or fill)
     if last_word:
-        if data is None or split or settings or free_running or by_length or fill or running:
+        if data is None or of_examples or running:
             raise UserError("--last-word: measures the texts of --data alone; give --data lambada, or --data FILE.")
-        _print_last_words(model, data, batch_tokens, json)
+        print_last_words(model, data, batch_tokens, json)
         return
     if running:
-        if (
-            data is None
-            or split
-            or settings
-            or free_running
-            or by_length
-            or fill
-            or (beam, ranking) != (1, Penalty(1.0))
-        ):
+        if data is None or of_examples or searches:
             raise UserError("--running: measures one text, FILE of --data, and nothing else; give --data FILE alone.")
-        _print_running(model, data, stride, batch_tokens, json)
+        print_running(model, data, stride, batch_tokens, json)
         return
-    if (beam, ranking) != (1, Penalty(1.0)) and not model.module.config.reads_source:
+    if searches and not model.module.config.reads_source:
         why = f"{run} is {model.kind}, which is evaluated without a search"
         raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
     name, examples = _examples(model, data, split, settings or [])
@@ -140,83 +135,75 @@ def evaluate(
     metrics = ("loss", *(["perplexity"] if model.task.head in TOKEN_HEADS else []), *own)
     scores = measure(model, examples, metrics, beam, ranking, batch_tokens)
     groups = _by_length(model, examples) if by_length else {}
-    lengths = {span: measure(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()}
-    exposure = _exposure(model, examples, batch_tokens) if free_running else None
-    classes = class_report(model, examples, batch_tokens)
-    filled = _fill_accuracy(model, examples, batch_tokens) if fill else None
-    cut = truncated(model, examples)
+    found = Measured(
+        scores,
+        {span: measure(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()},
+        _exposure(model, examples, batch_tokens) if free_running else None,
+        class_report(model, examples, batch_tokens),
+        measure_fill(model, examples, batch_tokens) if fill else None,
+        truncated(model, examples),
+    )
     if json:
-        about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": cut}
-        more = {"lengths": lengths, "exposure": exposure and asdict(exposure)}
-        by_class = {"classes": classes and classes.to_json()}
-        more |= {"fill": {"tokens": filled.tokens, **filled.accuracy}} if filled else {}
-        how = {"beam": beam, "penalty": asdict(ranking)}
-        print_line({**about, **how, "scores": scores.values, "notes": scores.notes, **more, **by_class})
+        about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": found.truncated}
+        print_line({**about, "beam": beam, "penalty": asdict(ranking), **found.to_json()})
         return
-    console = SafeConsole()
     what = f"{run}, step {model.step}," if model.recipe else f"{run}"
-    found = {each: find_metric(each, model.metrics) for each in scores.values}
-    rows = [
-        [found[each].title, found[each].show(value), scores.notes.get(each, "")]
-        for each, value in scores.values.items()
-    ]
-    console.print(grid(f"{what} on {len(examples):,} examples of {name}", ["", "", ""], rows))
-    if cut:
-        notice(f"{cut:,} of them are past the model's {model.longest} tokens and were cut")
-    if classes:
-        tables = (classes.table(), classes.confusion_table())
-        console.print("", sections_text([table for table in tables if table]))
-    if lengths:
-        rows = [
-            [span, *(found[each].show(value) for each, value in values.items())] for span, values in lengths.items()
-        ]
-        columns = ["tokens", *(metric.title for metric in found.values())]
-        console.print("", grid("By length of the source, in tokens", columns, rows))
-    if exposure:
-        console.print("", _by_position(exposure))
-    if filled:
-        rows = [[f"from {name}", f"{value:.2%}"] for name, value in filled.accuracy.items()]
-        console.print("", grid(f"Accuracy of fill: {filled.tokens:,} tokens, each masked in turn", ["", ""], rows))
+    _print_tables(model, found, f"{what} on {len(examples):,} examples of {name}")
 
 
-def _print_last_words(model: "Loaded", data: str, batch_tokens: int, json: bool) -> None:
-    from regard.data.running_corpora import lambada
-    from regard.verbs.scoring import last_words
+@dataclass(frozen=True)
+class Measured:
+    """The figures of one evaluation: the scores of all examples, and the parts that were asked for."""
 
-    found = last_words(model, [one.text for one in lambada(data)], batch_tokens)
-    scores = {"accuracy": found.accuracy, "perplexity": found.perplexity}
-    if json:
-        print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
-        return
-    rows = [["accuracy", f"{found.accuracy:.2%}"], ["perplexity of the word", f"{found.perplexity:.6g}"]]
-    SafeConsole().print(grid(f"{model.path}: the last words of {found.texts:,} texts of {data}", ["", ""], rows))
+    scores: "Scores"
+    lengths: dict[str, dict[str, float]]  # the scores of each group of --by-length
+    exposure: "Exposure | None"  # of --free-running
+    classes: "ClassReport | None"  # of a classifier
+    filled: "FillAccuracy | None"  # of --fill
+    truncated: int  # examples past the model's limit
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as `regard eval --json` prints them."""
+        fill = {"fill": {"tokens": self.filled.tokens, **self.filled.accuracy}} if self.filled else {}
+        return {
+            "scores": self.scores.values,
+            "notes": self.scores.notes,
+            "lengths": self.lengths,
+            "exposure": self.exposure and asdict(self.exposure),
+            **fill,
+            "classes": self.classes and self.classes.to_json(),
+        }
 
 
-def _print_running(model: "Loaded", data: str, stride: int | None, batch_tokens: int, json: bool) -> None:
-    from regard.data.streams import Book
-    from regard.verbs.running import score_running
+def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
+    from regard.render.terminal import sections_text
+    from regard.report.figures import find_metric
 
-    text = Book(train=data, valid=data, valid_tokens=0).load().train
-    with counted("tokens", prints=False) as count:
-        found = score_running(model, text, stride, batch_tokens, count)
-    scores = {
-        "perplexity": found.perplexity,
-        "bits_per_byte": found.bits_per_byte,
-        "bits_per_word": found.bits_per_word,
-        "word_perplexity": found.word_perplexity,
-    }
-    if json:
-        print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
-        return
-    how = "the state is carried" if found.stride is None else f"windows of {found.window}, stride {found.stride}"
-    words = f"{found.words:,} words"
-    notes = (f"{found.tokens:,} tokens, {how}", f"{found.bytes:,} bytes of UTF-8", words, words)
-    names = ("perplexity of a token", "bits per byte", "bits per word", "perplexity of a word")
-    rows = [[name, f"{value:.6g}", note] for name, value, note in zip(names, scores.values(), notes)]
     console = SafeConsole()
-    console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))
-    if found.unknown:
-        notice(f"{found.unknown:,} of the tokens are not in the vocabulary, so the figures are too low")
+    metrics = {name: find_metric(name, model.metrics) for name in found.scores.values}
+    rows = [
+        [metrics[name].title, metrics[name].show(value), found.scores.notes.get(name, "")]
+        for name, value in found.scores.values.items()
+    ]
+    console.print(grid(title, ["", "", ""], rows))
+    if found.truncated:
+        notice(f"{found.truncated:,} of them are past the model's {model.longest} tokens and were cut")
+    if found.classes:
+        tables = (found.classes.table(), found.classes.confusion_table())
+        console.print("", sections_text([table for table in tables if table]))
+    if found.lengths:
+        rows = [
+            [span, *(metrics[name].show(value) for name, value in values.items())]
+            for span, values in found.lengths.items()
+        ]
+        columns = ["tokens", *(metric.title for metric in metrics.values())]
+        console.print("", grid("By length of the source, in tokens", columns, rows))
+    if found.exposure:
+        console.print("", _by_position(found.exposure))
+    if found.filled:
+        rows = [[f"from {side}", f"{value:.2%}"] for side, value in found.filled.accuracy.items()]
+        title = f"Accuracy of fill: {found.filled.tokens:,} tokens, each masked in turn"
+        console.print("", grid(title, ["", ""], rows))
 
 
 def _examples(
@@ -281,22 +268,6 @@ def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[An
         groups.setdefault(bisect_right(edges, length), []).append(row)
     spans = {f"{lengths[rows[0]]}-{lengths[rows[-1]]}": rows for rows in groups.values()}
     return {span: [examples[row] for row in rows] for span, rows in spans.items()}
-
-
-def _fill_accuracy(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "FillAccuracy":
-    """The accuracy of `fill` on texts, or on windows of a running text."""
-    from regard.data.streams import encode_running, window_of
-    from regard.training.evaluate import running_text
-    from regard.verbs.filling import fill_accuracy
-
-    tokenizer = model.target_tokenizer.in_direction("forward")
-    special, most = tokenizer.special_tokens, model.longest
-    if running_text(model) is not None:
-        (ids, _), window = encode_running(tokenizer, examples), window_of(model.recipe.data, most)  # type: ignore[union-attr]
-        texts = [ids[at : at + window].tolist() for at in range(0, len(ids), window)]
-    else:
-        texts = [special.wrap_target(ids)[:most] for ids in tokenizer.encode_batch([one.text for one in examples])]
-    return fill_accuracy(model, texts, batch_tokens)
 
 
 def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "Exposure":

@@ -15,37 +15,43 @@ if TYPE_CHECKING:
     from regard.verbs.generating import GenerationOptions
 
 
+Prompts = Annotated[
+    list[str] | None, typer.Argument(metavar="PROMPT", help="Without any, every line of standard input is one.")
+]
+Temperature = Annotated[float, typer.Option(help="0: always the likeliest token; 1: drawn as likely as it is.")]
+TopK = Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens only.")]
+TopP = Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that together hold p.")]
+Seed = Annotated[int, typer.Option(help="Of the draws: the same seed, the same answers.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Print each piece as it comes.")]
+Long = Annotated[
+    str,
+    typer.Option(
+        help="A prompt past the context: error, truncate (its beginning is kept) or window (its end; and an answer "
+        "that reaches the end of the context continues from its last half)."
+    ),
+]
+
+
 def generate(
     run: options.Run,
-    prompts: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PROMPT", help="Without any, every line of standard input is one."),
-    ] = None,
+    prompts: Prompts = None,
     limit: options.Limit = 128,
-    temperature: Annotated[
-        float, typer.Option(help="0: always the likeliest token; 1: drawn as likely as it is.")
-    ] = 0.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens only.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that together hold p.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws: the same seed, the same answers.")] = 0,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = 0,
     beam: options.Beam = 1,
     nbest: options.Nbest = 1,
     penalty: options.Penalty = 1.0,
     formula: options.Formula = "power",
     stop: options.Stop = "present",
     patience: options.Patience = 1.0,
-    stream: Annotated[bool, typer.Option("--stream", help="Print each piece as it comes.")] = False,
+    stream: Stream = False,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
     batch_tokens: options.SearchTokens = None,
-    long: Annotated[
-        str,
-        typer.Option(
-            help="A prompt past the context: error, truncate (its beginning is kept) or window (its end; and an answer "
-            "that reaches the end of the context continues from its last half)."
-        ),
-    ] = "error",
+    long: Long = "error",
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
@@ -67,7 +73,6 @@ def generate(
     """
     from regard.decode import Penalty
     from regard.models import reads_whole
-    from regard.render.formatting import format_number
     from regard.verbs.generating import GenerationOptions
 
     if stream and (json or beam > 1):
@@ -87,12 +92,7 @@ def generate(
             cut += sum(_stream(model, line, chosen, number, keep) for number, line in enumerate(lines, first - 1))
             continue
         for number, answers in _answered(model, lines, chosen, batch_tokens, first - 1, empty=bool(prompts)):
-            for one in answers:
-                score = [format_number(one.score)] if nbest > 1 else []
-                whole = one.text + one.prompt if model.reads_backward else one.prompt + one.text
-                print_line(*([numbered(number + 1, one)] if json else [whole, *score]), keep=keep)
-            if not answers:
-                print_line({"line": number + 1} if json else "")
+            _print_answers(model, number + 1, answers, nbest > 1, keep, json)
             cut += sum(one.ended == "context" for one in answers)
     if cut:
         line = f"stopped at the model's context of {model.longest} tokens; --long window continues past it"
@@ -121,6 +121,18 @@ def _answered(
                 yield following, waiting.pop(following)
                 following += 1
     yield from waiting.items()  # if all lines are blank
+
+
+def _print_answers(model: "Loaded", line: int, answers: "list[Generated]", scored: bool, keep: str, json: bool) -> None:
+    """Print the answers to the prompt of a line; a prompt without answers is a blank line."""
+    from regard.render.formatting import format_number
+
+    for one in answers:
+        score = [format_number(one.score)] if scored else []
+        whole = one.text + one.prompt if model.reads_backward else one.prompt + one.text
+        print_line(*([numbered(line, one)] if json else [whole, *score]), keep=keep)
+    if not answers:
+        print_line({"line": line} if json else "")
 
 
 def _stream(model: "Loaded", prompt: str, chosen: "GenerationOptions", number: int, keep: str) -> bool:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from regard.cli import options
-from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step, ready
+from regard.cli.console import LastingConsole, before_first_step, kept_if_stopped, ready
 from regard.cli.lines import print_line
 from regard.cli.sequences import ladder_of_sequences
 from regard.errors import UserError
@@ -18,47 +18,57 @@ if TYPE_CHECKING:
     from regard.recipes import Recipe
 
 
+What = Annotated[
+    str,
+    typer.Argument(metavar="RECIPE|FILE|sequences", help="dates, multi30k, another recipe, your pairs, or sequences."),
+]
+Rungs = Annotated[str | None, typer.Option(help="Only these, such as additive,general; all if not given.")]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="Runs of each rung, each with its own seed; else 3, of sequences 1.")
+]
+Steps = Annotated[int | None, typer.Option(min=1, help="Of each run: plan.steps.")]
+Beam = Annotated[int, typer.Option(min=1, help="With which the test set is decoded in the end.")]
+Quality = Annotated[
+    float | None, typer.Option(help="Of plan.select, that rungs are timed to reach; else 95 % of the best one's.")
+]
+Minutes = Annotated[
+    float | None, typer.Option(min=0.001, help="Of sequences: the limit of each cell, its trials included; else 5.")
+]
+Jobs = Annotated[int, typer.Option(min=1, help="Of sequences: processes that share the device.")]
+Trials = Annotated[
+    int | None, typer.Option(min=1, max=4, help="Of sequences: settings that each family is tried with; else 4.")
+]
+Out = Annotated[Path | None, typer.Option(help="Where it goes; default: runs/ladder-RECIPE.")]
+
+
 def ladder(
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECIPE|FILE|sequences", help="dates, multi30k, another recipe, your pairs, or sequences."
-        ),
-    ],
+    what: What,
     settings: options.Settings = None,
-    rungs: Annotated[str | None, typer.Option(help="Only these, such as additive,general; all if not given.")] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Runs of each rung, each with its own seed; else 3, of sequences 1.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Of each run: plan.steps.")] = None,
-    beam: Annotated[int, typer.Option(min=1, help="With which the test set is decoded in the end.")] = 1,
-    quality: Annotated[
-        float | None, typer.Option(help="Of plan.select, that rungs are timed to reach; else 95 % of the best one's.")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0.001, help="Of sequences: the limit of each cell, its trials included; else 5.")
-    ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Of sequences: processes that share the device.")] = 1,
-    trials: Annotated[
-        int | None, typer.Option(min=1, max=4, help="Of sequences: settings that each family is tried with; else 4.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where it goes; default: runs/ladder-RECIPE.")] = None,
+    rungs: Rungs = None,
+    seeds: Seeds = None,
+    steps: Steps = None,
+    beam: Beam = 1,
+    quality: Quality = None,
+    minutes: Minutes = None,
+    jobs: Jobs = 1,
+    trials: Trials = None,
+    out: Out = None,
     json: options.Json = False,
     device: options.MaybeDevice = None,
 ) -> None:
     """Compare models of one size trained on the same tokens: no attention, then every score and window.
 
-    Of a recipe with a Transformer, the families: no attention, additive and general attention, GNMT, ConvS2S, the
-    Transformer with sinusoidal and with learned positions, and with 1, 2 and 8 heads. Widths are chosen so that
-    parameters agree within 5 %. A rung learns at the rate that suits its family; a plan.* setting that you give is
-    every rung's. Finished cells are kept: the same command continues where it stopped. The result is a table (mean ±
-    standard deviation over the seeds, operations per token, seconds of training to a given quality and to the best of
-    the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
+    For a recipe with a Transformer, the rungs are families of models: no attention, additive and general attention,
+    GNMT, ConvS2S, the Transformer with sinusoidal and with learned positions, and with 1, 2 and 8 heads. Widths are
+    chosen so that parameters agree within 5 %. A rung learns at the rate that suits its family; a plan.* setting that
+    you give applies to every rung. Finished cells are kept: the same command continues where it stopped. The result is
+    a table (mean ± standard deviation over the seeds, operations per token, seconds of training to a given quality and
+    to the best of the weakest rung that attends, published figures where there are any), ladder.json and ladder.html.
 
     `sequences` is another ladder: RNN, GRU, LSTM, TCN and Transformer of equal size on the tasks of Bai et al. 2018
-    (adding, copy, smnist, pmnist, jsb, nottingham, ptb, ptb-char). Words after it name tasks and models; without such
-    words, all are compared. Each family of a task is tuned by the same short trials and then trained, both within
-    --minutes. The figures are those of the validation sets, beside the published ones of the test sets.
+    (adding, copy, smnist, pmnist, jsb, nottingham, ptb, ptb-char). Words after `sequences` name tasks and models;
+    without such words, all are compared. Each family of a task is tuned by the same short trials and then trained, both
+    within --minutes. The figures are those of the validation sets, beside the published ones of the test sets.
 
     \b
     Examples:
@@ -81,6 +91,21 @@ def ladder(
         return
     if minutes is not None or jobs != 1 or trials is not None:
         raise UserError("--minutes, --jobs and --trials: are for regard ladder sequences; leave them out.")
+    ladder_of_recipe(what, given, rungs, seeds or 3, beam, quality, out, json, console)
+
+
+def ladder_of_recipe(
+    what: str,
+    settings: list[str],
+    names: str | None,
+    seeds: int,
+    beam: int,
+    quality: float | None,
+    out: Path | None,
+    json: bool,
+    console: LastingConsole,
+) -> None:
+    """Train every rung of a recipe, or of a file of pairs, with every seed."""
     with before_first_step(console):
         from regard.cli.progress import follow
         from regard.config import override
@@ -93,20 +118,14 @@ def ladder(
         from regard.training.ladder.rungs import published
 
         pairs = [f"data.train={what}"] if what not in RECIPES and (Path(what).exists() or Path(what).suffix) else []
-        recipe = override(find_recipe("translate" if pairs else what), [*pairs, *given], KINDS)
+        recipe = override(find_recipe("translate" if pairs else what), [*pairs, *settings], KINDS)
         place = out or Path("runs") / f"ladder-{recipe.name}"
         results: Results = defaultdict(list)
-        try:
-            wanted = cells(recipe, _rungs(recipe, given, rungs), seeds or 3, place, beam)
+        with kept_if_stopped(console, place):
+            wanted = cells(recipe, _rungs(recipe, settings, names), seeds, place, beam)
             for number, cell in enumerate(wanted, 1):
                 name = f"{cell.name}, seed {cell.seed} ({number}/{len(wanted)})"
                 results[cell.name].append(measure(cell, partial(follow, console=console, name=name)))
-        except KeyboardInterrupt:
-            if not place.exists():
-                raise
-            line = f"\nstopped; {place} keeps what was done, and the same command continues from there."
-            console.out(line, highlight=False)
-            raise typer.Exit(INTERRUPTED) from None
     trained = {cell.name: cell.recipe for cell in wanted}
     standing = Standing(recipe, trained, results, published(recipe), quality)
     every = [one for seeds_of_rung in results.values() for one in seeds_of_rung]

@@ -185,7 +185,7 @@ def _pair(line: str, number: int) -> tuple[str, str]:
 
 
 def count_unknown(model: "Loaded", given: Iterable[Lines], without: str = "") -> Iterator[Lines]:
-    """The given chunks of lines. The unknown tokens are reported at the end, but for the part `without` of a line."""
+    """The given chunks of lines. Unknown tokens are reported at the end, except in the part `without` of a line."""
     unknown = UnknownCounter()
     for first, lines in given:
         texts = [line.replace(without, "") for line in lines] if without else lines

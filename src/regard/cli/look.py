@@ -16,25 +16,35 @@ if TYPE_CHECKING:
     from regard.verbs import Loaded
 
 
+TextOrImage = Annotated[
+    str, typer.Argument(metavar="TEXT", help="What the model is to read; of a captioner, an image.")
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")]
+Target = Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")]
+Part = Annotated[
+    str | None, typer.Option(help="encoder (source at source), decoder (target at its past), cross (at the source).")
+]
+Layer = Annotated[int | None, typer.Option(min=0, help="One layer of the part, from 0, the lowest.")]
+Head = Annotated[int | None, typer.Option(min=0, help="One head of the layer, from 0; else the mean.")]
+Lines = Annotated[bool, typer.Option("--lines", help="In .svg: two columns joined by lines.")]
+Data = Annotated[
+    Path | None, typer.Option(help="Of model=kim, instead of TEXT: the strongest n-grams in the texts of a file.")
+]
+Top = Annotated[int, typer.Option(min=1, help="Of --data: n-grams of each filter.")]
+
+
 def look(
     run: options.Run,
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="What the model is to read; of a captioner, an image.")
-    ] = "",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .html (all of it), .svg or .npz.")] = None,
-    target: Annotated[str | None, typer.Option(help="Predict this target instead of the model's own.")] = None,
+    text: TextOrImage = "",
+    out: Out = None,
+    target: Target = None,
     beam: options.Beam = 1,
-    part: Annotated[
-        str | None,
-        typer.Option(help="encoder (source at source), decoder (target at its past), cross (at the source)."),
-    ] = None,
-    layer: Annotated[int | None, typer.Option(min=0, help="One layer of the part, from 0, the lowest.")] = None,
-    head: Annotated[int | None, typer.Option(min=0, help="One head of the layer, from 0; else the mean.")] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="In .svg: two columns joined by lines.")] = False,
-    data: Annotated[
-        Path | None, typer.Option(help="Of model=kim, instead of TEXT: the strongest n-grams in the texts of a file.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Of --data: n-grams of each filter.")] = 5,
+    part: Part = None,
+    layer: Layer = None,
+    head: Head = None,
+    lines: Lines = False,
+    data: Data = None,
+    top: Top = 5,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -81,8 +91,13 @@ def look(
             raise UserError(f"{run}: a captioner has one attention; leave out --part, --layer, --head and --lines.")
         caption(run, [Path(text)], out, target, beam, json=json, device=device, precision=precision)
         return
-    if data is not None or model.module.config.filter_sizes:
-        _look_filters(model, text, out, data, top, json)
+    if data is not None:
+        if text or out is not None:
+            raise UserError(f"--data {data}: is printed as a table of n-grams; leave out TEXT and -o.")
+        _print_ngrams(model, data, top, json)
+        return
+    if model.module.config.filter_sizes:
+        _look_filters(model, text, out, json)
         return
     view = verbs.look(model, text, target, beam, part, layer)
     unknown = UnknownCounter()
@@ -92,45 +107,36 @@ def look(
         raise UserError(f"{run}: no attention to write to {out}; a page, -o look.html, shows how it decodes.")
     if head is not None and view.layers:
         view = view.only(head=head)
-    if json:
-        print_line(_object(view))
-    elif out is None:
-        SafeConsole().print(view.text())
-        if choices := _choices(view):
-            SafeConsole(stderr=True).print(choices, style="dim", highlight=False, markup=False)
-    if out is not None:
-        if lines:
-            from regard.file_io import write_file
-
-            write_file(out, view.lines())
-        else:
-            view.save(out)
-        notice(f"wrote {out}")
+    _show_attention(view, out, lines, json)
 
 
-def _look_filters(model: "Loaded", text: str, out: Path | None, data: Path | None, top: int, json: bool) -> None:
-    """The n-grams that won the filters in a text, or the strongest n-grams of each filter over a file."""
+def _print_ngrams(model: "Loaded", data: Path, top: int, json: bool) -> None:
+    """Print the strongest n-grams of each filter over the texts of a file."""
     from regard.data.files import iterate_lines
     from regard.data.tables import has_names, read_table
     from regard.render.terminal import sections_text
-    from regard.verbs.filters import look_filters, ngram_table, strongest_ngrams
+    from regard.verbs.filters import ngram_table, strongest_ngrams
 
-    if data is not None:
-        if text or out is not None:
-            raise UserError(f"--data {data}: is printed as a table of n-grams; leave out TEXT and -o.")
-        columns = {"text": model.recipe.data.text if model.recipe else ""}
-        if has_names(data, columns):
-            texts = [row["text"] for _, row in read_table(data, columns)]
-        else:
-            texts = [line.partition("\t")[2] or line for line in iterate_lines(data)]  # label<TAB>text, or a text
-        found = strongest_ngrams(model, [text for text in texts if text.strip()], top)
-        if json:
-            for number, ngrams in enumerate(found):
-                strongest = [{"ngram": one.text, "feature": one.feature} for one in ngrams]
-                print_line({"filter": number, "size": model.module.config.filter_sizes[number], "ngrams": strongest})
-        else:
-            SafeConsole().print(sections_text([ngram_table(found, model.module.config.filter_sizes)]))
+    columns = {"text": model.recipe.data.text if model.recipe else ""}
+    if has_names(data, columns):
+        texts = [row["text"] for _, row in read_table(data, columns)]
+    else:
+        texts = [line.partition("\t")[2] or line for line in iterate_lines(data)]  # label<TAB>text, or a text
+    found = strongest_ngrams(model, [text for text in texts if text.strip()], top)
+    sizes = model.module.config.filter_sizes
+    if not json:
+        SafeConsole().print(sections_text([ngram_table(found, sizes)]))
         return
+    for number, ngrams in enumerate(found):
+        strongest = [{"ngram": one.text, "feature": one.feature} for one in ngrams]
+        print_line({"filter": number, "size": sizes[number], "ngrams": strongest})
+
+
+def _look_filters(model: "Loaded", text: str, out: Path | None, json: bool) -> None:
+    """Show the n-grams that won the filters in a text, in the terminal or as a file."""
+    from regard.render.terminal import sections_text
+    from regard.verbs.filters import look_filters
+
     view = look_filters(model, text)
     if json:
         print_line(view.to_json())
@@ -139,6 +145,25 @@ def _look_filters(model: "Loaded", text: str, out: Path | None, data: Path | Non
     if out is not None:
         view.save(out)
         notice(f"wrote {out}")
+
+
+def _show_attention(view: "AttentionView", out: Path | None, lines: bool, json: bool) -> None:
+    """Show the attention of a text, in the terminal or as a file."""
+    from regard.file_io import write_file
+
+    if json:
+        print_line(_object(view))
+    elif out is None:
+        SafeConsole().print(view.text())
+        if choices := _choices(view):
+            SafeConsole(stderr=True).print(choices, style="dim", highlight=False, markup=False)
+    if out is None:
+        return
+    if lines:
+        write_file(out, view.lines())
+    else:
+        view.save(out)
+    notice(f"wrote {out}")
 
 
 def _choices(view: "AttentionView") -> str:

@@ -82,7 +82,7 @@ def score(
 
 
 def _chain(one: "Scored", backward: bool) -> Iterator[str]:
-    """p(text) = Π p(piece | the pieces before it): the factors, and what has become of their product so far.
+    """p(text) = Π p(piece | the pieces before it): the factors, and their product so far.
 
     Read backward, a piece is predicted from the pieces after it; the lines stay in reading order.
     """

@@ -4,10 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
 from rich.markup import escape
 
-from regard.cli.console import INTERRUPTED, LastingConsole, before_first_step
+from regard.cli.console import LastingConsole, before_first_step, kept_if_stopped
 from regard.cli.lines import print_line
 from regard.errors import UserError
 
@@ -45,18 +44,12 @@ def ladder_of_sequences(
         rows, families = select(names)
         recipes = {row.name: change(find_recipe(row.name), settings, KINDS) for row in rows}
         found: list[Climbed] = []
-        try:
+        with kept_if_stopped(console, place):
             every, total = jobs(recipes, names, seeds, limit, tried, place), len(rows) * len(families)
             results = side_by_side(every, processes) if processes > 1 else map(partial(_follow, console), every)
             for number, one in enumerate(results, 1):
                 found.append(one)
                 console.out(f"{number}/{total}: {cell_line(one)}", highlight=False)
-        except KeyboardInterrupt:
-            if not place.exists():
-                raise
-            line = f"\nstopped; {place} keeps what was done, and the same command continues from there."
-            console.out(line, highlight=False)
-            raise typer.Exit(INTERRUPTED) from None
     order = [(row.name, family) for row in rows for family in FAMILIES]
     found.sort(key=lambda one: order.index((one.row.name, one.family)))
     standing = SequenceStanding(found, limit, tried)

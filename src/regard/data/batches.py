@@ -97,9 +97,10 @@ class Planned:
 class Shapes:
     """The shapes that rows of these lengths need under a budget of tokens (rows × the largest width).
 
-    Lengths are rounded up to a short list, and every batch of a shape has the same number of rows, so that a compiler
-    or a CUDA graph meets few shapes. If all rows have the same length, 64 or more, it is not rounded. Rows that do not
-    fill a batch of their shape move to the next larger shape; only the last batch of the largest shape has filler rows.
+    Lengths are rounded up to a short list, and every batch of a shape has the same number of rows, so that few shapes
+    are compiled or captured as CUDA graphs. If all rows have the same length, 64 or more, it is not rounded. Rows that
+    do not fill a batch of their shape move to the next larger shape; only the last batch of the largest shape has
+    filler rows.
 
     `lengths` has an array for each axis of a batch, such as source and target. The number of batches of a shape follows
     from the lengths alone, whatever the order of the rows, so that every epoch has the same number.

@@ -49,7 +49,7 @@ class Ptb(Book):
 class PtbChar(Ptb):
     """The Penn Treebank by characters (Mikolov et al. 2012), in $REGARD_DATA/ptb; a line end is the token <eos>.
 
-    The space before the first word of a line is no part of the text, the one after its last word is.
+    The space before the first word of a line is left out; the space after its last word is kept.
     """
 
     tokens: Tokens = "char"  # the kind of tokens

@@ -41,8 +41,8 @@ READING = """
 With the true tokens before it, a position is as easy or as hard as its own token. With the model's own tokens the error
 of later positions is larger, because they follow earlier mistakes: the difference of the two is the exposure bias. It
 is largest in the model that always reads the true tokens, and smaller in those that read their own in training. But
-with the true tokens before it, these have a larger error, so the free errors of all models differ little. Where the
-spreads of two models overlap, their difference means nothing.
+with the true tokens before it, those models have a larger error, so the free errors of all models differ little. Where
+the spreads of two models overlap, their difference means nothing.
 
 In dates the bias is small: a digit depends on the source and on its position, and little on the digits before it. In a
 translation, one word too many shifts all that follows, and every later position counts as an error.

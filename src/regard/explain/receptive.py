@@ -31,7 +31,7 @@ The field about doubles with every block, so the number of blocks grows with the
 and operations grow only with the number of blocks.
 
 With the default options the network names every symbol inside the field; outside it, its accuracy is that of chance. A
-recurrent network and a Transformer have no such edge. If the data have dependencies over a known distance, choose
+recurrent network and a Transformer have no such limit. If the data have dependencies over a known distance, choose
 `model.layers` and `model.kernel` so that the field is larger. The field is only a limit: with other options, some
 distances inside it are not learned in these few steps (kernel 3 with 3 blocks: 28; kernel 2 with 3 blocks: 7, 13, 14).
 """

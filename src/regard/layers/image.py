@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class ChannelNorm(nn.LayerNorm):
-    """Normalises the channels of each place of an image (B, channels, H, W): no place or image changes another."""
+    """Normalises the channels of each place of an image (B, channels, H, W), independently of other places."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -22,9 +22,9 @@ class PixelEncoder(nn.Module):
     """Pixels (B, H, W, 3) of 0 to 255 → cells (B, rows · columns, width).
 
     Each block halves the image and doubles the channels: a 3 × 3 convolution of stride 2, a norm, a ReLU. A projection
-    and a norm follow. So a cell has seen 2^(blocks + 1) − 1 pixels in each direction, about twice its own size: what it
-    tells is what is there. The norm is over the channels of each place: a norm over a batch would make each output
-    depend on other images.
+    and a norm follow. So a cell depends on 2^(blocks + 1) − 1 pixels in each direction, about twice its own size: it
+    describes its own part of the image. The norm is over the channels of each place: a norm over a batch would make
+    each output depend on other images.
     """
 
     def __init__(self, width: int, blocks: int) -> None:

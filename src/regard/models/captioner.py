@@ -72,7 +72,7 @@ class CaptionerConfig(Facts):
     encoder: str = "pixels"  # what an image is: pixels (read by convolutions) or features (of a frozen network)
     blocks: int = 3  # pixels: convolutions that halve the image; 3 make 8 × 8 cells of 64 × 64 pixels
     grid: int = 7  # features: cells on a side of the grid
-    positions: str = "grid"  # what a cell knows of its place: grid (learnt row and column vectors) or none
+    positions: str = "grid"  # positions of the cells: grid (learnt row and column vectors) or none
     width: int = 256  # width of the recurrent states and of the cells
     embed: int = 128  # width of the token embeddings
     layers: int = 1  # number of recurrent layers of the decoder

@@ -175,7 +175,7 @@ class DecoderLayer(nn.Module):
     def forward(self, x: Tensor, embedded: Tensor, memory: Memory, before: Tensor) -> tuple[Tensor, Tensor]:
         """(R, T, inputs) and the embedded tokens (R, T, width) → (R, T, channels), and the convolution's last inputs.
 
-        The query is dₜ = W hₜ + b + gₜ (eq. 1): of what the convolution found, and of the embedded token gₜ.
+        The query is dₜ = W hₜ + b + gₜ (eq. 1): hₜ is the output of the gate, gₜ the embedded token.
         """
         dropped = F.dropout(x, self.dropout, self.training)
         y, after = self.convolution(dropped.transpose(1, 2), before)
@@ -262,7 +262,7 @@ class ConvS2s(Causal):
     ) -> ConvS2sState:
         """Reads the source (B, Ts): the state before the first target token, for at most ``capacity`` tokens.
 
-        Padding may be anywhere; it is moved to the end, so that a convolution never joins what padding separates.
+        Padding may be anywhere; it is moved to the end, so that a convolution never reads padding between two tokens.
         """
         check_length(source, self.config.longest)
         check_capacity(capacity, self.config.context, self.config.longest)

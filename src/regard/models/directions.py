@@ -130,7 +130,7 @@ class TwoDirections(nn.Module):
         self.returning: Any = other.build() if readout else other.build_body()
         layers = dict(self.onward.named_modules())
         for path in (one.input_embedding, one.output_layer):
-            if path in layers:  # counts have neither, and an output layer may be the embedding
+            if path in layers:  # a model of counts has neither layer; a tied output layer has no path of its own
                 parent, _, name = path.rpartition(".")
                 setattr(self.returning.get_submodule(parent), name, layers[path])
 

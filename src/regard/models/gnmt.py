@@ -4,8 +4,8 @@ The first layer of the encoder reads the source in both directions, the others i
 input of a layer is added to its output. In the decoder, the output of the first layer at the step before is the query
 of the attention, and the context is an input of every layer.
 
-Departures from the paper: the decoder starts from zeros, because the paper names no other start, so that all it knows
-of the source comes through attention; training is that of the plan, without reinforcement learning.
+Departures from the paper: the decoder starts from zeros, because the paper names no other start, so that it reads the
+source through attention alone; training is that of the plan, without reinforcement learning.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Captioning(Objective):
         return {"nll": 1.0, "doubly": self.doubly}
 
     def modules(self, model: nn.Module, fields: Mapping[str, Field]) -> None:
-        """No modules. Refuses a model without attention that the term needs, and hard attention."""
+        """Adds no modules. Refuses hard attention, and a model without attention if the term needs attention."""
         paths = [path_of(name) for name in source_reads(model)]
         if not paths and self.doubly:
             cure = "set model.decoder=attend, or objective.doubly=0"
@@ -156,7 +156,7 @@ class Baseline(nn.Module):
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
     def forward(self, logps: Tensor, counted: Tensor) -> Tensor:
-        """The average before these captions, (B,), of which some are counted: so it does not depend on their cells."""
+        """The average of earlier captions; in training, the `counted` ones of these captions then update it."""
         found = (logps * counted).sum() / counted.sum().clamp_min(1)
         before = torch.where(self.started, self.mean, found.to(self.mean.dtype))
         if self.training:

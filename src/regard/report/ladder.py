@@ -49,7 +49,7 @@ class Standing:
 
     @cached_property
     def weakest(self) -> Goal | None:
-        """The best value of the weakest rung that attends; None if fewer than two do."""
+        """The best value of the weakest rung that attends; None if fewer than two rungs attend."""
         attending = [name for name, every in self.results.items() if every[0].get("attends")]
         return weakest(self.recipe.plan.select, [self.points[name] for name in attending])
 
@@ -71,7 +71,7 @@ class Standing:
         return found
 
     def _seconds(self, name: str, goal: Goal | None) -> dict[str, Any] | None:
-        """The mean time of training of a rung to a goal, and how many seeds reached it; None if none did."""
+        """The mean time of training of a rung to a goal, and how many seeds reached it; None if no seed did."""
         times = [goal.reached(seed) for seed in self.points[name]] if goal else []
         reached = [seconds for seconds in times if seconds is not None]
         return {**_mean(reached), "reached": len(reached)} if reached else None

@@ -59,7 +59,10 @@ def samples(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
 
 
 def _generated(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
-    """The first words of texts and what the model generates after them; read backward, the last words and before."""
+    """The first words of texts, and what the model generates after them.
+
+    If the model reads backward: the last words, and what it generates before them.
+    """
     backward = model.reads_backward
     part = slice(-OPENING, None) if backward else slice(OPENING)
     given = [" ".join(text.split()[part]) for text in texts]

@@ -132,7 +132,7 @@ def _figure(one: Climbed) -> str:
 
 
 def cell_line(one: Climbed) -> str:
-    """What a row and a family reached, in a line."""
+    """The result of a family on a task, in one line."""
     if not one.cells:
         return f"{one.row.name}, {FAMILIES[one.family]}: training diverged"
     first = one.cells[0]

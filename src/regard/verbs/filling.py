@@ -109,7 +109,7 @@ def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_toke
 def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines: Sequence[int]) -> Tensor:
     """The log-probabilities (N, V) of the token next to each side, which is read up to the mask.
 
-    The tokens of a side are those that it has beside a token: its space next to the mask belongs to that token. Without
+    A space next to the mask is removed from a side if the tokenizer makes it a part of the masked token. Without
     any token to read, all are equally likely.
     """
     kind, stripped = model.tokenizer.kind, sides

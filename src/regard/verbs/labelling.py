@@ -65,7 +65,7 @@ def _ranked(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -
 @torch.no_grad()
 def _outputs(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -> list[Tensor]:
     """The output of a head for each text, on the CPU."""
-    model.expect("classify", head in model.module.config.predicts)
+    model.expect("classify", head in model.module.config.predicts and not model.module.config.numbers)
     check_is_list(texts)
     pairs = [(list[int](), tokens) for tokens in model.read(texts)]
     record_forced(model, pairs, batch_tokens)

@@ -67,7 +67,7 @@ def families(recipe: Recipe, model: TransformerConfig) -> dict[str, Recipe]:
     width = config.width * embed // config.embed // 2 * 2
     rnn = replace(config, width=max(width, 2), embed=embed, capacity=model.context)
     deep, convolutional = find_recipe("multi30k-gnmt"), find_recipe("multi30k-convs2s")
-    layers = min(model.layers + 1, deep.model.layers)  # a shallow ladder stays wide enough to be sized
+    layers = min(model.layers + 1, deep.model.layers)  # more layers would be too narrow to fit the size
     heads = [number for number in HEADS if not model.width % number]
     return {
         "no attention": _trained(recipe, recurrent.plan, rnn.without_attention()),

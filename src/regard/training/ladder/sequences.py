@@ -54,7 +54,7 @@ class Row:
         return METRICS[self.metric].lower_is_better
 
     def show(self, value: float | None, deviation: float | None = None) -> str:
-        """The value as people read it."""
+        """The value as a text."""
         return METRICS[self.metric].show(value, deviation)
 
     def value(self, scores: Mapping[str, float]) -> float:

@@ -1,0 +1,71 @@
+"""The measures of `regard eval` that are for language models alone: --last-word, --running and --fill."""
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from regard.cli.console import SafeConsole, counted, grid, notice
+from regard.cli.lines import print_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from regard.verbs import Loaded
+    from regard.verbs.filling import FillAccuracy
+
+
+def print_last_words(model: "Loaded", data: str, batch_tokens: int, json: bool) -> None:
+    """--last-word: how well the model finds the last word of each text."""
+    from regard.data.running_corpora import lambada
+    from regard.verbs.scoring import last_words
+
+    found = last_words(model, [one.text for one in lambada(data)], batch_tokens)
+    scores = {"accuracy": found.accuracy, "perplexity": found.perplexity}
+    if json:
+        print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
+        return
+    rows = [["accuracy", f"{found.accuracy:.2%}"], ["perplexity of the word", f"{found.perplexity:.6g}"]]
+    SafeConsole().print(grid(f"{model.path}: the last words of {found.texts:,} texts of {data}", ["", ""], rows))
+
+
+def print_running(model: "Loaded", data: str, stride: int | None, batch_tokens: int, json: bool) -> None:
+    """--running: perplexity, bits per byte and bits per word of one running text."""
+    from regard.data.streams import Book
+    from regard.verbs.running import score_running
+
+    text = Book(train=data, valid=data, valid_tokens=0).load().train
+    with counted("tokens", prints=False) as count:
+        found = score_running(model, text, stride, batch_tokens, count)
+    scores = {
+        "perplexity": found.perplexity,
+        "bits_per_byte": found.bits_per_byte,
+        "bits_per_word": found.bits_per_word,
+        "word_perplexity": found.word_perplexity,
+    }
+    if json:
+        print_line({"run": model.path, "step": model.step, "data": data, "scores": scores, **asdict(found)})
+        return
+    how = "the state is carried" if found.stride is None else f"windows of {found.window}, stride {found.stride}"
+    words = f"{found.words:,} words"
+    notes = (f"{found.tokens:,} tokens, {how}", f"{found.bytes:,} bytes of UTF-8", words, words)
+    names = ("perplexity of a token", "bits per byte", "bits per word", "perplexity of a word")
+    rows = [[name, f"{value:.6g}", note] for name, value, note in zip(names, scores.values(), notes)]
+    console = SafeConsole()
+    console.print(grid(f"{model.path} on the running text {data}", ["", "", ""], rows))
+    if found.unknown:
+        notice(f"{found.unknown:,} of the tokens are not in the vocabulary, so the figures are too low")
+
+
+def measure_fill(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "FillAccuracy":
+    """--fill: the accuracy of `fill` on texts, or on windows of a running text."""
+    from regard.data.streams import encode_running, window_of
+    from regard.training.evaluate import running_text
+    from regard.verbs.filling import fill_accuracy
+
+    tokenizer = model.target_tokenizer.in_direction("forward")
+    special, most = tokenizer.special_tokens, model.longest
+    if running_text(model) is not None:
+        (ids, _), window = encode_running(tokenizer, examples), window_of(model.recipe.data, most)  # type: ignore[union-attr]
+        texts = [ids[at : at + window].tolist() for at in range(0, len(ids), window)]
+    else:
+        texts = [special.wrap_target(ids)[:most] for ids in tokenizer.encode_batch([one.text for one in examples])]
+    return fill_accuracy(model, texts, batch_tokens)

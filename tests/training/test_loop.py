@@ -72,8 +72,17 @@ def test_accumulated_pieces_are_the_whole_batch(clip):
         torch.testing.assert_close(weight, _weights(parts)[name], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
-@pytest.mark.parametrize("objective", [TeacherForcing(ratio=0.5), ProfessorForcing(width=8)])
+@pytest.mark.parametrize(
+    ("optimizer", "objective"),
+    [
+        ("adam", ProfessorForcing(width=8)),
+        ("adamw", TeacherForcing(ratio=0.5)),
+        ("sgd", TeacherForcing(ratio=0.5)),
+        pytest.param("adam", TeacherForcing(ratio=0.5), marks=pytest.mark.slow),
+        pytest.param("adamw", ProfessorForcing(width=8), marks=pytest.mark.slow),
+        pytest.param("sgd", ProfessorForcing(width=8), marks=pytest.mark.slow),
+    ],
+)
 def test_going_on_from_a_step_is_never_having_stopped(optimizer, objective):
     """Weights and optimiser are all that is needed: the noise, dropout and coins, follows from the step."""
     plan = dataclasses.replace(PLAN, steps=6, optimizer=optimizer, schedule="cosine", clip=1.0)

@@ -169,7 +169,11 @@ def _told(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "settings", [("model.dropout=0", "plan.optimizer=sgd", "plan.clip=0.01"), ("model.dropout=0.3",)]
+    "settings",
+    [
+        ("model.dropout=0", "plan.optimizer=sgd", "plan.clip=0.01"),
+        pytest.param(("model.dropout=0.3",), marks=pytest.mark.slow),
+    ],
 )
 def test_two_ranks_are_one_that_accumulates_twice_as_much(recipe, tmp_path, settings):
     """An odd number of batches an epoch, dropout, gradients that are clipped: none makes a difference."""

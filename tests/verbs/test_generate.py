@@ -167,8 +167,22 @@ def test_greedy_is_the_definition_in_every_family(ours: Callable[..., Loaded], f
             assert one.tokens == by_definition(model, read, 9)
 
 
-@pytest.mark.parametrize("how", [{}, DRAWN, {"beam": 3}], ids=["greedy", "drawn", "beam"])
-@pytest.mark.parametrize("family", [*OURS, "public"])
+HOW: dict[str, dict[str, Any]] = {"greedy": {}, "drawn": DRAWN, "beam": {"beam": 3}}
+
+
+@pytest.mark.parametrize(
+    ("family", "how"),
+    [
+        pytest.param(
+            family,
+            given,
+            id=f"{family}-{name}",
+            marks=[pytest.mark.slow] if name != "greedy" and family not in ("gpt", "lstm") else [],
+        )
+        for family in (*OURS, "public")
+        for name, given in HOW.items()
+    ],
+)
 def test_an_answer_is_the_same_in_any_company(
     ours: Callable[..., Loaded], model: Loaded, family: str, how: dict[str, float]
 ) -> None:

@@ -290,6 +290,7 @@ def test_scores_look_at_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_compiled_blocks_are_recorded_without_a_break_or_a_bit_of_difference(backend: str) -> None:
     torch._dynamo.reset()
     model = reader(groups=1, layers=2)

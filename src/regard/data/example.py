@@ -118,7 +118,7 @@ class Region:
 class Captioned:
     """An image and its caption."""
 
-    image: Any  # the path of an image file, its content (bytes), or a uint8 array (H, W, 3)
+    image: Any  # the path of an image file, its content (bytes), or a uint8 array (H, W, 3); of a clip, its frames side by side
     target: str
     others: tuple[str, ...] = ()  # further captions of the same image
     regions: tuple[Region, ...] = ()

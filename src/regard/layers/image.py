@@ -42,7 +42,7 @@ class PixelEncoder(nn.Module):
 
 
 class FeatureEncoder(nn.Module):
-    """Features (B, cells, features) of a frozen network → cells (B, cells, width): a norm and a projection."""
+    """Features (B, cells, features), as of a frozen network → cells (B, cells, width): a norm and a projection."""
 
     def __init__(self, features: int, width: int) -> None:
         super().__init__()
@@ -56,10 +56,10 @@ class FeatureEncoder(nn.Module):
 class GridPositions(nn.Module):
     """A learnt vector for each row and each column of a grid; that of a cell is their sum."""
 
-    def __init__(self, side: int, width: int) -> None:
+    def __init__(self, rows: int, columns: int, width: int) -> None:
         super().__init__()
-        self.rows = nn.Parameter(torch.empty(side, 1, width))
-        self.columns = nn.Parameter(torch.empty(1, side, width))
+        self.rows = nn.Parameter(torch.empty(rows, 1, width))
+        self.columns = nn.Parameter(torch.empty(1, columns, width))
         for weight in (self.rows, self.columns):
             nn.init.normal_(weight, std=0.5)
 

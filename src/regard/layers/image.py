@@ -53,6 +53,27 @@ class FeatureEncoder(nn.Module):
         return cells
 
 
+class FrameEncoder(nn.Module):
+    """Frames (B, frames, numbers) of a clip → cells (B, frames, width): two convolutions over time and a norm.
+
+    The first reads a frame with the one before it and the one after it, and so finds movements. A recurrent layer would
+    tell each cell of all frames; then the attention need not look at the frames that a word names.
+    """
+
+    def __init__(self, numbers: int, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(numbers, elementwise_affine=False)  # padding, which is zeros, stays zeros
+        self.layers = nn.Sequential(
+            nn.Conv1d(numbers, 4 * width, 3, padding=1), nn.ReLU(), nn.Conv1d(4 * width, width, 1)
+        )
+        self.last = nn.LayerNorm(width)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        read = self.norm(frames.to(self.last.weight.dtype)).transpose(1, 2)  # (B, numbers, frames)
+        cells: Tensor = self.last(self.layers(read).transpose(1, 2))
+        return cells
+
+
 class GridPositions(nn.Module):
     """A learnt vector for each row and each column of a grid; that of a cell is their sum."""
 

@@ -1,8 +1,8 @@
 """Image captioning: a grid of cells of an image, and a recurrent decoder of its caption, with or without attention.
 
 The image is pixels, which a small convolutional network reads that is trained with the model, features of a frozen
-network, or the frames of a clip, which a recurrent layer reads in both directions: the cells are then the frames. Each cell of the grid is a vector, as a token of a source is. So the decoders are those of ``Seq2Seq``, and one
-more:
+network, or the frames of a clip, which are then the cells. Each cell is a vector, as a token of a source is. So the
+decoders are those of ``Seq2Seq``, and one more:
 
 ============== ================================================ ============================
 decoder        context                                          from
@@ -34,8 +34,8 @@ from torch import Tensor, nn
 
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
-from regard.layers.image import FeatureEncoder, GridPositions, PixelEncoder
-from regard.layers.recurrent import KERNELS, Recurrent
+from regard.layers.image import FeatureEncoder, FrameEncoder, GridPositions, PixelEncoder
+from regard.layers.recurrent import KERNELS
 from regard.mask import zero_padding
 from regard.models.checks import check_config, resized_embed
 from regard.models.encoder import Encoded
@@ -156,10 +156,11 @@ class ImageEncoder(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(config.dropout)
         self.pixels = config.encoder == "pixels"
-        self.cells: nn.Module = (
-            PixelEncoder(config.width, config.blocks) if self.pixels else FeatureEncoder(config.image, config.width)
-        )
-        self.frames = Recurrent(config.cell, config.width, config.width, 1, 2) if config.encoder == "frames" else None
+        if self.pixels:
+            self.cells: nn.Module = PixelEncoder(config.width, config.blocks)
+        else:
+            kind = FrameEncoder if config.encoder == "frames" else FeatureEncoder
+            self.cells = kind(config.image, config.width)
         self.positions = GridPositions(*config.source_grid, config.width) if config.positions == "grid" else None
 
     def forward(self, source: Tensor, real: Tensor | None = None) -> Encoded:
@@ -170,8 +171,6 @@ class ImageEncoder(nn.Module):
         states = self.cells(source if self.pixels else zero_padding(source, real))
         if real is not None and self.pixels:
             real = real.any(1, keepdim=True).expand(states.shape[:2])
-        if self.frames is not None:
-            states, _ = self.frames(states, real)
         states = self.dropout(states if self.positions is None else self.positions(states))
         if real is None:
             return Encoded(states, states.mean(1))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from matlab import mat_file
+from regard.data.images import ClipField
 from regard.data.mnist import DEVIATION, MEAN, Mnist, read_idx
 from regard.data.music import PolyphonicMusic, read_cells
-from regard.data.images import ClipField
 from regard.data.synthetic import MOVES, Adding, ClipCaptions, Clips, CopyMemory
 from regard.errors import UserError
 

@@ -150,10 +150,10 @@ class ClipField:
     @classmethod
     def load(cls, path: Path) -> Self:
         content = read_json(path)
-        found = [content.get(name) for name in ("frames", "pixels")] if isinstance(content, dict) else []
-        if len(found) != 2 or not all(type(one) is int and 1 <= one <= 4096 for one in found):
+        frames, pixels = (content.get(name, 0) if isinstance(content, dict) else 0 for name in ("frames", "pixels"))
+        if not all(type(one) is int and 1 <= one <= 4096 for one in (frames, pixels)):
             raise UserError(f"{path}: not the frames of a run; {RESTORE}.")
-        return cls(*found)
+        return cls(frames, pixels)
 
     def save(self, path: Path) -> None:
         write_text(path, json.dumps({"frames": self.frames, "pixels": self.pixels}) + "\n")

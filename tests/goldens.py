@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ import torch
 from matlab import mat_file
 from regard import Penalty, Run, align, caption, classify, embed, fill, generate, load, look, record, score, translate
 from regard.config import override
-from regard.data.scenes import Scenes
 from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
@@ -144,6 +143,7 @@ CASES: dict[str, Case] = {
     "adding": Case("adding", f"data.length=12 {DRAWN} {CONVOLUTIONS}", "nothing"),
     "copy": Case("copy", f"data.delay=4 {DRAWN} {CONVOLUTIONS}", "nothing"),
     "clips": Case("clips", f"data.size=5 data.frames=6 {DRAWN} {RECURRENT}", "nothing"),
+    "clip-captions": Case("clip-captions", f"data.size=5 data.frames=8 {DRAWN} {RECURRENT}", "moves"),
     "smnist": Case("smnist", CONVOLUTIONS, "nothing"),
     "pmnist": Case("pmnist", CONVOLUTIONS, "nothing"),
     "jsb": Case("jsb", f"{CONVOLUTIONS} model.dropout=0.1", "nothing"),
@@ -280,7 +280,8 @@ def _of_writer(model: Any, texts: Texts) -> dict[str, Any]:
 
 
 def _of_captioner(model: Any, texts: Texts) -> dict[str, Any]:
-    images = [one.image for one in Scenes(train=1, valid=1, test=len(texts.given), size=32, seed=5).load().test]
+    drawn = replace(model.recipe.data, train=1, valid=1, test=len(texts.given), seed=5)
+    images = [one.image for one in drawn.load().test]
     with record(model.module) as tape:
         caption(model, images[:1], targets=texts.given[:1])
     found = caption(model, images, targets=texts.given)
@@ -401,6 +402,7 @@ TEXTS: dict[str, Texts] = {
     "words": Texts(
         "translate", ("bad", "late", "monk", "radio", "tin"), ("B AE D", "L EH T", "M OW N K", "R AE D", "T IY N")
     ),
+    "moves": Texts("caption", ("a square moves right then up", "a cross moves left then down then right")),
     "scenes": Texts("caption", ("a red circle above a blue square", "a small white ring left of a green cross")),
     "lines": Texts("language", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "running": Texts("language", ("the dog", "a small man", "the", "a bird sees\n", "the man likes the")),

@@ -128,7 +128,7 @@ def test_the_bounds_of_cider() -> None:
 
 def table(cells: list[int], side: int = 8) -> Any:
     """Weights that are greatest at one cell of each word."""
-    return 0.01 + np.eye(side**2)[cells]
+    return 0.01 + np.eye(side**2)[cells].reshape(-1, side, side)
 
 
 def test_pointing_compares_the_centre_of_the_cell_with_the_box() -> None:

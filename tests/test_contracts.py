@@ -100,6 +100,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "caption-once": replace(PIXELS, decoder="once", layers=2),
     "caption-hard": replace(PIXELS, attention="hard", cell="gru"),
     "caption-features": FEATURES,
+    "caption-frames": replace(FEATURES, encoder="frames", grid=6),
     "gnmt": GNMT,
     "convs2s": CONVS2S,
     "bigram": BIGRAM,

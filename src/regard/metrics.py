@@ -259,15 +259,14 @@ def _pointing_chance(weights: Any, regions: Any) -> float | None:
 def _named(table: Any, regions: Any) -> Iterator[tuple[Any, Any]]:
     """For each word with a region its weights (cells,), and which cells have their centre in the region.
 
-    The cells of the square grid are counted row by row. Words that the table does not have are left out.
+    The table has the weights of each word, (words, rows, columns). Words that it does not have are left out.
     """
-    side = math.isqrt(table.shape[1])
-    centres = (np.arange(side) + 0.5) / side
+    down, across = ((np.arange(count) + 0.5) / count for count in table.shape[1:])
     for region in regions:
         if region.word < len(table):
             left, top, right, bottom = region.box
-            rows, columns = (centres > top) & (centres < bottom), (centres > left) & (centres < right)
-            yield table[region.word], np.outer(rows, columns).ravel()
+            rows, columns = (down > top) & (down < bottom), (across > left) & (across < right)
+            yield table[region.word].ravel(), np.outer(rows, columns).ravel()
 
 
 METRICS: dict[str, Metric] = {

@@ -24,7 +24,7 @@ from regard.data.fields import (
     TargetText,
 )
 from regard.data.flat import Columns, Lengths, Row, Rows
-from regard.data.images import FeatureField, ImageField
+from regard.data.images import ClipField, FeatureField, ImageField
 from regard.data.streams import RunningText
 from regard.objectives import BinaryAnswers, Classification, MaskedTokens, Recall, Regression, TeacherForcing
 
@@ -78,7 +78,7 @@ def translation(rows: Rows, widths: Mapping[str, int], random: np.random.Generat
 
 
 def captioning(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
-    """Teacher forcing of the caption; the source is an image: pixels (B, H, W, 3), or features (B, cells, D).
+    """Teacher forcing of the caption; the source is an image: pixels (B, H, W, 3), or features or frames (B, cells, D).
 
     All images have the same size, so only filler rows have padding in the source.
     """
@@ -186,6 +186,16 @@ TASKS: dict[str, Task] = {
         head="target",
         objective=TeacherForcing,
         metrics=("bleu4", "cider"),
+    ),
+    "caption-clip": Task(
+        name="caption-clip",
+        verb="caption",
+        fields={"image": ClipField, "target": TargetText},
+        widths=_axes(predicted="target"),
+        collate=captioning,
+        head="target",
+        objective=TeacherForcing,
+        metrics=("exact", "bleu4"),
     ),
     "language": Task(
         name="language",

@@ -48,6 +48,21 @@ def test_a_model_of_sequences_is_trained_and_evaluated(regard: Regard, recipe: s
         assert "regard eval run" in refused.err
 
 
+def test_a_clip_is_captioned_with_attention_over_its_frames(regard: Regard) -> None:
+    net = ["model.width=8", "model.embed=8"]
+    assert regard("train", "clip-captions", "data.frames=8", *TINY, *net, "--out", "run").code == 0
+    scores = json.loads(regard("eval", "run", "--json").out)["scores"]
+    assert {"exact", "pointing", "pointing_chance", "bleu4"} <= set(scores)
+    said = regard("caption", "run", "run/example.png", "--target", "a cross moves up", "--json", "-o", "clip.html")
+    found = json.loads(said.out)
+    assert found["grid"] == [1, 8]
+    assert [len(row) for row in found["weights"]] == [8] * 4
+    assert Path("clip.html").is_file()
+    longer = regard("train", "clip-captions", "data.frames=13", *TINY, *net, "--out", "longer")
+    assert longer.code == 2
+    assert "an image of 13 × 64 numbers: model.encoder=frames reads 12 × 64; set model.encoder and" in longer.err
+
+
 @pytest.fixture
 def run(regard: Regard) -> Path:
     assert regard("train", "adding", "data.length=10", *TINY, *NET, "--out", "run").code == 0

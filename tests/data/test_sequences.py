@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from matlab import mat_file
+from regard.data.images import ClipField
 from regard.data.mnist import DEVIATION, MEAN, Mnist, read_idx
 from regard.data.music import PolyphonicMusic, read_cells
-from regard.data.synthetic import MOVES, Adding, Clips, CopyMemory
+from regard.data.synthetic import MOVES, Adding, ClipCaptions, Clips, CopyMemory
 from regard.errors import UserError
 
 
@@ -51,9 +52,36 @@ def test_the_label_of_a_frame_is_how_the_shape_moved() -> None:
     assert {tag for one in corpus.train for tag in one.tags} == set(MOVES)
 
 
+def test_the_region_of_a_direction_is_the_frames_that_the_shape_reached_in_it() -> None:
+    corpus = ClipCaptions(train=30, valid=1, test=1, size=6, frames=8, noise=0.0).load()
+    field = ClipField.fit([], "image", ClipCaptions(size=6, frames=8))
+    for one, read in zip(corpus.train, field.encode([one.image for one in corpus.train])):
+        frames, words, moved = read.reshape(8, 6, 6), one.target.split(), [0]
+        assert one.image.shape == (6, 8 * 6, 3)
+        assert words[3::2] == [words[region.word] for region in one.regions]
+        for region in one.regions:
+            first, end = round(region.box[0] * 8), round(region.box[2] * 8)
+            for place in range(first, end):
+                assert np.array_equal(np.roll(frames[place - 1], MOVES[words[region.word]], (0, 1)), frames[place])
+            moved += range(first, end)
+            assert end - first >= 2
+        assert moved == list(range(8))
+    assert {len(one.regions) for one in corpus.train} == {2, 3}
+
+
+def test_a_clip_field_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    ClipField(8, 6).save(tmp_path / "image.json")
+    assert ClipField.load(tmp_path / "image.json") == ClipField(8, 6)
+    (tmp_path / "image.json").write_text('{"frames": 8}', encoding="utf-8")
+    with pytest.raises(UserError, match="not the frames of a run"):
+        ClipField.load(tmp_path / "image.json")
+
+
 @pytest.mark.parametrize(
     ("make", "told"),
     [
+        (lambda: ClipCaptions(frames=6), "data.frames=6: give 7 or more."),
+        (lambda: ClipCaptions(noise=-1), "data.noise=-1: give 0"),
         (lambda: Adding(length=1), "data.length=1: give 2 or more."),
         (lambda: Adding(train=0), "data.train=0: give 1 or more."),
         (lambda: CopyMemory(delay=0), "data.delay=0: give 1 or more."),

@@ -36,9 +36,12 @@ BOTH = {"tokens", "targets"}
 IMAGES = FlatBuilder(np.dtype(np.uint8))
 IMAGES.add([np.full((4, 4, 3), number) for number in (1, 2, 3)])
 PIXELS = IMAGES.build()
+CLIPS = FlatBuilder(np.dtype(np.uint8))
+CLIPS.add([np.full((7, 25), number) for number in (1, 2, 3)])
+FRAMES = CLIPS.build()
 CELLS = numbers(np.arange(3 * 49 * 2, dtype=np.float32).reshape(3, 49, 2))
 CAPTIONS = pair_columns([(text, text[:2]) for text in TEXTS])["target"]
-BYTES = {"caption": {"source"}}  # the tensors of pixels
+BYTES = {"caption": {"source"}, "caption-clip": {"source"}}  # the tensors of pixels
 FLOATS = {
     "recognise": {"tokens"},
     "frames": {"tokens"},
@@ -53,6 +56,7 @@ COLUMNS: Mapping[str, Columns] = {
     "aligned": {**pair_columns([(text, text[:2]) for text in TEXTS]), "alignment": flat([[0, 0], [], [1, 1, 0, 1]])},
     "caption": {"image": PIXELS, "target": CAPTIONS},
     "caption-features": {"image": CELLS, "target": CAPTIONS},
+    "caption-clip": {"image": FRAMES, "target": CAPTIONS},
     "language": text_columns(TEXTS),
     "running": text_columns(TEXTS, SpecialTokens(0, None, None)),
     "two-way language": text_columns(TEXTS),

@@ -118,7 +118,8 @@ class Region:
 class Captioned:
     """An image and its caption."""
 
-    image: Any  # the path of an image file, its content (bytes), or a uint8 array (H, W, 3)
+    # The path of an image file, its content (bytes), or a uint8 array (H, W, 3). A clip has frames side by side.
+    image: Any
     target: str
     others: tuple[str, ...] = ()  # further captions of the same image
     regions: tuple[Region, ...] = ()

@@ -1,4 +1,4 @@
-"""Images: reading them safely from files, and the two fields of an image, pixels and features of a frozen network.
+"""Images: reading them safely from files, and the fields of an image: pixels, features of a frozen network, frames.
 
 Pillow reads the files. It belongs to the extra `captions` and is imported when the first file is read.
 """
@@ -32,24 +32,25 @@ MOST_BYTES = 2**28  # of an image file
 AT_ONCE = 32  # images that the frozen network reads at a time
 
 
-def read_image(image: str | Path | bytes | Pixels, size: int) -> Pixels:
-    """An image as an array (size, size, 3) of red, green and blue.
+def read_image(image: str | Path | bytes | Pixels, size: int, width: int | None = None) -> Pixels:
+    """An image as an array (size, width, 3) of red, green and blue; without a width, it is a square.
 
     The image is a file (JPEG, PNG, WebP or GIF), the content of one, or an array (H, W, 3). It is turned upright by its
-    EXIF data and scaled to a square: the aspect ratio is not kept, so that a grid of cells covers the whole image.
+    EXIF data and scaled to this size: the aspect ratio is not kept, so that a grid of cells covers the whole image.
     Transparent parts become white. Of an animation, the first frame is read.
     """
+    width = size if width is None else width
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
             raise UserError(f"image: an array {image.shape} of {image.dtype}; give a uint8 array (height, width, 3).")
-        if image.shape[:2] == (size, size):
+        if image.shape[:2] == (size, width):
             return image
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise UserError(NEED) from error
     if isinstance(image, np.ndarray):
-        return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BICUBIC))
+        return np.asarray(Image.fromarray(image).resize((width, size), Image.Resampling.BICUBIC))
     name = "image" if isinstance(image, bytes) else str(image)
     content = image_bytes(image)
     try:
@@ -58,8 +59,8 @@ def read_image(image: str | Path | bytes | Pixels, size: int) -> Pixels:
             with Image.open(io.BytesIO(content), formats=FORMATS) as file:
                 if file.width * file.height > MOST_PIXELS:
                     raise UserError(_too_large(name, f"{file.width:,} × {file.height:,}"))
-                file.draft(None, (2 * size, 2 * size))  # a large JPEG is decoded at a smaller size
-                pixels = np.asarray(_upright(file).resize((size, size), Image.Resampling.BICUBIC))
+                file.draft(None, (2 * width, 2 * size))  # a large JPEG is decoded at a smaller size
+                pixels = np.asarray(_upright(file).resize((width, size), Image.Resampling.BICUBIC))
     except UserError:
         raise
     except Image.DecompressionBombError as error:
@@ -126,6 +127,45 @@ class ImageField:
         """Arrays (size, size, 3); equal objects give the same array."""
         found = {id(value): read_image(value, self.size) for value in {id(value): value for value in values}.values()}
         return [found[id(value)] for value in values]
+
+
+@dataclass(frozen=True)
+class ClipField:
+    """The frames of a clip, from an image that has them side by side: grey pixels (frames, pixels · pixels)."""
+
+    frames: int
+    pixels: int  # width and height of a frame
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
+
+    @property
+    def size(self) -> int:
+        """The numbers of a frame."""
+        return self.pixels**2
+
+    @classmethod
+    def fit(cls, values: Iterable[Any], name: str, data: Any) -> Self:
+        """The field of `data.frames` frames of the size `data.size`."""
+        return cls(data.frames, data.size)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        content = read_json(path)
+        frames, pixels = (content.get(name, 0) if isinstance(content, dict) else 0 for name in ("frames", "pixels"))
+        if not all(type(one) is int and 1 <= one <= 4096 for one in (frames, pixels)):
+            raise UserError(f"{path}: not the frames of a run; {RESTORE}.")
+        return cls(frames, pixels)
+
+    def save(self, path: Path) -> None:
+        write_text(path, json.dumps({"frames": self.frames, "pixels": self.pixels}) + "\n")
+
+    def encode(self, values: Sequence[Any]) -> list[Pixels]:
+        """Arrays (frames, pixels · pixels)."""
+        found = []
+        for value in values:
+            grey = read_image(value, self.pixels, self.frames * self.pixels).mean(-1).astype(np.uint8)
+            frames = grey.reshape(self.pixels, self.frames, self.pixels).swapaxes(0, 1)
+            found.append(frames.reshape(self.frames, -1))
+        return found
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.example import Corpus, NumberedValues, TaggedText, TaggedValues, Tokens
+from regard.data.example import Captioned, Corpus, NumberedValues, Region, TaggedText, TaggedValues, Tokens
 from regard.errors import UserError
 
 SYMBOLS, RECALLED = 8, 10  # of copy memory: different symbols, and how many are to be recalled
@@ -23,6 +24,7 @@ SHAPES = np.array(
     ],
     np.float32,
 )
+SHAPE_NAMES = ("square", "plus", "corner", "cross")
 MOVES = {"still": (0, 0), "up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}  # rows and columns
 
 
@@ -120,14 +122,68 @@ class Clips:
 
     def _clip(self, random: np.random.Generator) -> tuple[NDArray[np.float32], tuple[str, ...]]:
         """The frames (frames, size · size), and the movement of each."""
-        image = np.zeros((self.size, self.size), np.float32)
-        image[:3, :3] = SHAPES[random.integers(len(SHAPES))]
-        names = list(MOVES)
+        shape, names = int(random.integers(len(SHAPES))), list(MOVES)
         moves = ["still", *(names[number] for number in random.integers(len(names), size=self.frames - 1))]
-        at = random.integers(self.size, size=2) + np.cumsum([MOVES[name] for name in moves], axis=0)
-        drawn = np.stack([np.roll(image, (int(row), int(column)), (0, 1)) for row, column in at])
-        noise = random.standard_normal(drawn.shape, np.float32) * np.float32(self.noise)
-        return (drawn + noise).reshape(self.frames, -1), tuple(moves)
+        return _frames(random, shape, moves, self.size, self.noise).reshape(self.frames, -1), tuple(moves)
+
+
+@dataclass(frozen=True)
+class ClipCaptions:
+    """Clips of a small shape that moves in two or three directions, with captions: "a square moves right then up".
+
+    The image of a clip has its frames side by side. An edge of a frame continues at the opposite edge. The shape moves
+    by one pixel a frame, two frames or more in each direction. The region of the word of a direction is the frames that
+    the shape reached in this direction.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("caption-clip",)
+
+    train: int = 6000  # the number of training clips
+    valid: int = 500  # the number of validation clips
+    test: int = 500  # the number of test clips
+    size: int = 8  # the height and width of a frame, in pixels
+    frames: int = 12  # the frames of a clip
+    noise: float = 0.05  # the standard deviation of the noise that is added to each pixel; a shape has the value 1
+    seed: int = 1  # what the clips are drawn from
+    target_tokens: Tokens = "word"  # the kind of tokens of the captions
+
+    def __post_init__(self) -> None:
+        check_sizes(self, {"train": 1, "valid": 1, "test": 0, "size": 5, "frames": 7, "seed": 0})
+        if not 0 <= self.noise < float("inf"):
+            raise UserError(f"data.noise={self.noise}: give 0 (none) or more.")
+
+    def load(self) -> Corpus:
+        return Corpus(self._draw(0, self.train), self._draw(1, self.valid), self._draw(2, self.test))
+
+    def _draw(self, part: int, count: int) -> list[Captioned]:
+        random = np.random.default_rng((self.seed, part))
+        return [self._clip(random) for _ in range(count)]
+
+    def _clip(self, random: np.random.Generator) -> Captioned:
+        shape, runs = int(random.integers(len(SHAPES))), int(random.integers(2, 4))
+        # Every direction takes two frames; the frames that are left are divided at random.
+        cuts = np.sort(random.integers(self.frames - 2 * runs, size=runs - 1))
+        ends = [1, *(int(cut) + 1 + 2 * (run + 1) for run, cut in enumerate(cuts)), self.frames]
+        names = [name for name in MOVES if name != "still"]
+        moves, words, regions = ["still"], ["a", SHAPE_NAMES[shape], "moves"], list[Region]()
+        for first, end in pairwise(ends):
+            name = str(random.choice([name for name in names if name != moves[-1]]))
+            moves += [name] * (end - first)
+            words += ["then"] * (first > 1)
+            regions.append(Region(len(words), (first / self.frames, 0.0, end / self.frames, 1.0)))
+            words.append(name)
+        grey = np.concatenate(_frames(random, shape, moves, self.size, self.noise), axis=1)
+        pixels = (255 * grey).clip(0, 255).astype(np.uint8)
+        return Captioned(np.repeat(pixels[..., None], 3, axis=-1), " ".join(words), regions=tuple(regions))
+
+
+def _frames(random: np.random.Generator, shape: int, moves: list[str], size: int, noise: float) -> NDArray[np.float32]:
+    """The frames (frames, size, size) of a shape that starts at a random place and makes a movement before each."""
+    image = np.zeros((size, size), np.float32)
+    image[:3, :3] = SHAPES[shape]
+    at = random.integers(size, size=2) + np.cumsum([MOVES[name] for name in moves], axis=0)
+    drawn = np.stack([np.roll(image, (int(row), int(column)), (0, 1)) for row, column in at])
+    return drawn + random.standard_normal(drawn.shape, np.float32) * np.float32(noise)
 
 
 def check_sizes(data: Any, least: dict[str, int]) -> None:

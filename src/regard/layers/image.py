@@ -42,7 +42,7 @@ class PixelEncoder(nn.Module):
 
 
 class FeatureEncoder(nn.Module):
-    """Features (B, cells, features) of a frozen network → cells (B, cells, width): a norm and a projection."""
+    """Features (B, cells, features), as of a frozen network → cells (B, cells, width): a norm and a projection."""
 
     def __init__(self, features: int, width: int) -> None:
         super().__init__()
@@ -53,13 +53,34 @@ class FeatureEncoder(nn.Module):
         return cells
 
 
+class FrameEncoder(nn.Module):
+    """Frames (B, frames, numbers) of a clip → cells (B, frames, width): two convolutions over time and a norm.
+
+    The first reads a frame with the one before it and the one after it, and so finds movements. A recurrent layer would
+    tell each cell of all frames; then the attention need not look at the frames that a word names.
+    """
+
+    def __init__(self, numbers: int, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(numbers, elementwise_affine=False)  # padding, which is zeros, stays zeros
+        self.layers = nn.Sequential(
+            nn.Conv1d(numbers, 4 * width, 3, padding=1), nn.ReLU(), nn.Conv1d(4 * width, width, 1)
+        )
+        self.last = nn.LayerNorm(width)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        read = self.norm(frames.to(self.last.weight.dtype)).transpose(1, 2)  # (B, numbers, frames)
+        cells: Tensor = self.last(self.layers(read).transpose(1, 2))
+        return cells
+
+
 class GridPositions(nn.Module):
     """A learnt vector for each row and each column of a grid; that of a cell is their sum."""
 
-    def __init__(self, side: int, width: int) -> None:
+    def __init__(self, rows: int, columns: int, width: int) -> None:
         super().__init__()
-        self.rows = nn.Parameter(torch.empty(side, 1, width))
-        self.columns = nn.Parameter(torch.empty(1, side, width))
+        self.rows = nn.Parameter(torch.empty(rows, 1, width))
+        self.columns = nn.Parameter(torch.empty(1, columns, width))
         for weight in (self.rows, self.columns):
             nn.init.normal_(weight, std=0.5)
 

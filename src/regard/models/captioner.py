@@ -1,8 +1,8 @@
 """Image captioning: a grid of cells of an image, and a recurrent decoder of its caption, with or without attention.
 
-The image is pixels, which a small convolutional network reads that is trained with the model, or features of a frozen
-network. Each cell of the grid is a vector, as a token of a source is. So the decoders are those of ``Seq2Seq``, and one
-more:
+The image is pixels, which a small convolutional network reads that is trained with the model, features of a frozen
+network, or the frames of a clip, which are then the cells. Each cell is a vector, as a token of a source is. So the
+decoders are those of ``Seq2Seq``, and one more:
 
 ============== ================================================ ============================
 decoder        context                                          from
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
-from regard.layers.image import FeatureEncoder, GridPositions, PixelEncoder
+from regard.layers.image import FeatureEncoder, FrameEncoder, GridPositions, PixelEncoder
 from regard.layers.recurrent import KERNELS
 from regard.mask import zero_padding
 from regard.models.checks import check_config, resized_embed
@@ -45,6 +45,7 @@ from regard.models.seq2seq import Bahdanau, Decoder, DecoderSettings, EncoderDec
 from regard.readers import Hard
 from regard.scores import NOT_FOR_A_SOURCE, check_score
 
+ENCODERS = ("pixels", "features", "frames")
 WITHOUT_ATTENTION = ("once", "every")
 
 
@@ -67,11 +68,12 @@ class CaptionerConfig(Facts):
         ("readout_",),
     )
 
-    image: int = 0  # pixels on a side of the image, or numbers of a cell's features; 0: taken from the data
+    image: int = 0  # pixels on a side of the image, or numbers of a cell or of a frame; 0: taken from the data
     target_vocab: int = 0  # size of the vocabulary of the captions; 0: taken from the tokenizer
-    encoder: str = "pixels"  # what an image is: pixels (read by convolutions) or features (of a frozen network)
+    # what an image is: pixels (read by convolutions), features (of a frozen network) or frames (of a clip)
+    encoder: str = "pixels"
     blocks: int = 3  # pixels: convolutions that halve the image; 3 make 8 × 8 cells of 64 × 64 pixels
-    grid: int = 7  # features: cells on a side of the grid
+    grid: int = 7  # features: cells on a side of the grid; frames: the most frames of a clip
     positions: str = "grid"  # positions of the cells: grid (learnt row and column vectors) or none
     width: int = 256  # width of the recurrent states and of the cells
     embed: int = 128  # width of the token embeddings
@@ -84,7 +86,7 @@ class CaptionerConfig(Facts):
     dropout: float = 0.1  # dropout on embeddings and cells, between layers and before the readout
 
     def __post_init__(self) -> None:
-        names: dict[str, Iterable[str]] = {"cell": KERNELS, "decoder": DECODERS, "encoder": ("pixels", "features")}
+        names: dict[str, Iterable[str]] = {"cell": KERNELS, "decoder": DECODERS, "encoder": ENCODERS}
         names |= {"positions": ("grid", "none"), "attention": ("soft", "hard")}
         check_config(self, ("width", "embed", "layers", "blocks", "grid"), names)
         check_score(self.score, NOT_FOR_A_SOURCE)
@@ -93,22 +95,20 @@ class CaptionerConfig(Facts):
             raise UserError(f"model.attention=hard: model.decoder={self.decoder} has no attention; {cure}")
 
     @property
-    def side(self) -> int:
-        """The number of cells on a side of the grid."""
-        return self.grid if self.encoder == "features" else max(1, math.ceil(self.image / 2**self.blocks))
-
-    @property
     def capacity(self) -> int:
         """The number of cells."""
-        return self.side**2
+        return math.prod(self.source_grid)
 
     @property
     def source_grid(self) -> tuple[int, int]:
-        return self.side, self.side
+        if self.encoder == "frames":
+            return 1, self.grid
+        side = self.grid if self.encoder == "features" else max(1, math.ceil(self.image / 2**self.blocks))
+        return side, side
 
     @property
     def source_shape(self) -> tuple[int, ...]:
-        return (self.capacity, self.image) if self.encoder == "features" else (self.image, self.image, 3)
+        return (self.image, self.image, 3) if self.encoder == "pixels" else (self.capacity, self.image)
 
     @property
     def token_vocab(self) -> int:
@@ -156,13 +156,15 @@ class ImageEncoder(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(config.dropout)
         self.pixels = config.encoder == "pixels"
-        self.cells: nn.Module = (
-            PixelEncoder(config.width, config.blocks) if self.pixels else FeatureEncoder(config.image, config.width)
-        )
-        self.positions = GridPositions(config.side, config.width) if config.positions == "grid" else None
+        if self.pixels:
+            self.cells: nn.Module = PixelEncoder(config.width, config.blocks)
+        else:
+            kind = FrameEncoder if config.encoder == "frames" else FeatureEncoder
+            self.cells = kind(config.image, config.width)
+        self.positions = GridPositions(*config.source_grid, config.width) if config.positions == "grid" else None
 
     def forward(self, source: Tensor, real: Tensor | None = None) -> Encoded:
-        """Pixels (B, H, W, 3) with ``real`` (B, H), or features (B, cells, D) with ``real`` (B, cells).
+        """Pixels (B, H, W, 3) with ``real`` (B, H), or features or frames (B, cells, D) with ``real`` (B, cells).
 
         An image that has no real row of pixels is all padding.
         """

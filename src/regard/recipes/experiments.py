@@ -36,7 +36,16 @@ from regard.objectives import (
     TeacherForcing,
 )
 from regard.recipes.recipe import Plan, Recipe, without_vocabularies
-from regard.recipes.sequences import adding, clips, copy, jsb, nottingham, permuted_mnist, sequential_mnist
+from regard.recipes.sequences import (
+    adding,
+    clip_captions,
+    clips,
+    copy,
+    jsb,
+    nottingham,
+    permuted_mnist,
+    sequential_mnist,
+)
 
 # -- Without files of your own ----------------------------------------------------------------------------------------
 
@@ -535,6 +544,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "jsb": jsb,
     "nottingham": nottingham,
     "clips": clips,
+    "clip-captions": clip_captions,
     "hello": hello,
     "ptb": ptb,
     "ptb-char": ptb_char,

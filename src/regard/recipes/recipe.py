@@ -15,7 +15,7 @@ from regard.data.scenes import Scenes
 from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
-from regard.data.synthetic import Adding, Clips, CopyMemory
+from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
 from regard.device import check_seed
 from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
@@ -56,6 +56,7 @@ DATA: dict[str, type[Any]] = {
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,
+    "clip-captions": ClipCaptions,
     "mnist": Mnist,
     "music": PolyphonicMusic,
     "scenes": Scenes,

@@ -216,12 +216,12 @@ def _captions(
 
 
 def _image_attention(model: Loaded, examples: Sequence[Any], share: Share) -> list[Floats]:
-    """The attention weights (words, cells) of each word of the caption of each example."""
+    """The attention weights (words, rows, columns) of each word of the caption of each example."""
 
-    def work(group: range) -> list[list[list[float]]]:
+    def work(group: range) -> list[list[list[list[float]]]]:
         some = [examples[place] for place in group]
         found = caption(model, [one.image for one in some], targets=[one.target for one in some])
-        return [one.weights.tolist() for one in found if one.weights is not None]
+        return [one.weights.reshape(-1, *one.grid).tolist() for one in found if one.weights is not None]
 
     groups = _image_groups(examples)
     return [np.array(table) for table in _in_place(groups, share(groups, work))]

@@ -48,7 +48,9 @@ class Caption:
     def view(self) -> ImageView:
         """The image with the weights of each word over it."""
         name = str(self.image) if isinstance(self.image, str | Path) else "image"
-        pixels = self.image if isinstance(self.image, np.ndarray) else read_image(self.image, DRAWN)
+        rows, columns = self.grid
+        height = max(DRAWN * rows // columns, 1)
+        pixels = self.image if isinstance(self.image, np.ndarray) else read_image(self.image, height, DRAWN)
         return ImageView(self.text, pixels, self.words, self.weights, self.grid, name, self.about)
 
 
@@ -121,6 +123,7 @@ def _captioned(
     assert grid is not None
     text = tokenizer.decode(tokens)
     if weights is not None:
+        grid = grid[0], weights.shape[1] // grid[0]  # a clip may have fewer frames than the model can read
         weights = merge(weights, tokenizer.words(tokens), range(weights.shape[1]))
     score, logp, ended, logps = scores
     return Caption(image, text, score, logp, ended, tokens, logps, text.split(), weights, grid, model.about)

@@ -17,23 +17,20 @@ subject of a sentence is singular or plural, and a language model with one layer
 shows what it has.
 """
 
-import random
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from regard.data.efficientnet import load_efficientnet
-from regard.data.example import Corpus, LabelledText, Tokens
 from regard.data.fields import LabelField
 from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.explain.experiment import single_thread, training_of
-from regard.explain.grammar import INTRANSITIVE_VERBS, TRANSITIVE_VERBS, SentenceSampler
+from regard.explain.grammar import Sentences
 from regard.explain.heads import head_statistics
 from regard.explain.options import FiltersOptions
 from regard.explain.tokenized import tokenize
@@ -49,35 +46,22 @@ from regard.verbs import Loaded, load
 from regard.verbs.filters import strongest_ngrams
 
 READING = """
-TODO
+The sums of a row of the first table show which colour a filter looks for: with the default options, two filters are for
+red and one is for blue. The other filters respond to edges, which have both signs in one kernel.
+
+Each of Kim's filters responds to n-grams that are alike: a plural noun with a plural verb, or a singular one with a
+singular verb. Such an n-gram supports the class of its number. The weights of a filter do not change with the text: it
+gives “dogs fall” the same output in every sentence.
+
+Head 0 of the language model finds the subject: at “tree”, before the verb, almost all of its weight is on “dogs”, two
+words further back, since the verb agrees with “dogs”. No filter of two or three words could: the distance is different
+in each sentence, and a filter has a fixed weight for each place of its window. Which head does this depends on the seed.
 """
 TEXT = "the dogs behind a tree sleep ."  # what the small language model reads
 CHANNELS = ("red", "green", "blue")
 TEXTS = 1000  # the most validation texts of a run that n-grams are taken from
 NGRAMS = 3  # of each filter
 STATISTICS = ("previous", "itself", "first", "entropy", "distance")
-SINGULAR_VERBS = {*INTRANSITIVE_VERBS["singular"], *TRANSITIVE_VERBS["singular"]}
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """Sentences of the toy grammar; the class is the number of the subject, which is also that of the verb."""
-
-    tasks: ClassVar[tuple[str, ...]] = ("classify", "language")
-
-    train: int = 2000
-    seed: int = 1
-    tokens: Tokens = "word"
-    vocab: int = 100
-
-    def load(self) -> Corpus:
-        sampler = SentenceSampler(random.Random(self.seed))
-        lines = [sampler.sentence() for _ in range(self.train + 200)]
-        examples = [
-            LabelledText(" ".join(words), "plural" if SINGULAR_VERBS.isdisjoint(words) else "singular")
-            for words in lines
-        ]
-        return Corpus(examples[200:], examples[:200])
 
 
 def run(options: FiltersOptions, report: Report = no_report) -> Result:
@@ -110,26 +94,20 @@ def small_recipes(options: FiltersOptions) -> Iterator[Recipe]:
     """A captioner, Kim's network and a language model with one layer of attention."""
     steps, seed = options.steps, options.seed
     count = min(2000, max(1, steps) * 32)  # examples
-
-    def plan(batch_tokens: int, rate: float) -> Plan:
-        return Plan(
-            steps=max(1, steps),
-            batch_tokens=batch_tokens,
-            rate=rate,
-            schedule="linear",
-            warmup=steps // 10,
-            seed=seed,
-            device="cpu",
-        )
-
-    sentences = Sentences(count, seed)
     scenes = Scenes(train=count, valid=1, test=1, objects=3, size=32, seed=seed)
+    sentences = Sentences(count, seed=seed)
     captioner = CaptionerConfig(width=32, embed=32, decoder="luong", dropout=0.0)
     kim = KimConfig(kernels=(2, 3), filters=4, embed=16, dropout=0.0)
     gpt = GptConfig(width=64, heads=4, layers=1, inner=128, context=32, dropout=0.0)
-    yield Recipe("captioner", "", scenes, captioner, Captioning(doubly=0.0), plan(32 * 24, 4e-3), ())
-    yield Recipe("Kim's network", "", sentences, kim, Classification(), plan(512, 1e-2), ())
-    yield Recipe("language model", "", sentences, gpt, TeacherForcing(), plan(512, 3e-3), ())
+    plan = Plan(max(1, steps), batch_tokens=512, schedule="linear", warmup=steps // 10, seed=seed, device="cpu")
+    images, classes, words = (
+        replace(plan, batch_tokens=768, rate=4e-3),
+        replace(plan, rate=1e-2),
+        replace(plan, rate=3e-3),
+    )
+    yield Recipe("captioner", "", scenes, captioner, Captioning(doubly=0.0), images, ())
+    yield Recipe("Kim's network", "", sentences, kim, Classification(), classes, ())
+    yield Recipe("language model", "", sentences, gpt, TeacherForcing(), words, ())
 
 
 def train_model(recipe: Recipe, options: FiltersOptions, report: Report) -> Loaded:
@@ -248,8 +226,8 @@ def heads(model: Loaded, options: FiltersOptions) -> Found | None:
         for each, most in zip(head_statistics([({title: weights}, one.separators)]), [*strongest, "–"])
     ]
     note = (
-        f"Means over the {len(one.pieces)} tokens of “{text}”: the weight on the previous token, on the token itself and "
-        "on the first, the entropy in nats and the mean distance. Another text has other weights."
+        f"Means over the {len(one.pieces)} tokens of “{text}”: the weight on the previous token, on the token itself "
+        "and on the first, the entropy in nats and the mean distance. Another text has other weights."
     )
     columns = ["head", *STATISTICS, "largest weight on another"]
     sections: list[Section] = [Gallery(title, views), Table(title, columns, rows, note)]

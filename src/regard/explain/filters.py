@@ -17,6 +17,7 @@ subject of a sentence is singular or plural, and a language model with one layer
 shows what it has.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -46,16 +47,18 @@ from regard.verbs import Loaded, load
 from regard.verbs.filters import strongest_ngrams
 
 READING = """
-The sums of a row of the first table show which colour a filter looks for: with the default options, two filters are for
-red and one is for blue. The other filters respond to edges, which have both signs in one kernel.
+A filter of the CNN looks for a colour if its sums have different sizes or signs. With the default options, filters 2
+and 4 respond to red, filter 7 to blue, and filter 1 to green without blue. Filters with about as many edges as random
+weights, such as 0 and 5, have no clear pattern after so few steps.
 
-Each of Kim's filters responds to n-grams that are alike: a plural noun with a plural verb, or a singular one with a
-singular verb. Such an n-gram supports the class of its number. The weights of a filter do not change with the text: it
-gives “dogs fall” the same output in every sentence.
+Each of Kim's filters responds to n-grams that are alike, such as a plural noun with a plural verb. These n-grams
+support the class of their number. The weights of a filter do not change with the text: “cats fall” has the same output
+in every sentence.
 
-Head 0 of the language model finds the subject: at “tree”, before the verb, almost all of its weight is on “dogs”, two
-words further back, since the verb agrees with “dogs”. No filter of two or three words could: the distance is different
-in each sentence, and a filter has a fixed weight for each place of its window. Which head does this depends on the seed.
+Head 0 of the language model finds the subject. At “tree”, before the verb, almost all of its weight is on “dogs”, with
+which the verb agrees. A filter of two or three words cannot do this: the subject is at a different distance in each
+sentence, and a filter has a fixed weight for each place of its window. With the seeds 1 to 5 the largest weight that a
+head gives to “dogs” there is 0.82 to 0.99; the seed decides which head it is.
 """
 TEXT = "the dogs behind a tree sleep ."  # what the small language model reads
 CHANNELS = ("red", "green", "blue")
@@ -133,7 +136,7 @@ def kernels(model: Loaded) -> Found | None:
     network = model.module if own else load_efficientnet(model.device).network
     first = next(part for part in network.modules() if isinstance(part, nn.Conv2d))
     weights = first.weight.detach().float()  # (filters, 3, height, width)
-    most, (height, width) = float(weights.abs().max()), weights.shape[2:]
+    most, (height, width) = math.ceil(100 * float(weights.abs().max())) / 100, weights.shape[2:]
     gap = torch.full((len(weights), 3, height, 1), torch.nan)
     drawn = torch.cat([weights, gap], dim=3).transpose(1, 2).flatten(2)[..., :-1]  # the channels side by side
     columns = [*" ".join(name[0].upper() * width for name in CHANNELS)]
@@ -151,7 +154,8 @@ def kernels(model: Loaded) -> Found | None:
     note = (
         "red, green, blue: the sum of the filter's weights for a colour; in a plain area the output grows by it if the "
         "colour is one unit brighter. Edges: the part of the squared weights that is not in the mean weight of each "
-        "colour; in a plain area this part adds nothing."
+        "colour; in a plain area this part adds nothing. With random weights it is about "
+        f"{1 - 1 / (height * width):.0%}."
     )
     sections: list[Section] = [
         Heatmaps(title, maps),
@@ -218,9 +222,11 @@ def heads(model: Loaded, options: FiltersOptions) -> Found | None:
         )
         for at, head in enumerate(weights)
     ]
-    others = (weights * (1 - torch.eye(len(one.pieces)))).flatten(1).max(dim=1)  # the largest weight on another token
-    pairs = [[one.pieces[at] for at in divmod(place, len(one.pieces))] for place in others.indices.tolist()]
-    strongest = [f"{' → '.join(pair)} ({value:.2f})" for pair, value in zip(pairs, others.values.tolist())]
+    others = weights * (1 - torch.eye(len(one.pieces)))
+    others[:, :, 0] = 0.0
+    largest = others.flatten(1).max(dim=1)  # neither on the token itself nor on the first
+    pairs = [[one.pieces[at] for at in divmod(place, len(one.pieces))] for place in largest.indices.tolist()]
+    strongest = [f"{' → '.join(pair)} ({value:.2f})" for pair, value in zip(pairs, largest.values.tolist())]
     rows = [
         ["uniform" if each.head < 0 else f"#{each.head}", *(f"{getattr(each, name):.2f}" for name in STATISTICS), most]
         for each, most in zip(head_statistics([({title: weights}, one.separators)]), [*strongest, "–"])
@@ -229,6 +235,6 @@ def heads(model: Loaded, options: FiltersOptions) -> Found | None:
         f"Means over the {len(one.pieces)} tokens of “{text}”: the weight on the previous token, on the token itself "
         "and on the first, the entropy in nats and the mean distance. Another text has other weights."
     )
-    columns = ["head", *STATISTICS, "largest weight on another"]
+    columns = ["head", *STATISTICS, "largest weight elsewhere"]
     sections: list[Section] = [Gallery(title, views), Table(title, columns, rows, note)]
     return "heads", {"layer": layer, "text": text, "pieces": one.pieces, "weights": weights}, sections

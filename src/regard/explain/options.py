@@ -168,5 +168,5 @@ class FiltersOptions(Options):
     runs: tuple[str, ...] = ()  # DIR,DIR: trained runs to show; empty: three small networks are trained now
     text: str = ""  # what a run with heads reads
     layer: int = 0  # the layer whose heads are shown, from 0, the lowest; -1 is the last
-    steps: int = 300  # training steps of each small network
+    steps: int = 600  # training steps of each small network
     places: ClassVar[tuple[str, ...]] = ("runs", "text")

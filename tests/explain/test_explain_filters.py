@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import save_run
-from regard.data.sources import Lines
 from regard.errors import UserError
 from regard.explain.filters import heads, kernels, ngrams, run, small_recipes, train_model
 from regard.explain.grammar import Sentences, is_grammatical
@@ -96,12 +94,10 @@ def test_models_show_only_what_they_have(models: list[Loaded]) -> None:
     assert shown == [[True, False, False], [False, True, False], [False, False, True]]
 
 
-def test_runs_by_place_show_the_same_as_the_models_in_memory(models: list[Loaded], tmp_path: Path) -> None:
-    paths = []
-    for model in (models[2], models[0]):
-        assert model.recipe is not None
-        recipe = replace(model.recipe, data=Lines() if model is models[2] else model.recipe.data)
-        paths.append(str(save_run(tmp_path / model.path.name, recipe, model.module.config, model.fields)))
+def test_runs_by_place_are_shown_in_their_order(models: list[Loaded], monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {"runs/gpt": models[2], "runs/scenes": models[0]}
+    paths = list(runs)
+    monkeypatch.setattr("regard.explain.filters.load", lambda path, _: replace(runs[path], path=Path(path)))
     result = run(FiltersOptions(runs=tuple(paths), text=UNTRAINED.text))
     assert [type(each) for each in result.sections[1:-1]] == [Gallery, Table, Heatmaps, Table]
     assert [one["model"] for part in ("heads", "kernels") for one in result.data[part]] == paths

@@ -131,6 +131,6 @@ TOPICS: dict[str, Topic] = {
         "about half a minute",
         ("-o filters.html", 'runs/scenes,runs/kim,runs/gpt "a line of text" -o filters.html'),
         "filters.md",
-        ("filter", "head", "weights", "query", "key", "causal", "entropy", "nats", "chance"),
+        ("filter", "head", "weights", "key", "entropy", "nats", "chance"),
     ),
 }

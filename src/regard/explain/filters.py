@@ -185,15 +185,15 @@ def ngrams(model: Loaded) -> Found | None:
         [
             f"#{at}",
             size,
-            " · ".join(f"{one.text} ({one.feature:.1f})" for one in ngrams) or "–",
             names[k],
             f"{e[k]:+.2f}",
+            " · ".join(f"{one.text} ({one.feature:.1f})" for one in ngrams) or "–",
         ]
         for at, (size, ngrams, k, e) in enumerate(zip(sizes, found, best, effects.tolist()))
     ]
     table = Table(
         f"Filters of {model.path} over n words, with their strongest n-grams",
-        ["filter", "n", "n-grams and their outputs", "supports", "weight"],
+        ["filter", "n", "supports", "weight", "n-grams and their outputs"],
         rows,
         f"The n-grams are those of {len(texts)} validation texts. The weight is that of the filter for the class that "
         "it supports most, minus the mean over the classes.",

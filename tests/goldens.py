@@ -141,13 +141,13 @@ CASES: dict[str, Case] = {
     "scenes-hard": Case("scenes", f"{SCENES} {RECURRENT} {TEN} {HARD}", "scenes"),
     "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
     "rate": Case("rate", f"data.train=numbers.tsv {KIM} {TEN}", "numbers"),
-    "adding": Case("adding", f"data.length=12 {DRAWN} {CONVOLUTIONS}", "numbers"),
-    "copy": Case("copy", f"data.delay=4 {DRAWN} {CONVOLUTIONS}", "numbers"),
-    "clips": Case("clips", f"data.size=5 data.frames=6 {DRAWN} {RECURRENT}", "numbers"),
-    "smnist": Case("smnist", CONVOLUTIONS, "numbers"),
-    "pmnist": Case("pmnist", CONVOLUTIONS, "numbers"),
-    "jsb": Case("jsb", f"{CONVOLUTIONS} model.dropout=0.1", "numbers"),
-    "nottingham": Case("nottingham", f"model=gpt {STACK} model.positions=relative", "numbers"),
+    "adding": Case("adding", f"data.length=12 {DRAWN} {CONVOLUTIONS}", "nothing"),
+    "copy": Case("copy", f"data.delay=4 {DRAWN} {CONVOLUTIONS}", "nothing"),
+    "clips": Case("clips", f"data.size=5 data.frames=6 {DRAWN} {RECURRENT}", "nothing"),
+    "smnist": Case("smnist", CONVOLUTIONS, "nothing"),
+    "pmnist": Case("pmnist", CONVOLUTIONS, "nothing"),
+    "jsb": Case("jsb", f"{CONVOLUTIONS} model.dropout=0.1", "nothing"),
+    "nottingham": Case("nottingham", f"model=gpt {STACK} model.positions=relative", "nothing"),
     # Recurrent translators: where the context enters, cells, scores, windows.
     "once": _recurrent("model.decoder=once model.cell=lstm model.layers=2"),
     "every": _recurrent("model.decoder=every model.cell=rnn"),
@@ -328,7 +328,7 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
         "classify": [[one.given, dict(sorted(one.labels.items()))] for one in label_sets(model, texts.given)]
     },
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
-    "numbers": lambda model, texts: {},  # a model of numbers has no verb but eval
+    "nothing": lambda model, texts: {},  # a model of numbers has no verb but eval
 }
 
 
@@ -389,7 +389,7 @@ def _in(language: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
 
 
 TEXTS: dict[str, Texts] = {
-    "numbers": Texts("numbers", ()),
+    "nothing": Texts("nothing", ()),
     "captions": Texts("translate", CAPTIONS, _in(GERMAN, CAPTIONS)),
     "german": Texts("translate", _in(GERMAN, CAPTIONS), CAPTIONS),
     "greek": Texts("translate", _in(GREEK, CAPTIONS), CAPTIONS),

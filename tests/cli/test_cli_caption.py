@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ import regard as library
 from regard.checks import FAILED, doctor
 from regard.checks.adapters import loaded_calls
 from regard.cli import main
+from regard.data.example import Region
 from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.recording import record
 from regard.render.image_view import png
+from regard.training.evaluate import evaluate
 
 Regard = Callable[..., "object"]
 DATA = ["data.train=40", "data.valid=6", "data.test=6", "data.size=32"]
@@ -105,6 +108,22 @@ def test_evaluation_has_the_measures_of_captions(regard: Regard, run: Path) -> N
     scores = json.loads(regard("eval", run, "--json", "--beam", 2).out)["scores"]
     assert {"exact", "pointing", "pointing_chance", "bleu4", "cider"} <= set(scores)
     assert 0 < scores["pointing_chance"] < 0.1
+
+
+def test_pointing_compares_the_weights_of_each_word_with_its_region(run: Path) -> None:
+    model = library.load(run)
+    scenes = Scenes(train=1, valid=1, test=3, size=32).load().test
+    looked = library.caption(model, [one.image for one in scenes], targets=[one.target for one in scenes])
+    right, wrong = [], []
+    for scene, found in zip(scenes, looked):
+        row, column = np.divmod(found.weights.argmax(axis=1), 8)
+        boxes = [(x / 8, y / 8, (x + 1) / 8, (y + 1) / 8) for x, y in zip(column, row)][: len(scene.target.split())]
+        regions = tuple(Region(word, box) for word, box in enumerate(boxes))
+        right.append(replace(scene, regions=regions))
+        moved = tuple(Region(word, (*[(edge + 0.5) % 1 for edge in box[:2]], 1, 1)) for word, box in enumerate(boxes))
+        wrong.append(replace(scene, regions=moved))
+    assert evaluate(model, right, ("pointing",)).values == {"pointing": 1.0, "pointing_chance": 1 / 64}
+    assert evaluate(model, wrong, ("pointing",)).values["pointing"] < 1
 
 
 # -- in Python

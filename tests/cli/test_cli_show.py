@@ -116,7 +116,7 @@ def test_explain_gradients_writes_table_and_page(regard: Regard) -> None:
     found = json.loads(regard("explain", "gradients", "length=8", "steps=0", "--json").out)
     assert found["page"] is None
     assert [path.name for path in Path.cwd().glob("*.html")] == []  # a page only where one was asked for
-    assert [one["name"] for one in found["networks"]] == ["RNN", "LSTM", "LSTM + attention", "Transformer"]
+    assert [one["name"] for one in found["networks"]] == ["RNN", "LSTM", "LSTM + attention", "Transformer", "TCN"]
     assert all(len(one["before"]) == len(one["after"]) == 8 for one in found["networks"])
 
 

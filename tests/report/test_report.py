@@ -15,6 +15,7 @@ import regard
 from regard.data.fields import InputText, LabelField
 from regard.data.tokenizers import train_tokenizer
 from regard.metrics import METRICS
+from regard.objectives import Classification
 from regard.recipes import find_recipe
 from regard.render import AttentionView, Layer
 from regard.report.figures import duration, find_metric, size
@@ -200,7 +201,8 @@ def outcome(tmp_path: Path, name: str = "run", **settings: Any) -> Outcome:
     model: Any = SimpleNamespace(
         fields={"text": InputText(tokenizer)},
         metrics=METRICS,
-        task=SimpleNamespace(name="a task", verb="look", head="next"),
+        task=SimpleNamespace(name="a task", verb="look", head="next", objective=Classification),
+        reads_images=False,
         target_tokenizer=tokenizer,
         tokenizer=tokenizer,
         step=40,

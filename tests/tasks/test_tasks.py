@@ -86,7 +86,7 @@ def test_every_task_is_under_its_name_and_has_columns_here() -> None:
 
 def test_every_model_has_a_task() -> None:
     tasks = {name: task_of(config()).name for name, config in MODELS.items()}
-    assert set(tasks.values()) == {"translate", "language", "masked", "classify"}
+    assert set(tasks.values()) == {"translate", "caption", "language", "masked", "classify"}
     assert tasks["gpt"] == "language"
     assert tasks["bert"] == "masked"
 

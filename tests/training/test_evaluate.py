@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from regard.data.batches import collate
-from regard.data.example import Corpus, LabelledText, Pair, Region, Text
+from regard.data.example import Corpus, LabelledText, Pair, Text
 from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.metrics import METRICS
@@ -21,7 +21,6 @@ from regard.training import evaluate as evaluate_module
 from regard.training.estimate import SavedBytes, estimate
 from regard.training.evaluate import Scores, check_evaluation, evaluate, evaluate_step, select_best, truncated
 from regard.training.folder import RunState
-from regard.training.parallel import ALONE
 from regard.training.prepare import prepare
 from regard.verbs import align, classify, load
 
@@ -68,25 +67,6 @@ def test_looks_are_held_against_gold_links(translator):
         every = {(i, j) for i in range(len(example.source.split())) for j in range(len(example.target.split()))}
         wrong.append(Pair(example.source, example.target, links=frozenset(every - example.links)))
     assert evaluate(model, wrong, ("alignment", "aer")).values["alignment"] == 0.0
-
-
-def test_pointing_compares_the_weights_of_words_with_their_regions(translator):
-    """The four tokens of a source stand for the cells of a 2 × 2 grid."""
-    model = load(translator(tokens="word"))
-    pairs = [Pair("ab ba a b", "xy yx"), Pair("a b c a", "x y z")]
-    tables = evaluate_module._attention(model, pairs, 64, ALONE.share)
-    examples = []
-    for pair, table in zip(pairs, tables):
-        rows, columns = np.divmod(table.argmax(axis=1), 2) / np.float64(2)
-        boxes = [(left, top, left + 0.5, top + 0.5) for left, top in zip(columns, rows)]
-        regions = tuple(Region(word, box) for word, box in enumerate(boxes))
-        examples.append(SimpleNamespace(source=pair.source, target=pair.target, regions=regions))
-    found = evaluate(model, examples, ("pointing",)).values
-    assert found == {"pointing": 1.0, "pointing_chance": 0.25}
-    left, top, right, bottom = examples[0].regions[0].box
-    examples[0].regions = (Region(0, (0.5 - left, top, 1.5 - right, bottom)),)  # the cell beside the one that is read
-    assert evaluate(model, examples, ("pointing",)).values["pointing"] == 0.75
-    assert evaluate(model, pairs, ("pointing",)).values == {}
 
 
 def test_a_recipe_that_needs_regions_is_refused_without_them():

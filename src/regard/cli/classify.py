@@ -52,7 +52,8 @@ def classify(
         "labels": (label_sets, several_labels),
         "number": (rate, number),
     }
-    model.expect("classify", model.task.head in verbs and model.predicts(model.task.head))
+    able = model.task.head in verbs and model.predicts(model.task.head) and not model.module.config.numbers
+    model.expect("classify", able)
     verb, cells = verbs[model.task.head]
     for chunk in text_chunks(model, file):
         chunk.print_answers(verb(model, chunk.texts, batch_tokens), json, cells)

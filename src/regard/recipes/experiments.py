@@ -336,15 +336,15 @@ def rate() -> Recipe:
 def scenes() -> Recipe:
     """Captions of drawn scenes, with attention over the image: some minutes on a CPU, without a download.
 
-    Luong's decoder attends after it has read the last word, and learns where to look in fewer steps than
-    `model.decoder=attend` (Xu et al. 2015). `model.decoder=once` is Show and Tell, without attention (Vinyals et al.
-    2015). `model.attention=hard objective=hard` reads one cell at each word.
+    The decoder is Bahdanau's. `model.decoder=attend` is Show, Attend and Tell (Xu et al. 2015); `model.decoder=once` is
+    Show and Tell, without attention (Vinyals et al. 2015). `model.attention=hard objective=hard` reads one cell at each
+    word.
     """
     return Recipe(
         name="scenes",
         title="captions of drawn scenes",
         data=Scenes(),
-        model=CaptionerConfig(width=128, embed=64, decoder="luong", dropout=0.0),
+        model=CaptionerConfig(width=128, embed=64, decoder="bahdanau", dropout=0.0),
         objective=Captioning(doubly=0.0),
         plan=Plan(
             steps=2500,

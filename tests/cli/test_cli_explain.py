@@ -46,6 +46,7 @@ QUICK = {
     "bottleneck": ["length=4", "width=8", "steps=1"],
     "forcing": ["seeds=1", "steps=0", "count=20"],
     "receptive": ["2", "1", "steps=1"],
+    "filters": ["steps=1"],
 }
 
 
@@ -289,6 +290,7 @@ def test_coreference_in_the_model_of_a_run(regard: Regard, name: str) -> None:
         (["receptive", "1"], "kernel=1: give 2 to 8"),
         (["bottleneck", "width=3"], "width=3: give an even number"),
         (["forcing", "nowhere"], "nowhere"),
+        (["filters", "steps=0", "layer=1"], "layer=1: there are layers 0 to 0"),
     ],
 )
 def test_a_mistake_gives_one_line(regard: Regard, arguments: list[object], message: str) -> None:

@@ -112,11 +112,11 @@ class FeatureNet:
     """The frozen network on a device, as a function of arrays: pixels (B, 224, 224, 3) → float32 (B, 49, 1280)."""
 
     def __init__(self, network: nn.Module, device: torch.device) -> None:
-        self._network, self._device = network.to(device).eval().requires_grad_(False), device
+        self.network, self._device = network.to(device).eval().requires_grad_(False), device
 
     @torch.no_grad()
     def __call__(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self._network(torch.from_numpy(pixels).to(self._device)).cpu().numpy()
+        found: NDArray[np.float32] = self.network(torch.from_numpy(pixels).to(self._device)).cpu().numpy()
         return found
 
 

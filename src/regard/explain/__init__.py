@@ -124,4 +124,13 @@ TOPICS: dict[str, Topic] = {
         "receptive.md",
         ("receptive field", "dilation", "gradient", "chance", "loss"),
     ),
+    "filters": Topic(
+        "filters",
+        COMPARISON,
+        options.FiltersOptions(),
+        "about half a minute",
+        ("-o filters.html", 'runs/scenes,runs/kim,runs/gpt "a line of text" -o filters.html'),
+        "filters.md",
+        ("filter", "head", "weights", "key", "entropy", "nats", "chance"),
+    ),
 }

@@ -9,11 +9,13 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regard.data.batches import IGNORED
+from regard.data.example import Corpus, LabelledText, Tokens
 from regard.decode.sample import Sampler, collect, stream
 from regard.explain.experiment import Prefix, TinyTransformer, train
 from regard.explain.topic import Report, no_report
@@ -79,6 +81,26 @@ class SentenceSampler:
     def _flip_coin(self) -> bool:
         self.logp -= math.log(2)
         return self.rng.random() < 0.5
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Sentences of the toy grammar; the class is the number of the subject, which is also that of the verb."""
+
+    tasks: ClassVar[tuple[str, ...]] = ("classify", "language")
+
+    train: int = 2000  # number of training sentences
+    valid: int = 200  # number of validation sentences
+    seed: int = 1  # random seed of the sentences
+    tokens: Tokens = "word"  # the kind of tokens
+    vocab: int = 100  # the most tokens
+
+    def load(self) -> Corpus:
+        sampler, singular = SentenceSampler(random.Random(self.seed)), NUMBERS[0]
+        verbs = {*INTRANSITIVE_VERBS[singular], *TRANSITIVE_VERBS[singular]}
+        lines = [sampler.sentence() for _ in range(self.train + self.valid)]
+        examples = [LabelledText(" ".join(words), NUMBERS[verbs.isdisjoint(words)]) for words in lines]
+        return Corpus(examples[: self.train], examples[self.train :])
 
 
 def is_grammatical(words: Sequence[str]) -> bool:

@@ -159,3 +159,14 @@ class ForcingOptions(Options):
     count: int = 400  # validation examples to measure, at most
     limits: ClassVar[Limits] = {"seeds": (1, 20), "count": (1, 1_000_000)}
     places: ClassVar[tuple[str, ...]] = ("runs",)
+
+
+@dataclass(frozen=True)
+class FiltersOptions(Options):
+    """The options of the topic `filters`."""
+
+    runs: tuple[str, ...] = ()  # DIR,DIR: trained runs to show; empty: three small networks are trained now
+    text: str = ""  # what a run with heads reads
+    layer: int = 0  # the layer whose heads are shown, from 0, the lowest; -1 is the last
+    steps: int = 600  # training steps of each small network
+    places: ClassVar[tuple[str, ...]] = ("runs", "text")

@@ -41,6 +41,7 @@ WORDS = {  # each meaning is how docs/glossary.md begins to define the word
     ),
     "exposure bias": "How much worse a model is when it reads its own outputs instead of the true target.",
     "feed-forward layer": "Two linear layers with an activation function between them, applied to each position alone.",
+    "filter": "A small array of weights that a convolution moves over its input; its output is large where they match.",
     "gradient": (
         "The derivatives of an output with respect to its inputs or weights. Training changes weights by it; where "
         "it is almost 0, nothing can be learned."

@@ -546,7 +546,7 @@ def test_an_edit_changes_what_is_read_as_the_definition_says(config: ModelConfig
     close(model(batch), logits)
 
 
-@over(READERS)
+@over(READERS, fast=FAMILIES)
 def test_looking_does_not_change_the_answer_by_a_bit(config: ModelConfig) -> None:
     model = config.build().train()  # in float32 and with dropout, as it is trained
 
@@ -569,7 +569,7 @@ def test_looking_does_not_change_the_answer_by_a_bit(config: ModelConfig) -> Non
 # Work
 
 
-@over(SOURCE_READERS)
+@over(SOURCE_READERS, fast=FAMILIES)
 def test_keys_are_projected_once_for_a_source(config: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     model = built(config)
     blocks = [block for block in model.modules() if isinstance(block, Block) and block.cross is not None]

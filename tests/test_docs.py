@@ -105,7 +105,9 @@ def commands(page: Path) -> list[str]:
 
 
 def named(pages: list[Path]) -> list[object]:
-    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages]
+    """A page for each test; the tour, which trains models that other tests train too, is slow."""
+    marks = {"tour.md": [pytest.mark.slow]}
+    return [pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks.get(page.name, [])) for page in pages]
 
 
 @pytest.mark.parametrize("page", named([page for page in PAGES if blocks(page, "python")]))

@@ -29,6 +29,16 @@ SLOW = (
     "bahdanau-layers",
     "luong-location",
     "text",
+    "book",
+    "scheduled",
+    "transformer",
+    "sounds",
+    "scenes-hard",
+    "wmt14",
+    "luong-local",
+    "xl-adaptive",
+    "once",
+    "shakespeare",
 )
 
 

@@ -1,4 +1,4 @@
-"""Filters and heads: the patterns that a CNN, Kim's network and attention look for.
+"""Filters and heads: the patterns that three networks detect.
 
 A convolution has filters. A filter is a small array of weights that is moved over the input. At every position its
 output is the sum of the inputs in its window, each times its weight, so the output is large where the input looks like

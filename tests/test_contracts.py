@@ -672,7 +672,7 @@ def test_eight_examples_are_memorised(config: ModelConfig) -> None:
         targets[:, 0] = IGNORED
     targets = targets if config.one_per_text else targets[batch.real["tokens"]]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(300):
+    for _ in range(900):
         loss = F.cross_entropy(loss_module(model, batch), targets)
         if loss < 0.05:
             break

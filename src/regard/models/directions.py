@@ -18,7 +18,7 @@ from regard.data.batches import IGNORED, Batch
 from regard.data.example import Direction
 from regard.layers.recurrent import real_first
 from regard.models.checks import refuse
-from regard.models.facts import Facts
+from regard.models.facts import Facts, SharesFacts
 
 
 class Directed(Facts):
@@ -29,7 +29,7 @@ class Directed(Facts):
 
 
 @dataclass(frozen=True)
-class TwoDirectionsConfig(Facts):
+class TwoDirectionsConfig(SharesFacts):
     """Two models of one config, one for each direction.
 
     The model is not causal: a state of it has read the tokens on both sides.
@@ -52,46 +52,13 @@ class TwoDirectionsConfig(Facts):
         return 2 * int(self.body.width)
 
     @property
-    def longest(self) -> int | None:
-        longest: int | None = self.body.longest
-        return longest
-
-    @property
-    def longest_setting(self) -> str:
-        return str(self.body.longest_setting)
-
-    @property
-    def token_vocab(self) -> int:
-        return int(self.body.token_vocab)
-
-    @property
     def sizes(self) -> Mapping[str, str]:
         sizes: Mapping[str, str] = self.body.sizes
         return sizes
 
     @property
-    def embedding(self) -> str:
-        return str(self.body.embedding)
-
-    @property
-    def embedding_width(self) -> str:
-        return str(self.body.embedding_width)
-
-    @property
-    def embedding_scale(self) -> float:
-        return float(self.body.embedding_scale)
-
-    @property
     def input_embedding(self) -> str:
         return f"onward.{self.body.input_embedding}"
-
-    @property
-    def causal_attention(self) -> bool:
-        return bool(self.body.causal_attention)
-
-    @property
-    def keys_before(self) -> int:
-        return int(self.body.keys_before)
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:

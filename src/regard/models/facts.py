@@ -237,6 +237,49 @@ class Facts(Protocol):
         raise UserError(f"{type(self).__name__}: this model cannot be the body under another head.")
 
 
+class SharesFacts(Facts):
+    """The facts that a config has in common with the config of its `body`."""
+
+    body: Any
+
+    @property
+    def longest(self) -> int | None:
+        longest: int | None = self.body.longest
+        return longest
+
+    @property
+    def longest_setting(self) -> str:
+        return str(self.body.longest_setting)
+
+    @property
+    def token_vocab(self) -> int:
+        return int(self.body.token_vocab)
+
+    @property
+    def numbers(self) -> int:
+        return int(self.body.numbers)
+
+    @property
+    def embedding(self) -> str:
+        return str(self.body.embedding)
+
+    @property
+    def embedding_width(self) -> str:
+        return str(self.body.embedding_width)
+
+    @property
+    def embedding_scale(self) -> float:
+        return float(self.body.embedding_scale)
+
+    @property
+    def causal_attention(self) -> bool:
+        return bool(self.body.causal_attention)
+
+    @property
+    def keys_before(self) -> int:
+        return int(self.body.keys_before)
+
+
 class ReadsText(Protocol):
     """A model that reads a whole text: every model that is not causal, and every body under a head."""
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from regard.config import Table
 from regard.data.batches import Batch
 from regard.data.example import Direction
-from regard.models.facts import Facts
+from regard.models.facts import SharesFacts
 
 
 @dataclass(frozen=True)
-class HeadedConfig(Facts):
+class HeadedConfig(SharesFacts):
     """A body and the head that reads its features.
 
     The model is not causal, even if its body is: it reads a whole text and generates nothing.
@@ -48,35 +48,6 @@ class HeadedConfig(Facts):
         return int(self.body.width)
 
     @property
-    def longest(self) -> int | None:
-        longest: int | None = self.body.longest
-        return longest
-
-    @property
-    def longest_setting(self) -> str:
-        return str(self.body.longest_setting)
-
-    @property
-    def token_vocab(self) -> int:
-        return int(self.body.token_vocab)
-
-    @property
-    def numbers(self) -> int:
-        return int(self.body.numbers)
-
-    @property
-    def embedding(self) -> str:
-        return str(self.body.embedding)
-
-    @property
-    def embedding_width(self) -> str:
-        return str(self.body.embedding_width)
-
-    @property
-    def embedding_scale(self) -> float:
-        return float(self.body.embedding_scale)
-
-    @property
     def input_embedding(self) -> str:
         return f"body.{self.body.input_embedding}"
 
@@ -93,14 +64,6 @@ class HeadedConfig(Facts):
     def direction(self) -> Direction:
         direction: Direction = self.body.direction
         return direction
-
-    @property
-    def causal_attention(self) -> bool:
-        return bool(self.body.causal_attention)
-
-    @property
-    def keys_before(self) -> int:
-        return int(self.body.keys_before)
 
     @property
     def layer_groups(self) -> tuple[tuple[str, ...], ...]:

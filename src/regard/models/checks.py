@@ -51,6 +51,15 @@ def check_softmax(config: Any, clusters: Clusters) -> None:
         raise UserError(f"model.divide={config.divide}: {narrowest}; change it, or model.embed")
 
 
+def check_vocabulary(config: Any) -> None:
+    """Raise ``UserError`` for settings of the first and the last layer that do not fit (`regard.layers.vocabulary`)."""
+    check_inputs(config)
+    narrower = min(config.width, config.embed)
+    check_softmax(config, Clusters(config.vocab, config.width, narrower, config.cutoffs, config.divide))
+    if config.tied and config.embed != config.width:
+        raise UserError(f"model.tied=True: needs model.embed={config.embed} equal to model.width={config.width}")
+
+
 def check_shared_width(width: int) -> None:
     """Raise ``UserError`` if the width is odd: each direction of an encoder has half of it."""
     if width % 2:

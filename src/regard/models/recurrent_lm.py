@@ -11,14 +11,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.data.example import Direction
-from regard.errors import UserError
-from regard.layers.adaptive import Clustered, Clusters
+from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import Causal
-from regard.models.checks import check_config, check_inputs, check_softmax, resized_embed
+from regard.models.checks import check_config, check_vocabulary, resized_embed
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
 
@@ -52,10 +51,7 @@ class RecurrentLmConfig(Directed):
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers"), {"cell": tuple(KERNELS)})
-        check_inputs(self)
-        check_softmax(self, Clusters(self.vocab, self.width, min(self.width, self.embed), self.cutoffs, self.divide))
-        if self.tied and self.embed != self.width:
-            raise UserError(f"model.tied=True: needs model.embed={self.embed} equal to model.width={self.width}")
+        check_vocabulary(self)
 
     @property
     def token_vocab(self) -> int:

@@ -12,13 +12,13 @@ from torch.nn import functional as F
 
 from regard.data.example import Direction
 from regard.errors import UserError
-from regard.layers.adaptive import Clustered, Clusters
+from regard.layers.adaptive import Clustered
 from regard.layers.convolution import CausalConvolution
 from regard.layers.product import Product
 from regard.layers.recurrent import real_first
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.models.causal import Causal
-from regard.models.checks import check_config, check_inputs, check_softmax, resized_embed
+from regard.models.checks import check_config, check_vocabulary, resized_embed
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
 
@@ -53,14 +53,11 @@ class TcnConfig(Directed):
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers"), {})
-        check_inputs(self)
         if self.kernel < 2:
             raise UserError(f"model.kernel={self.kernel}: must be at least 2, else no position sees an earlier one")
         if not 0 <= self.embedding_dropout < 1:
             raise UserError(f"model.embedding_dropout={self.embedding_dropout}: must be at least 0 and below 1")
-        check_softmax(self, Clusters(self.vocab, self.width, min(self.width, self.embed), self.cutoffs, self.divide))
-        if self.tied and self.embed != self.width:
-            raise UserError(f"model.tied=True: needs model.embed={self.embed} equal to model.width={self.width}")
+        check_vocabulary(self)
 
     @property
     def token_vocab(self) -> int:

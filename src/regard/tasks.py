@@ -340,9 +340,15 @@ TASKS: dict[str, Task] = {
 }
 
 
+def reads_inputs(config: Any, task: Task) -> bool:
+    """Whether a model of this config can read the inputs of a task: some have numbers in place of tokens."""
+    return "values" not in task.fields or bool(config.takes_numbers)
+
+
 def fits(config: Any, task: Task) -> bool:
     """Whether a model of this config (or of this class of configs) predicts what a task needs, and reads its source."""
-    return task.head in config.predicts and (not config.reads_source or config.source_field in task.fields)
+    has_source = not config.reads_source or config.source_field in task.fields
+    return task.head in config.predicts and has_source and reads_inputs(config, task)
 
 
 def task_of(config: Any) -> Task:

@@ -63,6 +63,13 @@ def test_a_clip_is_captioned_with_attention_over_its_frames(regard: Regard) -> N
     assert "an image of 13 × 64 numbers: model.encoder=frames reads 12 × 64; set model.encoder and" in longer.err
 
 
+def test_a_model_of_tokens_does_not_read_numbers(regard: Regard) -> None:
+    said = regard("train", "clips", "model=kim", "--out", "run")
+    assert said.code == 2
+    assert said.err.startswith("error: model=kim: does not fit data=clips; use model=rnn or ")
+    assert "structured" not in said.err
+
+
 @pytest.fixture
 def run(regard: Regard) -> Path:
     assert regard("train", "adding", "data.length=10", *TINY, *NET, "--out", "run").code == 0

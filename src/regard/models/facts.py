@@ -23,6 +23,7 @@ class Facts(Protocol):
     """What a model can do, and what its limits are. The facts without a default come first."""
 
     learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
+    takes_numbers: ClassVar[bool] = False  # whether it can read numbers in place of tokens
     takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
     source_field: ClassVar[str] = "source"  # the field of a task that the source is made of: a text, or an image
 

@@ -31,6 +31,7 @@ class RecurrentLmConfig(Directed):
     predicts: ClassVar[tuple[str, ...]] = ("next",)
     takes_padding: ClassVar[bool] = True
     takes_head: ClassVar[bool] = True
+    takes_numbers: ClassVar[bool] = True
     carries: ClassVar[bool] = True
     longest: ClassVar[int | None] = None
     sizes: ClassVar[Mapping[str, str]] = TEXT_OR_NUMBERS

@@ -33,7 +33,7 @@ from regard.objectives import (
     TeacherForcing,
 )
 from regard.synonyms import known_as
-from regard.tasks import Task, fits
+from regard.tasks import Task, fits, reads_inputs
 
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt", "noam"]
 MOST_THREADS = 1024
@@ -175,7 +175,7 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
     fitting = [task for task in tasks if recipe.head is None and fits(model, task)]
     if not fitting and model.takes_head:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
-        fitting = [task for task in tasks if task.head in heads]
+        fitting = [task for task in tasks if task.head in heads and reads_inputs(model, task)]
     if not fitting:
         fit = models_for(tasks, kinds, recipe.objective.learns_by, recipe.head is not None)
         raise _misfit("model", recipe.model, data, fit, kinds)
@@ -256,9 +256,12 @@ def models_for(tasks: list[Task], kinds: Kinds, learns_by: str = "gradients", un
 
     With `under_head`, only those that can be the body under another head.
     """
-    heads = {task.head for task in tasks}
     models: dict[str, Any] = {name: kind for name, kind in kinds["model"].items() if isinstance(kind, type)}
-    bodies = [name for name, kind in models.items() if kind.takes_head and heads & kinds["head"].keys()]
+    bodies = [
+        name
+        for name, kind in models.items()
+        if kind.takes_head and any(task.head in kinds["head"] and reads_inputs(kind, task) for task in tasks)
+    ]
     own = [name for name, kind in models.items() if any(fits(kind, task) for task in tasks) and not under_head]
     return [name for name, kind in models.items() if name in (*bodies, *own) and kind.learns_by == learns_by]
 

@@ -346,11 +346,16 @@ def reads_inputs(config: Any, task: Task) -> bool:
 
 
 def fits(config: Any, task: Task) -> bool:
-    """Whether a model of this config (or of this class of configs) predicts what a task needs, and reads its source."""
+    """Whether a model of this config (or of this class of configs) predicts what a task needs, and reads its inputs."""
+    return _predicts(config, task) and reads_inputs(config, task)
+
+
+def _predicts(config: Any, task: Task) -> bool:
     has_source = not config.reads_source or config.source_field in task.fields
-    return task.head in config.predicts and has_source and reads_inputs(config, task)
+    return task.head in config.predicts and has_source
 
 
 def task_of(config: Any) -> Task:
-    """The first task that a model of this config can do."""
-    return next(each for each in TASKS.values() if fits(config, each))
+    """The first task that a model of this config can do; one of numbers, if the model was built to read numbers."""
+    of_numbers = bool(config.numbers)
+    return next(each for each in TASKS.values() if _predicts(config, each) and ("values" in each.fields) == of_numbers)

@@ -192,5 +192,13 @@ def real_first(real: Tensor) -> Tensor:
     return torch.argsort(~real, dim=1, stable=True)
 
 
+def padding_last(tokens: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Tokens (B, T) and what is real of them, with the padding of each row moved to its end."""
+    if real is None:
+        return tokens, None
+    order = real_first(real)
+    return tokens.gather(1, order), real.gather(1, order)
+
+
 def _take(x: Tensor, order: Tensor) -> Tensor:
     return x.take_along_dim(order[..., None], dim=1)

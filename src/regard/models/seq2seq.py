@@ -36,7 +36,7 @@ from regard.attention import Attention, Memory
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, real_first
+from regard.layers.recurrent import KERNELS, Recurrent, padding_last
 from regard.layers.unrolled import StepwiseLinear, UnrolledRecurrent
 from regard.models.causal import Causal
 from regard.models.checks import check_config, check_shared_width, resized_embed
@@ -321,12 +321,15 @@ class EncoderDecoder(Causal):
     """An encoder, a recurrent decoder, an output layer. ``advance`` reads any number of tokens, for teacher forcing and
     for decoding.
 
-    A subclass sets ``encoder`` and ``target_embedding``, calls ``add_decoder``, and defines ``start``.
+    A subclass sets ``encoder``, ``target_embedding``, ``decoder`` and ``readout_`` (the last two by ``add_decoder``, if
+    the encoder returns ``Encoded``), and defines ``start``.
     """
 
     config: Any
     encoder: nn.Module
     target_embedding: nn.Embedding
+    decoder: Any
+    readout_: nn.Linear
 
     def add_decoder(self, config: DecoderSettings, decoder: Decoder) -> None:
         """Adds the decoder, the layer that makes its first state of the source, and the output layer."""
@@ -378,15 +381,15 @@ class Seq2Seq(EncoderDecoder):
         cache. Padding may be anywhere. It is moved to the end, so that position j of the memory is the j-th token of a
         row, as scores and windows that depend on positions need.
         """
-        if source.shape[1] > self.config.capacity:
-            raise UserError(
-                f"a source of {source.shape[1]} tokens is longer than the model's limit: "
-                f"model.capacity={self.config.capacity}"
-            )
-        if source_real is not None:
-            order = real_first(source_real)
-            source, source_real = source.gather(1, order), source_real.gather(1, order)
-        return self.start_decoder(self.encoder(source, source_real))
+        check_source(source, self.config.capacity)
+        return self.start_decoder(self.encoder(*padding_last(source, source_real)))
+
+
+def check_source(source: Tensor, capacity: int) -> None:
+    """Raise ``UserError`` if a source is longer than the model can read."""
+    if source.shape[1] > capacity:
+        limit = f"the model's limit: model.capacity={capacity}"
+        raise UserError(f"a source of {source.shape[1]} tokens is longer than {limit}")
 
 
 def _score(config: DecoderSettings) -> Score:

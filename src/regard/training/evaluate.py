@@ -209,7 +209,8 @@ def _captions(
     """The text of the best caption of each image."""
 
     def work(group: range) -> list[str]:
-        return [one.text for one in caption(model, [examples[place].image for place in group], beam, penalty)]
+        images = [examples[place].image for place in group]
+        return [one.text for one in caption(model, images, beam, penalty, align=False)]
 
     groups = _image_groups(examples)
     return _in_place(groups, share(groups, work))

@@ -130,7 +130,7 @@ def flops(config: ModelConfig) -> int | None:
     Source and target have 16 tokens each. The products of matrices and the convolutions are counted, by torch; in
     float64 and by the definition of attention, because some fused kernels are not counted.
     """
-    if not (config.causal and config.reads_source):
+    if not (config.causal and config.source_vocab):
         return None
     model: Any = config.build().double().eval()
     ids = torch.zeros(1, COUNTED, dtype=torch.long)

@@ -25,7 +25,7 @@ from regard.layers.recurrent import Recurrent, padding_last
 from regard.layers.unrolled import UnrolledRecurrent
 from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Facts
-from regard.models.seq2seq import EncoderDecoder, RecurrentState, check_source
+from regard.models.recurrent_decoders import EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, build_score, check_score
 
 RESIDUAL = 2  # the first layer, counted from 0, whose input is added to its output

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
@@ -118,9 +118,7 @@ def _published(rnn: float, gru: float, lstm: float, tcn: float) -> dict[str, flo
 
 def _tcn(recipe: str) -> TcnConfig:
     """The convolutional network of a recipe."""
-    model = RECIPES[recipe]().model
-    assert isinstance(model, TcnConfig)
-    return model
+    return cast(TcnConfig, RECIPES[recipe]().model)
 
 
 SMALL = GptConfig(width=56, heads=4, layers=2, inner=4 * 56, context=1024, positions="sinusoidal")

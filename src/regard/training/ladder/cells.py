@@ -18,7 +18,8 @@ from regard.file_io import read_json, write_json
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe
 from regard.recording import attentions, watch
-from regard.training.evaluate import describe_chance, evaluate
+from regard.training.chance import describe_chance
+from regard.training.evaluate import evaluate
 from regard.training.events import Finished
 from regard.training.folder import is_run
 from regard.training.ladder.quality import curve, evaluations, read_log

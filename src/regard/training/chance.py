@@ -1,4 +1,4 @@
-"""What a guess that does not use the input scores: the figures beside which those of a model are read."""
+"""The scores of a guess that does not use the input, with which those of a model are compared."""
 
 import math
 from collections import Counter

@@ -124,7 +124,7 @@ class Checker:
             shift = known.pop("shift", [ZERO] * len(vector))
             deviation = known["deviation"] * len(vector)
             each(vector, lambda x, d, g, b: x / d * g + b, centred, deviation, known["gain"], shift)
-        elif match := re.fullmatch(r"h = ([\w-]+)\((\w)\)( × u)?", name):
+        elif match := re.fullmatch(r"h̃? = ([\w-]+)\((\w)\)( × u)?", name):
             function, gated = ACTIVATIONS[match[1]], bool(match[3])
             each(vector, lambda g, u: function(g) * (u if gated else 1.0), known[match[2]], known["u"])
         elif match := re.fullmatch(r"length of (\w) = √\(squares\)", name):
@@ -350,8 +350,8 @@ def test_a_wrong_digit_of_a_recurrent_decoder_is_found() -> None:
     result = run(AttentionOptions(decoder="luong", steps=0))
     tables = [section for section in result.sections if isinstance(section, Table)]
     check_read(tables, "s₍ₜ₎")
-    softmaxed = next(table for table in tables if "steps 3 and 4" in table.title)
-    (word, logit, weight), *rest = softmaxed.rows
+    softmaxed = next(table for table in tables if table.title.endswith(", step 4"))
+    (word, logit, weight), *rest = softmaxed.rows  # an additive score is not divided, so there is no step 3
     wrong = replace(softmaxed, rows=[[word, logit, f"{float(str(weight)) + 0.01:.4f}"], *rest])
     with pytest.raises(AssertionError):
         check_read([wrong if table is softmaxed else table for table in tables], "s₍ₜ₎")

@@ -114,7 +114,7 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
             "Chance is the error of a guess that always names the commonest token of a position.",
         ),
         Table("Error over all positions, %", ["", "seeds", "forced", "free", "free − forced"], totals),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {"seed": options.seed, "models": models, "chance": chance}
     return Result("Teacher forcing and exposure bias", about, data, sections)

@@ -92,7 +92,7 @@ def run(options: PositionsOptions, report: Report = no_report) -> Result:
             ["positions", *(f"length\n{length}" for length in lengths)],
             rows,
         ),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {"trained": trained, "steps": options.steps, "seed": seed, "order": order, "extrapolation": found}
     about = (

@@ -113,6 +113,6 @@ def output_table(out: nn.Linear, parts: Sequence[tuple[str, Tensor]], output: Te
     lines.vector("z, all of them joined", joined)
     lines.product("z · W", joined, out)
     lines.vector("u, z times W", out(joined))
-    lines.vector("h = tanh(u)", torch.tanh(out(joined)))
+    lines.vector("h̃ = tanh(u)", torch.tanh(out(joined)))
     lines.vector("the same, by the model", output)
     return Table(title, Derivation.columns, lines.rows, PRODUCT)

@@ -45,8 +45,8 @@ Transformer: all its paths are of this kind. Before training, the output depends
 the residual connections, and about equally on all others.
 
 TCN: few layers are between two positions, so before training the gradient of a distant input is far larger than that of
-the RNN and the LSTM. It goes up and down with the distance, because more paths lead to some inputs than to others, and it
-is smallest at the most distant inputs. But each distance has its own weights, and all of them must be learned: this
+the RNN and the LSTM. It goes up and down with the distance, because more paths lead to some inputs than to others, and
+it is smallest at the most distant inputs. But each distance has its own weights, and all of them must be learned: this
 task takes more steps than in the other networks (steps=1000).
 """
 SYMBOLS = 8  # that a sequence is made of

@@ -55,8 +55,8 @@ NOTE = (
 )
 PATH_NOTE = (
     "A step is a layer; in a recurrent layer it is a time step. The gradient is set to 1 after every step where it is "
-    "not 0, so that it cannot vanish. All measured numbers are equal to those of the formulas: (n − 1)/r with r positions "
-    "to either side, (n − 1)/(k − 1) and log_k(n) with causal convolutions of k = 3 inputs, rounded up."
+    "not 0, so that it cannot vanish. All measured numbers are equal to those of the formulas: (n − 1)/r with r "
+    "positions to either side, (n − 1)/(k − 1) and log_k(n) with causal convolutions of k = 3 inputs, rounded up."
 )
 
 

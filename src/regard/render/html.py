@@ -18,6 +18,7 @@ from regard.render.formatting import (
     right_to_left,
     tag,
 )
+from regard.render.image_view import READING, reads_cells
 from regard.render.page import document, more_in
 from regard.render.svg import matrix_svg
 from regard.report.glossary import docs_folder
@@ -80,7 +81,8 @@ def _body(section: Section) -> list[Markup]:
             vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
             return [_gallery((one.title, matrix_svg(replace(one, title="", vmax=vmax))) for one in matrices)]
         case ImageGallery():
-            return [_gallery((view.name, view.svg()) for view in section.views)]
+            pictures = _gallery((view.name, view.svg()) for view in section.views)
+            return [pictures, *([tag("p", {"class": "quiet"}, READING)] if reads_cells(section.views) else [])]
         case LineGallery():
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
 

@@ -1,7 +1,7 @@
 """The report of a run: its scores, some examples, its attention, its curves and its settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ class Outcome:
     def captioned(self) -> list[ImageView]:
         """The attention of a captioner over the first few images."""
         images = [one.image for one in self.examples[:SHOWN]] if self.model.reads_images else []
-        return [one.view for one in verbs.caption(self.model, images)] if images else []
+        found = verbs.caption(self.model, images) if images else []
+        return [replace(one.view, name=f"example {at} of {self.part}") for at, one in enumerate(found, 1)]
 
     def views(self) -> list[AttentionView]:
         """The attention of the model over the first few examples."""
@@ -146,8 +147,8 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     shown = filters or any(view.layers for view in seen) or bool(seen and not found)  # else no picture says anything
     about = [
         f"{recipe.title[:1].upper()}{recipe.title[1:]}. {first.model.about}",
-        f"Its task is “{first.model.task.name}”. The best step, by {select}, is step {first.model.step}; the scores and "
-        f"pictures are those of this step on examples of {first.part}.",
+        f"Its task is “{first.model.task.name}”. The best step, by {select}, is step {first.model.step}; the scores "
+        f"and pictures are those of this step on examples of {first.part}.",
         *(f"“{other.name}” is a run that it is compared with: {other.path}." for other in outcomes[1:]),
     ]
     return [

@@ -20,7 +20,7 @@ from regard.explain.worked import MAX_HEADS, block_tables
 from regard.layers.transformer import Shape
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.models import GptConfig
-from regard.report.sections import Cell, Table
+from regard.report.sections import Cell, Table, Text
 
 TINY = Shape(width=16, heads=2, layers=2, inner=24, context=12, dropout=0.0, furthest=8, buckets=8)
 ACTIVATIONS: dict[str, Callable[[float], float]] = {
@@ -344,6 +344,10 @@ def test_every_line_of_a_recurrent_decoder(decoder: str, score: str) -> None:
     tables = [section for section in result.sections if isinstance(section, Table)]
     assert ("The layer after attention" in [table.title for table in tables]) == (decoder != "bahdanau")
     check_read(tables, result.data["query"])
+    assert isinstance(result.sections[0], Text)
+    assert "W^O" not in result.sections[0].text  # no block of a Transformer is shown
+    titles = [table.title for table in tables]
+    assert sum(title.endswith("steps 3 and 4") for title in titles) == (score == "scaled_dot")
 
 
 def test_a_wrong_digit_of_a_recurrent_decoder_is_found() -> None:

@@ -38,12 +38,11 @@ from regard.verbs import load
 from regard.verbs.forced import grouped
 
 READING = """
-With the true tokens before it, the error of a position depends only on how hard its own token is. With the model's own
-tokens the error of most later positions is larger, because they follow earlier mistakes: the difference of the two is
-the exposure bias. It is largest in the model that always reads the true tokens, and smaller in those that read their
-own in training. But these models have no smaller error with the true tokens, and that of ratio 0 is larger, so the free
-errors of all models differ little. Where the spreads of two models overlap, their difference may come from the seeds
-alone.
+With the true tokens before it, earlier mistakes do not change the error of a position. With the model's own tokens the
+error of most later positions is larger, because they follow earlier mistakes: the difference of the two is the exposure
+bias. It is largest in the model that always reads the true tokens, and smaller in those that read their own in
+training. But these models have no smaller error with the true tokens, and that of ratio 0 is larger, so the free errors
+of all models differ little. Where the spreads of two models overlap, their difference may come from the seeds alone.
 
 In dates the bias is small: a digit depends on the source and on its position, and little on the digits before it. In a
 translation, one word too many shifts all that follows, and every later position counts as an error.

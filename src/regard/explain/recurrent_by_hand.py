@@ -23,7 +23,7 @@ from regard.report.sections import Table
 from regard.scores import Additive, Dot, LocalMonotonic, Location, Score, Window
 
 QUERIES = {  # the fact `query` of a model: the name of the query, and what it is
-    "before": ("s₍ₜ₋₁₎", "the decoder's state before step t (Bahdanau et al. 2015)"),
+    "before": ("s₍ₜ₋₁₎", "the decoder's state before step t (Bahdanau et al. 2015); in GNMT, that of its first layer"),
     "state": ("s₍ₜ₎", "the decoder's state at step t (Luong et al. 2015)"),
 }
 

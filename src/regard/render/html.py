@@ -37,6 +37,7 @@ from regard.report.sections import (
 )
 
 LARGE = 720  # pixels; wider pictures take the whole width of the page
+_CODE = re.compile(r"`([^`]+)`")
 _VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # columns of numbers separated by spaces
 
 
@@ -64,7 +65,7 @@ def _body(section: Section) -> list[Markup]:
     """The elements of a section below its title."""
     match section:
         case Text():
-            return [tag("p", {}, part) for part in paragraphs(section.text)]
+            return [tag("p", {}, *_with_code(part)) for part in paragraphs(section.text)]
         case Pre():
             return [tag("pre", {"tabindex": 0}, section.text)]
         case Table():
@@ -85,6 +86,12 @@ def _body(section: Section) -> list[Markup]:
             return [pictures, *([tag("p", {"class": "quiet"}, READING)] if reads_cells(section.views) else [])]
         case LineGallery():
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
+
+
+def _with_code(text: str) -> list[Markup | str]:
+    """A text in which `words between backticks` are code."""
+    parts = _CODE.split(text)
+    return [tag("code", {}, part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def _table(table: Table) -> Markup:

@@ -144,6 +144,7 @@ CASES: dict[str, Case] = {
     "copy": Case("copy", f"data.delay=4 {DRAWN} {CONVOLUTIONS}", "nothing"),
     "clips": Case("clips", f"data.size=5 data.frames=6 {DRAWN} {RECURRENT}", "nothing"),
     "clip-captions": Case("clip-captions", f"data.size=5 data.frames=8 {DRAWN} {RECURRENT}", "moves"),
+    "mnist": Case("mnist", f"data.pixels=4 {RECURRENT}", "nothing"),
     "smnist": Case("smnist", CONVOLUTIONS, "nothing"),
     "pmnist": Case("pmnist", CONVOLUTIONS, "nothing"),
     "jsb": Case("jsb", f"{CONVOLUTIONS} model.dropout=0.1", "nothing"),

@@ -1,4 +1,4 @@
-"""Handwritten digits (MNIST, LeCun et al. 1998) that are read pixel by pixel."""
+"""Handwritten digits (MNIST, LeCun et al. 1998) that are read pixel by pixel, or some pixels at each step."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ BYTES = 0x08  # the code for unsigned bytes in an idx file
 
 @dataclass(frozen=True)
 class Mnist:
-    """Handwritten digits, in $REGARD_DATA/mnist: the 784 pixels of an image, one at each step, and its digit.
+    """Handwritten digits, in $REGARD_DATA/mnist: the 784 pixels of an image, step by step, and its digit.
 
     The last 10,000 training images are the validation images. Pixels are standardised.
     """
 
     tasks: ClassVar[tuple[str, ...]] = ("recognise",)
 
+    pixels: int = 1  # how many are read at each step; 784: the whole image in one step
     permuted: bool = False  # whether all images have their pixels in the same random order
     seed: int = 1  # what that order is drawn from
     train: int = 0  # how many training images are read; 0: all
@@ -38,7 +39,7 @@ class Mnist:
     )
 
     def __post_init__(self) -> None:
-        check_sizes(self, {"train": 0, "seed": 0})
+        check_sizes(self, {"train": 0, "seed": 0, "pixels": 1})
 
     def load(self) -> Corpus:
         train, test = (self._read(*names) for names in (self.files[:2], self.files[2:]))
@@ -52,7 +53,11 @@ class Mnist:
         values = pixels.reshape(len(pixels), -1)
         if self.permuted:
             values = values[:, np.random.default_rng(self.seed).permutation(values.shape[1])]
-        scaled = (values.astype(np.float32) / 255 - MEAN) / DEVIATION
+        if values.shape[1] % self.pixels:
+            raise UserError(
+                f"data.pixels={self.pixels}: an image has {values.shape[1]}; give a divisor of this number."
+            )
+        scaled = ((values.astype(np.float32) / 255 - MEAN) / DEVIATION).reshape(len(values), -1, self.pixels)
         return [LabelledValues(one, str(digit)) for one, digit in zip(scaled, digits.tolist())]
 
 

@@ -22,7 +22,7 @@ from regard.recipes.language_models import (
     wikitext103,
 )
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
-from regard.recipes.sequences import adding, clips, copy, jsb, nottingham, permuted_mnist, sequential_mnist
+from regard.recipes.sequences import adding, clips, copy, jsb, mnist, nottingham, permuted_mnist, sequential_mnist
 from regard.recipes.translation import (
     dates,
     greek,
@@ -60,6 +60,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "rate": rate,
     "adding": adding,
     "copy": copy,
+    "mnist": mnist,
     "smnist": sequential_mnist,
     "pmnist": permuted_mnist,
     "jsb": jsb,

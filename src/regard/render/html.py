@@ -80,7 +80,7 @@ def _body(section: Section) -> list[Markup]:
             vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
             return [_gallery((one.title, matrix_svg(replace(one, title="", vmax=vmax))) for one in matrices)]
         case ImageGallery():
-            return [_gallery((view.name, view.svg()) for view in section.views)]
+            return [_gallery((view.title, replace(view, title="").svg()) for view in section.views)]
         case LineGallery():
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
 

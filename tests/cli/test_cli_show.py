@@ -139,3 +139,8 @@ def test_the_seed_decides_what_is_learnt_from() -> None:
 @pytest.mark.parametrize("length", [1, "x"])
 def test_explain_refuses_nonsense(regard: Regard, length: object) -> None:
     assert regard("explain", "gradients", f"length={length}").code == 2
+
+
+def test_every_group_of_recipes_has_a_heading_that_explains_it(regard: Regard) -> None:
+    assert set(HEADINGS) >= {find_task(make(), KINDS).verb for make in RECIPES.values()}
+    assert "Sequences: numbers, symbols or frames in, a prediction out\n" in regard("show").out

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.caption import caption
+from regard.cli.caption import print_captions
 from regard.cli.console import SafeConsole, many, notice
 from regard.cli.lines import UnknownCounter, print_line
 from regard.errors import UserError
@@ -82,14 +82,19 @@ def look(
       regard look hf:google-bert/bert-base-uncased "The dog barked." --layer 3 --download
     """
     from regard import verbs
+    from regard.decode import Penalty
+    from regard.verbs.search import Search
 
     if lines and (out is None or out.suffix.lower() != ".svg"):
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
     if model.reads_images:
         if (part, layer, head, lines, data) != (None, None, None, False, None):
-            raise UserError(f"{run}: a captioner has one attention; leave out --part, --layer, --head and --lines.")
-        caption(run, [Path(text)], out, target, beam, json=json, device=device, precision=precision)
+            cure = "leave out --part, --layer, --head, --lines and --data"
+            raise UserError(f"{run}: a captioner has one attention; {cure}.")
+        if not text:
+            raise UserError(f"{run}: a captioner looks at an image; for example: regard look {run} scene.png")
+        print_captions(model, [Path(text)], Search(beam, 1, Penalty(1.0), None), target, out, json)
         return
     if data is not None:
         if text or out is not None:

@@ -19,6 +19,8 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "generate": "Language: which token comes next",
     "fill": "Fill: which token is missing",
     "classify": "Classify: a text in, a label out",
+    "caption": "Caption: an image or a clip in, a text out",
+    "eval": "Sequences: numbers, symbols or frames in, a prediction out",
 }
 EXAMPLES = 5
 

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.cli.show import bars
+from regard.cli.show import HEADINGS, bars
 from regard.data.dates import Dates
 from regard.data.example import Corpus, Pair
 from regard.explain import gradients
 from regard.explain.gradients import SYMBOLS, GradientsOptions, RecurrentRecall, gradient_norms, sample_batch
-from regard.recipes import KINDS, change, find_recipe
+from regard.recipes import KINDS, RECIPES, change, find_recipe, find_task
 from regard.training.optim import rate_at
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
 
 def test_every_recipe_is_listed_under_its_task(regard: Regard) -> None:
-    from regard.recipes import RECIPES
-
     said = regard("show")
     assert all(name in said.out for name in RECIPES)
+    assert set(HEADINGS) >= {find_task(make(), KINDS).verb for make in RECIPES.values()}
+    assert "Sequences: numbers, symbols or frames in, a prediction out\n" in said.out
     assert said.out.index("Translate:") < said.out.index("dates") < said.out.index("Classify:")
     assert json.loads(regard("show", "--json").out)["dates"]["task"] == "translate"
 
@@ -139,8 +139,3 @@ def test_the_seed_decides_what_is_learnt_from() -> None:
 @pytest.mark.parametrize("length", [1, "x"])
 def test_explain_refuses_nonsense(regard: Regard, length: object) -> None:
     assert regard("explain", "gradients", f"length={length}").code == 2
-
-
-def test_every_group_of_recipes_has_a_heading_that_explains_it(regard: Regard) -> None:
-    assert set(HEADINGS) >= {find_task(make(), KINDS).verb for make in RECIPES.values()}
-    assert "Sequences: numbers, symbols or frames in, a prediction out\n" in regard("show").out

@@ -288,19 +288,15 @@ def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[An
 
 
 def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "Exposure":
-    from regard.data.batches import collate
     from regard.objectives import exposure
     from regard.objectives.objective import CausalModel
-    from regard.training.evaluate import encoded
-    from regard.verbs.forced import grouped
+    from regard.training.evaluate import evaluation_batches
 
     if not model.module.config.causal:
         raise UserError(f"--free-running: {model.kind} generates no text that it could read; leave it out.")
-    rows = encoded(model, examples)
-    groups = grouped([max(map(len, row.values())) for row in rows], batch_tokens)
-    batches = (collate([rows[at] for at in group], model.task).to(model.device) for group in groups)
+    batches = evaluation_batches(model, examples, batch_tokens)
     with model.autocast():
-        return exposure(cast(CausalModel, model.module), batches)
+        return exposure(cast(CausalModel, model.module), (batch.to(model.device) for batch in batches))
 
 
 def _by_position(found: "Exposure") -> Group:

@@ -14,7 +14,7 @@ inside the field the task can be learned. One position further, the output does 
 training can help: the accuracy is that of chance.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,8 @@ and operations grow only with the number of blocks.
 With the default options the network names every symbol inside the field; outside it, its accuracy is that of chance. A
 recurrent network and a Transformer have no such limit. If the data have dependencies over a known distance, choose
 `model.layers` and `model.kernel` so that the field is larger. The field is only a limit: with other options, some
-distances inside it are not learned in these few steps (kernel 3 with 3 blocks: 28; kernel 2 with 3 blocks: 7, 13, 14).
+distances inside it are not learned in these few steps (kernel 3 with 3 blocks: 27 and 28; kernel 2 with 3 blocks: 7,
+13 and 14).
 """
 SYMBOLS, WIDTH = 8, 32
 ROWS, RATE = 16, 1e-2
@@ -55,6 +56,18 @@ class Tcn(nn.Module):
 
 
 @dataclass(frozen=True)
+class BlockField:
+    """The receptive field after a block, in positions."""
+
+    block: int  # from 1
+    dilation: int
+    reach: int  # how far back the two convolutions of the block reach
+    field: int  # by the formula
+    contiguous: int  # the field of as many convolutions without dilation
+    measured: int  # the inputs with a gradient different from 0
+
+
+@dataclass(frozen=True)
 class Distance:
     """The result of a network that names the symbol ``distance`` positions back."""
 
@@ -70,7 +83,7 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
     fields = [TcnConfig(kernel=kernel, layers=blocks).receptive_field for blocks in range(1, layers + 1)]
     proofs = [gradient_positions(kernel, blocks, seed) for blocks in range(1, layers + 1)]
     blocks = [
-        (at + 1, 2**at, 2 * (kernel - 1) * 2**at, field, 1 + 2 * (kernel - 1) * (at + 1), len(proof))
+        BlockField(at + 1, 2**at, 2 * (kernel - 1) * 2**at, field, 1 + 2 * (kernel - 1) * (at + 1), len(proof))
         for at, (field, proof) in enumerate(zip(fields, proofs))
     ]
     field = fields[-1]
@@ -83,7 +96,7 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
                 *("block", "dilation", "reaches back\nby", "field:\nformula", "the same,\ncontiguous"),
                 "field:\ngradients ≠ 0",
             ],
-            blocks,
+            [astuple(one) for one in blocks],
             f"The gradient at one output is not 0 for {len(proofs[-1])} inputs, from {-proofs[-1][0]} to "
             f"{-proofs[-1][-1]} positions back. It is exactly 0 for the {MARGIN} inputs before them and for the "
             f"{MARGIN} inputs after the output. The input is random and the network is not trained.",
@@ -112,7 +125,7 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
     ]
     data = {
         **{"kernel": kernel, "layers": layers, "steps": steps, "seed": seed, "receptive_field": field},
-        **{"gradient_positions": proofs[-1], "chance": 1 / SYMBOLS, "distances": distances},
+        **{"blocks": blocks, "gradient_positions": proofs[-1], "chance": 1 / SYMBOLS, "distances": distances},
     }
     about = (
         f"Temporal convolutional networks of width {WIDTH} with kernel {kernel} and {layers} blocks; the networks of "

@@ -21,10 +21,10 @@ from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.report.sections import Curve, Line, Section, Table
 
 READING = """
-Without attention, short texts are copied without a mistake, and the accuracy falls with the length: one vector of this
-width holds only a few letters. The vector as an input of every step changes little, because it is the same vector.
-With attention, the accuracy stays above 90 % up to the longest text of training. Texts that are longer than in training
-are copied worse by all networks.
+With the default options and without attention, short texts are copied without a mistake, and the accuracy falls with
+the length: one vector of this width holds only a few letters. The vector as an input of every step changes little,
+because it is the same vector. With attention, the accuracy stays above 90 % up to the longest text of training. Texts
+that are longer than in training are copied worse by all networks.
 
 `regard eval DIR --by-length` measures the same for a translator of your own, and `model.decoder=once` trains one
 without attention.

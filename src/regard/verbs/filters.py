@@ -81,13 +81,14 @@ class FilterView:
 
     def table(self, most: int = SHOWN) -> Table:
         """The n-gram that won each filter, its feature and its effect."""
-        winners = self.winners
-        rows: list[list[Cell]] = [
-            [f"#{number}", self.sizes[number], winners[number].text, *map(format_number, (each, effect))]
-            for number in self.ranked[:most]
-            for each, effect in [(winners[number].feature, float(self.effects[number]))]
-        ]
-        note = f"The effect is what the filter adds to {self.output}. The other filters are in --json."
+        winners, rows = self.winners, list[list[Cell]]()
+        for number in self.ranked[:most]:
+            one, effect = winners[number], float(self.effects[number])
+            numbers = map(format_number, (one.feature, effect))
+            rows.append([f"#{number}", self.sizes[number], one.text if one.feature else "–", *numbers])
+        others = len(self.sizes) - len(rows)
+        more = f" --json has the other {others:,} filters too." if others else ""
+        note = f"The effect is what the filter adds to {self.output}. –: no n-gram has a feature above 0.{more}"
         return Table("The n-gram that won each filter", ["filter", "n", "n-gram", "feature", "effect"], rows, note)
 
     def to_json(self) -> dict[str, Any]:

@@ -42,6 +42,13 @@ def test_a_backward_model_continues_to_the_left(regard: Regard, tmp_path: Path) 
     assert [line.split()[0] for line in table.splitlines()[1:5]] == ["<bos>", "sees", "a", "cat"]
 
 
+def test_a_wide_table_of_states_is_left_to_the_report(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the dog sees a cat\na cat sees the dog\n" * 4, encoding="utf-8")
+    command = ["train", "text", "data.train=lines.txt", "data.valid=lines.txt", "data.tokens=word", "model=gru", *TINY]
+    assert "Every step" not in regard(*command, "--out", "run").out  # eight units and eight tokens
+    assert "Every step: states and probabilities" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+
+
 def test_hello_prints_every_state_and_probability(regard: Regard, tmp_path: Path) -> None:
     said = regard("train", "hello", "plan.steps=2", "plan.evaluate=2", "--out", "run")
     assert "Every step: states and probabilities" in said.out

@@ -264,7 +264,7 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     from regard.render.image_view import png
     from regard.render.terminal import sections_text
     from regard.report.run import run_sections, sample_table, score_table
-    from regard.report.steps import step_table
+    from regard.report.steps import TERMINAL, step_table
 
     if not outcomes:  # only the first rank has outcomes
         return
@@ -277,7 +277,7 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
         print_line({**runs[0], "report": path, "others": runs[1:], **({"steps": first.steps} if first.steps else {})})
         return
     tables = [sample_table(found)] if found else []
-    tables += [step_table(first.steps)] if first.steps else []
+    tables += [step_table(first.steps)] if first.steps and len(first.steps[0]) <= TERMINAL else []
     console.print("", sections_text([score_table(outcomes), *tables]))
     for number, view in enumerate(seen):
         short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets

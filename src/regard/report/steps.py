@@ -10,6 +10,7 @@ from regard.report.sections import Cell, Table
 from regard.verbs.loaded import Loaded
 
 WIDEST, MOST_TOKENS, MOST_STEPS = 8, 16, 12  # of a model and a text whose steps are shown
+TERMINAL = 11  # the most columns that a terminal of 80 letters shows on one line
 
 
 def compute_steps(model: Loaded, examples: Any) -> list[dict[str, Cell]]:

@@ -18,6 +18,7 @@ from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.recording import record
 from regard.render.image_view import png
+from regard.report.glossary import WORDS
 from regard.training.evaluate import evaluate
 
 Regard = Callable[..., "object"]
@@ -41,7 +42,9 @@ def images() -> list[np.ndarray]:
 
 def test_a_run_leaves_a_report_and_an_image_to_try(run: Path) -> None:
     assert (run / "example.png").read_bytes().startswith(b"\x89PNG")
-    assert "<image" in (run / "report.html").read_text(encoding="utf-8")
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "<image" in page
+    assert WORDS["weights"] in page
 
 
 def test_one_image_is_shown_word_by_word(regard: Regard, run: Path) -> None:

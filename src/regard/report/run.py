@@ -79,6 +79,7 @@ class Outcome:
         found = [word for name in self.scores.values for word in METRIC_WORDS.get(name, ())]
         found += ["chance"] * bool(self.chance) + ["step", "parameters", "width"]
         found += ["attention", "query", "key", "weights", "head", "piece"] if parts else []
+        found += ["attention", "weights"] if self.captioned else []
         found += [name for name, part in PART_WORDS.items() if part in parts]
         return list(dict.fromkeys(found))
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from regard.render import AttentionView, Frame, Layer
+from regard.render import AttentionView, Frame, ImageView, Layer
 from regard.render.html import report_html
+from regard.render.image_view import images_html
 from regard.render.view_data import Unknown
 from regard.report.sections import Curve, Gallery, Heatmap, Heatmaps, Line, LineGallery, Table
 
@@ -212,3 +213,66 @@ def test_a_phone_and_forced_colours(opened: Any) -> None:
     )
     assert len(pressed) == 4  # part, view, scale, heads
     assert len(set(pressed)) == 1
+
+
+def captioned(words: list[str], height: int = 60, width: int = 80, columns: int = 4) -> ImageView:
+    """An image of random pixels under a caption; the word at place n reads cell n most."""
+    image = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    weights = np.full((len(words), 2 * columns), 0.05, np.float32)
+    weights[range(len(words)), range(len(words))] = 0.65
+    return ImageView(" ".join(words), image, words, weights, (2, columns), "photo.png", "The model is a captioner.")
+
+
+def shades(page: Any, view: int = 0) -> list[int]:
+    """The opacity of the shade over each cell of an image, from 0 to 255."""
+    read = """one => {
+        const pen = new OffscreenCanvas(one.width, one.height).getContext("2d", { willReadFrequently: true });
+        pen.drawImage(one, 0, 0);
+        return [...pen.getImageData(0, 0, one.width, one.height).data].filter((_, at) => at % 4 === 3);
+    }"""
+    return page.locator("canvas").nth(view).evaluate(read)
+
+
+def sizes(page: Any, what: str) -> list[tuple[int, int]]:
+    """The width and height of each element of a kind."""
+    boxes = (one.bounding_box() for one in page.locator(what).all())
+    return [(round(box["width"]), round(box["height"])) for box in boxes]
+
+
+def test_the_words_of_a_caption_are_read_on_the_image(opened: Any) -> None:
+    page = opened(captioned(["a", "red", "dog"]).html())
+    assert page.inner_text("h1") == "a red dog"
+    assert page.locator("h2").all_inner_texts() == ["photo.png"]
+    assert shades(page) == [0] + [235] * 7  # the first word; 0.05 / 0.65 of the weight is no shade
+    page.keyboard.press("ArrowRight")
+    assert shades(page) == [235, 0] + [235] * 6
+    assert page.inner_text(".where") == "red: most weight, 0.65, in row 1, column 2"
+    assert page.inner_text("#status") == "2 of 3, red: most weight, 0.65, in row 1, column 2"
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowRight")  # there is no word after the last one
+    assert page.locator("[data-word][aria-pressed=true]").all_inner_texts() == ["dog"]
+    page.get_by_role("button", name="red").click()
+    assert shades(page)[1] == 0
+    drawn = "one => [getComputedStyle(one).imageRendering, getComputedStyle(one).opacity]"
+    assert page.locator("canvas").evaluate(drawn) == ["pixelated", "0.75"]
+    page.keyboard.press("s")
+    page.get_by_label("Opacity").focus()
+    page.keyboard.press("Home")  # of the slider, not of the caption
+    assert page.locator("canvas").evaluate(drawn) == ["auto", "0"]
+    assert shades(page)[1] == 0
+
+
+@pytest.mark.slow
+def test_images_keep_their_shape_on_a_desk_and_on_a_phone(opened: Any) -> None:
+    strip = captioned(["a", "clip"], height=8, width=96, columns=12)
+    html = images_html([captioned(["a", "very", "long", "caption", "of", "one", "dog"]), strip])
+    for width, expected in ((1240, [(420, 315), (960, 80)]), (390, [(300, 225), (300, 25)])):
+        page = opened(html, width=width)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert sizes(page, "img") == sizes(page, "canvas") == expected
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        assert shades(page, 0)[0] == 0
+        assert shades(page, 1)[1] == 0
+    tall = opened(captioned(["a"], height=2000, width=1).html())
+    assert sizes(tall, "img") == [(420, 840)]

@@ -18,6 +18,7 @@ from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.recording import record
 from regard.render.image_view import png
+from regard.report.glossary import WORDS
 from regard.training.evaluate import evaluate
 from regard.verbs import search
 
@@ -42,7 +43,9 @@ def images() -> list[np.ndarray]:
 
 def test_a_run_leaves_a_report_and_an_image_to_try(run: Path) -> None:
     assert (run / "example.png").read_bytes().startswith(b"\x89PNG")
-    assert "<image" in (run / "report.html").read_text(encoding="utf-8")
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "<image" in page
+    assert WORDS["weights"] in page
 
 
 def test_one_image_is_shown_word_by_word(regard: Regard, run: Path) -> None:
@@ -85,7 +88,10 @@ def test_several_images_are_lines_and_one_page(regard: Regard, run: Path) -> Non
         (["score", "{run}"], "a captioner, which cannot score; use: regard caption"),
         (["generate", "{run}", "a"], "a captioner, which cannot generate; use: regard caption"),
         (["embed", "{run}", "text.png"], "a captioner, which cannot embed; use: regard caption"),
-        (["look", "{run}", "a.png", "--layer", "0"], "a captioner has one attention; leave out --part, --layer"),
+        (["look", "{run}", "a.png", "--layer", "0"], "a captioner has one attention; leave out --layer."),
+        (["look", "{run}", "a.png", "--data", "b", "--head", "0"], "leave out --head and --data."),
+        (["look", "{run}"], "a captioner looks at an image; for example: regard look"),
+        (["caption", "{run}", "."], "error: .: a folder, not an image; give the files in it"),
         (["train", "scenes", "model=seq2seq"], "model=seq2seq: does not fit data=scenes; use model=captioner"),
         (["train", "dates", "model=captioner"], "model=captioner: does not fit data=dates; use model=seq2seq"),
         (["train", "scenes", "model.attention=hard", *DATA, *MODEL], "model.attention=hard; set objective=hard"),

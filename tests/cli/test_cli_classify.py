@@ -93,6 +93,12 @@ def test_the_filters_of_a_text_and_of_a_file(regard: Regard, runs: Path, tmp_pat
     assert "day" in regard("look", runs / "classify", "--data", runs / "table.csv").out
 
 
+def test_a_model_without_filters_has_no_ngrams(regard: Regard, trained: Path) -> None:
+    said = regard("look", trained, "--data", "texts.txt")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "a translator without filters over n-grams; leave out --data." in said.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -105,6 +111,7 @@ def test_the_filters_of_a_text_and_of_a_file(regard: Regard, runs: Path, tmp_pat
         (["look", "classify"], "the text to look at is empty"),
         (["look", "classify", "a", "--data", "late.csv"], "leave out TEXT and -o"),
         (["look", "classify", "a", "-o", "look.npz"], "end the name so"),
+        (["look", "classify", "a", "--layer", "0"], "classify: has filters and no attention; leave out --layer."),
     ],
 )
 def test_mistakes_are_one_line(

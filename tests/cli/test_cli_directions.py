@@ -27,7 +27,8 @@ def test_both_directions_from_the_command_line(regard: Regard, tmp_path: Path, m
     assert "p(piece | before)" in table
     assert "p(piece | after)" in table
     said = regard("eval", "run", "--fill", "--json")
-    assert set(json.loads(said.out)["fill"]) == {"tokens", "before", "after", "both", "the product alone"}
+    assert set(json.loads(said.out)["fill"]) == {"tokens", "before", "after", "both", "product"}
+    assert "from both: p(x | before) · p(x | after) / p(x)" in regard("eval", "run", "--fill").out
     said = regard("generate", "run", "the")
     assert (said.code, "use: regard fill run" in said.err) == (2, True)
 
@@ -42,6 +43,13 @@ def test_a_backward_model_continues_to_the_left(regard: Regard, tmp_path: Path) 
     assert [line.split()[0] for line in table.splitlines()[1:5]] == ["<bos>", "sees", "a", "cat"]
 
 
+def test_a_wide_table_of_states_is_left_to_the_report(regard: Regard, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("the dog sees a cat\na cat sees the dog\n" * 4, encoding="utf-8")
+    command = ["train", "text", "data.train=lines.txt", "data.valid=lines.txt", "data.tokens=word", "model=gru", *TINY]
+    assert "Every step" not in regard(*command, "--out", "run").out  # eight units and eight tokens
+    assert "Every step: states and probabilities" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
+
+
 def test_hello_prints_every_state_and_probability(regard: Regard, tmp_path: Path) -> None:
     said = regard("train", "hello", "plan.steps=2", "plan.evaluate=2", "--out", "run")
     assert "Every step: states and probabilities" in said.out
@@ -53,11 +61,11 @@ def test_hello_prints_every_state_and_probability(regard: Regard, tmp_path: Path
     steps = json.loads(said.out)["steps"]
     assert [(step["reads"], step["target"]) for step in steps] == [("h", "e"), ("e", "l"), ("l", "l"), ("l", "o")]
     for step in steps:
-        assert sum(float(value) for name, value in step.items() if name.startswith("p(")) == pytest.approx(1, abs=0.01)
+        assert sum(value for name, value in step.items() if name.startswith("p(")) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.slow
 def test_hello_is_learnt(regard: Regard) -> None:
     said = json.loads(regard("train", "hello", "--out", "run", "--json").out)
     assert [step["best"] for step in said["steps"]] == ["e", "l", "l", "o"]
-    assert all(float(step[f"p({step['target']})"]) > 0.9 for step in said["steps"])
+    assert all(step[f"p({step['target']})"] > 0.9 for step in said["steps"])

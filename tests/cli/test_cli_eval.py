@@ -50,7 +50,7 @@ def test_the_figures_are_those_of_the_library(regard: Regard, translator: Make, 
     assert found == {
         **{"run": str(run), "step": 7, "data": file, "examples": 10, "truncated": 0, "beam": 2},
         **{"penalty": asdict(ranking), "scores": scores, "notes": expected.notes, "lengths": {}, "exposure": None},
-        "classes": None,
+        **{"fill": None, "classes": None},
     }
     title, *rows = table(regard("eval", run, "--data", file, *how).out)
     assert title == [f"{run}, step 7, on 10 examples of {file}"]
@@ -121,9 +121,12 @@ def test_the_part_of_the_data_that_is_measured(regard: Regard, translator: Make,
         (["--data", "own.tsv", "source=a"], "source=a: not a column of the examples"),
         (["--data", "own.tsv", "data.source"], "data.source: not a column of the examples"),
         (["--data", "own.tsv", "--stride", "7"], "--stride 7: is for --running; add that, or leave it out"),
-        (["--running"], "--running: measures one text"),
+        (["--running"], "--running: measures the text of --data and nothing else; give --data FILE alone"),
+        (["--last-word"], "--last-word: measures the text of --data and nothing else; give --data lambada, or"),
+        (["--data", "own.tsv", "--last-word", "--beam", "2"], "--last-word: measures the text of --data"),
+        (["--data", "own.tsv", "--last-word", "--running"], "--last-word: measures the text of --data"),
         *(
-            (["--data", "own.tsv", "--running", *more], "--running: measures one text")
+            (["--data", "own.tsv", "--running", *more], "--running: measures the text of --data")
             for more in (
                 ["--penalty", "0.5"], ["--beam", "2"], ["--formula", "gnmt"], ["--coverage", "0.1"],
                 ["--stop", "exact"], ["--patience", "2"], ["--split", "test"], ["data.source=a"],

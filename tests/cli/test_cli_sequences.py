@@ -19,7 +19,7 @@ from regard.recipes import KINDS, RECIPES, find_recipe, find_task, model_config
 from regard.report.sequences import SequenceStanding, cell_line
 from regard.training.chance import describe_chance
 from regard.training.ladder.cells import parameters
-from regard.training.ladder.sequences import FAMILIES, ROWS, TRIALS, Climbed, Row, _fitted, jobs, select
+from regard.training.ladder.sequences import FAMILIES, NOTE, ROWS, TRIALS, Climbed, Row, _fitted, jobs, select
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
@@ -222,4 +222,8 @@ def test_a_family_that_diverged_is_shown() -> None:
     assert cell_line(one) == "adding, RNN: training diverged"
     standing = SequenceStanding([one], 1.0, 4)
     assert standing.numbers["rows"][0]["mean"] is None
+    assert standing.note == NOTE
+    shorter = SequenceStanding([one], 1.0, 4, ["data.length=9", "plan.clip=1"])
+    assert "data.length=9: the task is not the published one" in shorter.tables()[0].note
+    assert shorter.numbers["settings"] == ["data.length=9", "plan.clip=1"]
     assert standing.sections()

@@ -7,21 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.cli.show import bars
+from regard.cli.show import HEADINGS, bars
 from regard.data.dates import Dates
 from regard.data.example import Corpus, Pair
 from regard.explain import gradients
 from regard.explain.gradients import SYMBOLS, GradientsOptions, RecurrentRecall, gradient_norms, sample_batch
-from regard.recipes import KINDS, change, find_recipe
+from regard.recipes import KINDS, RECIPES, change, find_recipe, find_task
 from regard.training.optim import rate_at
 
 Regard = Callable[..., "Said"]  # noqa: F821
 
 
 def test_every_recipe_is_listed_under_its_task(regard: Regard) -> None:
-    from regard.cli.show import HEADINGS
-    from regard.recipes import RECIPES, find_task
-
     said = regard("show")
     assert {find_task(make(), KINDS).verb for make in RECIPES.values()} == set(HEADINGS)
     assert all(name in said.out for name in RECIPES)

@@ -316,7 +316,9 @@ def test_running_text_says_something_in_the_end(regard: Regard, tmp_path: Path) 
     found = json.loads(regard("eval", "run", "--data", "book.txt", "--json").out)
     whole = json.loads(regard("eval", "run", "--split", "train", "--json").out)
     assert found["scores"]["loss"] == pytest.approx(whole["scores"]["loss"], abs=0.05)
-    assert regard("eval", "run", "--free-running").code == 0
+    free = json.loads(regard("eval", "run", "--data", "book.txt", "--free-running", "--json").out)["exposure"]
+    assert sum(free["count"]) == (tmp_path / "book.txt").stat().st_size - 1  # all windows, not the first alone
+    assert len(free["count"]) == 18
 
 
 def test_gaps_are_filled_in_the_end(regard: Regard, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from regard.data.fields import encode
-from regard.data.images import AT_ONCE, NETWORKS, FeatureField, ImageField, read_image
+from regard.data.images import AT_ONCE, NETWORKS, FeatureField, ImageField, read_image, read_picture
 from regard.errors import UserError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -56,6 +56,17 @@ def test_an_image_is_turned_upright_by_its_exif_data() -> None:
     found = read_image(content(halves(), "JPEG", exif=exif), 8)
     assert near(found[1, 4], RED)  # the left half is now above
     assert near(found[6, 4], BLUE)
+
+
+def test_a_picture_keeps_its_aspect_ratio() -> None:
+    assert read_picture(content(halves(), "PNG"), 1000).shape == (20, 40, 3)  # it is not enlarged
+    assert read_picture(content(halves(), "JPEG"), 200).shape == (10, 20, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = read_picture(content(halves().resize((400, 200)), "JPEG", exif=exif), 200)
+    assert turned.shape == (20, 10, 3)
+    assert near(turned[4, 5], RED)
+    assert read_picture(content(Image.new("RGB", (1, 3000), RED), "PNG"), 100).shape == (548, 1, 3)
 
 
 def test_modes_of_one_channel_are_grey() -> None:
@@ -143,7 +154,7 @@ def test_a_truncated_file_is_refused(kind: str) -> None:
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         read_image(tmp_path / "none.png", 8)
-    with pytest.raises(UserError, match="a folder"):
+    with pytest.raises(UserError, match="a folder, not an image; give the files in it"):
         read_image(tmp_path, 8)
 
 

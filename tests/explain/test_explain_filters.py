@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from regard.errors import UserError
-from regard.explain.filters import heads, kernels, ngrams, run, small_recipes, train_model
+from regard.explain.filters import heads, kernels, ngrams, run, small_models
 from regard.explain.grammar import Sentences, is_grammatical
 from regard.explain.options import FiltersOptions
 from regard.explain.topic import no_report
-from regard.report.sections import Gallery, Heatmaps, Table
+from regard.report.sections import Gallery, Heatmaps, Table, Text
 from regard.verbs import Loaded
 
 UNTRAINED = FiltersOptions(steps=0, text="a dog sees many boats .")
@@ -21,7 +21,7 @@ UNTRAINED = FiltersOptions(steps=0, text="a dog sees many boats .")
 @pytest.fixture(scope="module")
 def models() -> list[Loaded]:
     """The captioner, Kim's network and the language model, without training."""
-    return [train_model(recipe, UNTRAINED, no_report) for recipe in small_recipes(UNTRAINED)]
+    return small_models(UNTRAINED, no_report)
 
 
 def test_the_class_of_a_sentence_is_the_number_of_its_subject() -> None:
@@ -99,7 +99,8 @@ def test_runs_by_place_are_shown_in_their_order(models: list[Loaded], monkeypatc
     paths = list(runs)
     monkeypatch.setattr("regard.explain.filters.load", lambda path, _: replace(runs[path], path=Path(path)))
     result = run(FiltersOptions(runs=tuple(paths), text=UNTRAINED.text))
-    assert [type(each) for each in result.sections[1:-1]] == [Gallery, Table, Heatmaps, Table]
+    assert [type(each) for each in result.sections] == [Text, Gallery, Table, Heatmaps, Table]  # and no reading of them
+    assert len(result.data["heads"][0]["statistics"]) == 5  # four heads, and uniform attention
     assert [one["model"] for part in ("heads", "kernels") for one in result.data[part]] == paths
     assert result.data["heads"][0]["pieces"][1:] == UNTRAINED.text.split()
     assert "ngrams" not in result.data

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,7 +14,9 @@ from rich.console import Console
 
 from regard.errors import UserError
 from regard.render import ImageView
+from regard.render.html import report_html
 from regard.render.image_view import images_html, png
+from regard.report.sections import ImageGallery
 
 IMAGE = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 EVIL = '</script><script>alert(1)</script>"<img src=x onerror=alert(2)>'
@@ -53,27 +56,13 @@ def test_a_model_without_attention_says_so() -> None:
     assert "This model has no attention weights." in none.html()
     assert "<canvas" not in none.html()
     assert "bright cells" not in none.html()
+    assert "Smooth" not in none.html()
     assert shown(ImageView("", IMAGE, [], np.zeros((0, 6), np.float32), (2, 3)))[1] == "the caption is empty"
 
 
 def test_the_brightest_cell_is_named() -> None:
     assert view().describe(1) == "red: most weight, 0.5, in row 1, column 2"
     assert view().maps[1].tolist() == [[pytest.approx(0.2), 1.0, pytest.approx(0.2)], [pytest.approx(0.2)] * 3]
-
-
-def test_a_clip_is_drawn_wide_and_its_cells_are_counted() -> None:
-    clip = ImageView(
-        "it moves", np.zeros((8, 96, 3), np.uint8), ["it", "moves"], np.eye(12, dtype=np.float32)[:2], (1, 12)
-    )
-    assert clip.describe(1) == "moves: most weight, 1, in cell 2 of 12"
-    svg = ElementTree.fromstring(clip.svg())
-    image = svg.find(".//{http://www.w3.org/2000/svg}image")
-    assert image is not None
-    assert (image.get("width"), image.get("height")) == ("768", "64")  # 12 : 1, as the image
-    assert len({use.get("x") for use in svg.findall(".//{http://www.w3.org/2000/svg}use")}) == 1  # below each other
-    assert 'class="stack wide"' in clip.html()
-    assert "receptive field" in clip.html()
-    assert 'class="stack wide"' not in view().html()
 
 
 def test_a_png_is_read_back() -> None:
@@ -90,6 +79,44 @@ def test_a_picture_has_the_image_once_and_a_shade_for_each_cell() -> None:
     shades = [[float(rect.get("fill-opacity", "")) for rect in group.findall(f"{space}rect")] for group in groups]
     assert shades[1] == [0.6, 0.0, 0.6, 0.6, 0.6, 0.6]
     assert svg.find(f"{space}title").text == "dog.png: a red dog"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "drawn", "rows"),
+    [
+        (64, 64, (128.0, 128.0), 1),
+        (240, 320, (171.0, 128.0), 1),
+        (8, 96, (838.0, 70.0), 3),  # frames side by side: one strip below the other
+        (3000, 1, (16.0, 128.0), 1),
+    ],
+)
+def test_a_picture_keeps_the_aspect_ratio_of_the_image(
+    height: int, width: int, drawn: tuple[float, float], rows: int
+) -> None:
+    weights = np.full((3, 6), 1 / 6, np.float32)
+    one = ImageView("a b c", np.zeros((height, width, 3), np.uint8), list("abc"), weights, (1, 6))
+    svg = ElementTree.fromstring(one.svg())
+    space = "{http://www.w3.org/2000/svg}"
+    image = svg.find(f".//{space}image")
+    assert image is not None
+    assert (float(image.get("width", "")), float(image.get("height", ""))) == drawn
+    places = [(float(use.get("x", "")), float(use.get("y", ""))) for use in svg.findall(f"{space}use")]
+    assert len({y for _, y in places}) == rows
+    last = svg.findall(f"./{space}g")[-1].findall(f"{space}rect")[-1]
+    right, bottom = (
+        float(last.get(at, "")) + float(last.get(side, "")) for at, side in (("x", "width"), ("y", "height"))
+    )
+    assert (right, bottom) == pytest.approx([start + side for start, side in zip(places[-1], drawn)])
+    assert one.describe(0) == "a: most weight, 0.167, in column 1"
+
+
+def test_the_caption_is_said_once() -> None:
+    assert view().html().count("a red dog</h") == 1
+    assert images_html([view(), view()]).count("<h2>a red dog ") == 2
+    gallery = report_html("t", [ImageGallery("Attention", [view(), replace(view(), name="")])])
+    assert gallery.count('<figcaption title="a red dog">') == 2
+    assert gallery.count('class="quiet" x="20" y="32">dog.png<') == 1
+    assert "<image" in gallery
 
 
 def test_a_page_has_its_image_and_loads_nothing() -> None:

@@ -49,6 +49,10 @@ def test_the_effects_and_the_bias_are_the_logit(kim: Path) -> None:
     logits = layer(torch.from_numpy(maxima)).detach()
     assert view.effects.sum() + float(layer.bias.detach()[row]) == pytest.approx(float(logits[row]), abs=1e-5)
     assert view.ranked == sorted(range(6), key=lambda number: -abs(view.effects[number]))
+    assert "--json" not in view.table().note  # all filters are shown
+    assert "--json has the other 4 filters too." in view.table(2).note
+    silent = replace(view, features=np.zeros_like(view.features)).table()
+    assert {row[2] for row in silent.rows} == {"–"}
 
 
 def test_a_token_of_the_picture_has_the_strongest_window_around_it(kim: Path) -> None:

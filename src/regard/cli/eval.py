@@ -16,6 +16,7 @@ from regard.errors import UserError, nearest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from regard.decode import Penalty
     from regard.objectives import Exposure
     from regard.report.classes import ClassReport
     from regard.training.evaluate import Scores
@@ -28,6 +29,12 @@ PUBLIC = {
     "translate": ("bleu", "chrf"),
     "classify": ("accuracy",),
 }  # the measures of a public checkpoint beside the loss, by its verb
+FILLED_FROM = {
+    "before": "from the text before the token",
+    "after": "from the text after the token",
+    "both": "from both: p(x | before) · p(x | after) / p(x)",
+    "product": "from both, not divided by p(x)",
+}  # what a masked token is predicted from, by the name in --json
 
 Columns = Annotated[
     list[str] | None,
@@ -90,8 +97,8 @@ def evaluate(
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
     reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
-    overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill
-    every token of a text is masked in turn, and a language model predicts it from one side or from both.
+    overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill every token of a
+    text is masked in turn, and a language model predicts it from one side or from both.
 
     \b
     Examples:
@@ -107,42 +114,27 @@ def evaluate(
       regard eval gpt2/ --data book.txt --running --stride 256
     """
     from regard.decode import Penalty
-    from regard.report.classes import class_report
-    from regard.training.evaluate import TOKEN_HEADS, truncated
-    from regard.training.evaluate import evaluate as measure
 
     ranking = Penalty(penalty, formula, coverage, stop, patience)
     if stride is not None and not running:
         raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     searches = (beam, ranking) != (1, Penalty(1.0))
-    of_examples = bool(split or settings or free_running or by_length or fill)
-    if last_word:
-        if data is None or of_examples or running:
-            raise UserError("--last-word: measures the texts of --data alone; give --data lambada, or --data FILE.")
-        print_last_words(model, data, batch_tokens, json)
-        return
-    if running:
-        if data is None or of_examples or searches:
-            raise UserError("--running: measures one text, FILE of --data, and nothing else; give --data FILE alone.")
-        print_running(model, data, stride, batch_tokens, json)
+    if last_word or running:
+        others = split or settings or free_running or by_length or fill or searches or (last_word and running)
+        if data is None or others:
+            option, text = ("--last-word", "lambada, or --data FILE") if last_word else ("--running", "FILE")
+            raise UserError(f"{option}: measures the text of --data and nothing else; give --data {text} alone.")
+        if last_word:
+            print_last_words(model, data, batch_tokens, json)
+        else:
+            print_running(model, data, stride, batch_tokens, json)
         return
     if searches and not model.module.config.reads_source:
         why = f"{run} is {model.kind}, which is evaluated without a search"
         raise UserError(f"--beam {beam}: {why}; leave out --beam and the options of its penalty.")
     name, examples = _examples(model, data, split, settings or [])
-    own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
-    metrics = ("loss", *(["perplexity"] if model.task.head in TOKEN_HEADS else []), *own)
-    scores = measure(model, examples, metrics, beam, ranking, batch_tokens)
-    groups = _by_length(model, examples) if by_length else {}
-    found = Measured(
-        scores,
-        {span: measure(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()},
-        _exposure(model, examples, batch_tokens) if free_running else None,
-        class_report(model, examples, batch_tokens),
-        measure_fill(model, examples, batch_tokens) if fill else None,
-        truncated(model, examples),
-    )
+    found = _measure(model, examples, beam, ranking, batch_tokens, by_length, free_running, fill)
     if json:
         about = {"run": run, "step": model.step, "data": name, "examples": len(examples), "truncated": found.truncated}
         print_line({**about, "beam": beam, "penalty": asdict(ranking), **found.to_json()})
@@ -164,15 +156,40 @@ class Measured:
 
     def to_json(self) -> dict[str, Any]:
         """The figures as `regard eval --json` prints them."""
-        fill = {"fill": {"tokens": self.filled.tokens, **self.filled.accuracy}} if self.filled else {}
         return {
             "scores": self.scores.values,
             "notes": self.scores.notes,
             "lengths": self.lengths,
             "exposure": self.exposure and asdict(self.exposure),
-            **fill,
+            "fill": self.filled and {"tokens": self.filled.tokens, **self.filled.accuracy},
             "classes": self.classes and self.classes.to_json(),
         }
+
+
+def _measure(
+    model: "Loaded",
+    examples: "Sequence[Any]",
+    beam: int,
+    ranking: "Penalty",
+    batch_tokens: int,
+    by_length: bool,
+    free_running: bool,
+    fill: bool,
+) -> Measured:
+    from regard.report.classes import class_report
+    from regard.training.evaluate import TOKEN_HEADS, evaluate, truncated
+
+    own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
+    metrics = ("loss", *(["perplexity"] if model.task.head in TOKEN_HEADS else []), *own)
+    groups = _by_length(model, examples) if by_length else {}
+    return Measured(
+        evaluate(model, examples, metrics, beam, ranking, batch_tokens),
+        {span: evaluate(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()},
+        _exposure(model, examples, batch_tokens) if free_running else None,
+        class_report(model, examples, batch_tokens),
+        measure_fill(model, examples, batch_tokens) if fill else None,
+        truncated(model, examples),
+    )
 
 
 def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
@@ -201,7 +218,7 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
     if found.exposure:
         console.print("", _by_position(found.exposure))
     if found.filled:
-        rows = [[f"from {side}", f"{value:.2%}"] for side, value in found.filled.accuracy.items()]
+        rows = [[FILLED_FROM[side], f"{value:.2%}"] for side, value in found.filled.accuracy.items()]
         title = f"Accuracy of fill: {found.filled.tokens:,} tokens, each masked in turn"
         console.print("", grid(title, ["", ""], rows))
 
@@ -271,19 +288,15 @@ def _by_length(model: "Loaded", examples: "Sequence[Any]") -> "dict[str, list[An
 
 
 def _exposure(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) -> "Exposure":
-    from regard.data.batches import collate
     from regard.objectives import exposure
     from regard.objectives.objective import CausalModel
-    from regard.training.evaluate import encoded
-    from regard.verbs.forced import grouped
+    from regard.training.evaluate import evaluation_batches
 
     if not model.module.config.causal:
         raise UserError(f"--free-running: {model.kind} generates no text that it could read; leave it out.")
-    rows = encoded(model, examples)
-    groups = grouped([max(map(len, row.values())) for row in rows], batch_tokens)
-    batches = (collate([rows[at] for at in group], model.task).to(model.device) for group in groups)
+    batches = evaluation_batches(model, examples, batch_tokens)
     with model.autocast():
-        return exposure(cast(CausalModel, model.module), batches)
+        return exposure(cast(CausalModel, model.module), (batch.to(model.device) for batch in batches))
 
 
 def _by_position(found: "Exposure") -> Group:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import options
-from regard.cli.caption import caption
+from regard.cli.caption import print_captions
 from regard.cli.console import SafeConsole, many, notice
 from regard.cli.lines import UnknownCounter, print_line
 from regard.errors import UserError
@@ -82,23 +82,29 @@ def look(
       regard look hf:google-bert/bert-base-uncased "The dog barked." --layer 3 --download
     """
     from regard import verbs
+    from regard.decode import Penalty
+    from regard.verbs.search import Search
 
     if lines and (out is None or out.suffix.lower() != ".svg"):
         raise UserError("--lines: is for pictures, -o look.svg; a page, -o look.html, has lines and matrices.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
+    chosen = {"--part": part, "--layer": layer, "--head": head, "--lines": lines or None}
     if model.reads_images:
-        if (part, layer, head, lines, data) != (None, None, None, False, None):
-            raise UserError(f"{run}: a captioner has one attention; leave out --part, --layer, --head and --lines.")
-        caption(run, [Path(text)], out, target, beam, json=json, device=device, precision=precision)
-        return
-    if data is not None:
-        if text or out is not None:
-            raise UserError(f"--data {data}: is printed as a table of n-grams; leave out TEXT and -o.")
-        _print_ngrams(model, data, top, json)
+        _refuse(f"{run}: a captioner has one attention", {**chosen, "--data": data})
+        if not text:
+            raise UserError(f"{run}: a captioner looks at an image; for example: regard look {run} scene.png")
+        print_captions(model, [Path(text)], Search(beam, 1, Penalty(1.0), None), target, out, json)
         return
     if model.module.config.filter_sizes:
-        _look_filters(model, text, out, json)
+        _refuse(f"{run}: has filters and no attention", {**chosen, "--target": target})
+        if data is None:
+            _look_filters(model, text, out, json)
+        elif text or out is not None:
+            raise UserError(f"--data {data}: is printed as a table of n-grams; leave out TEXT and -o.")
+        else:
+            _print_ngrams(model, data, top, json)
         return
+    _refuse(f"{run}: {model.kind} without filters over n-grams", {"--data": data})
     view = verbs.look(model, text, target, beam, part, layer)
     unknown = UnknownCounter()
     unknown.count(model.tokenizer, model.tokenizer.encode_batch([text]), first=1)
@@ -108,6 +114,12 @@ def look(
     if head is not None and view.layers:
         view = view.only(head=head)
     _show_attention(view, out, lines, json)
+
+
+def _refuse(why: str, given: dict[str, Any]) -> None:
+    """Refuse the options that have a value."""
+    if names := [name for name, value in given.items() if value is not None]:
+        raise UserError(f"{why}; leave out {' and '.join(names)}.")
 
 
 def _print_ngrams(model: "Loaded", data: Path, top: int, json: bool) -> None:

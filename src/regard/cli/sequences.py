@@ -52,7 +52,7 @@ def ladder_of_sequences(
                 console.out(f"{number}/{total}: {cell_line(one)}", highlight=False)
     order = [(row.name, family) for row in rows for family in FAMILIES]
     found.sort(key=lambda one: order.index((one.row.name, one.family)))
-    standing = SequenceStanding(found, limit, tried)
+    standing = SequenceStanding(found, limit, tried, settings)
     write_json(place / "ladder.json", standing.numbers)
     page = save_report(place / "ladder.html", "Ladder: sequences", standing.sections())
     if json:

@@ -264,6 +264,7 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     from regard.render.image_view import png
     from regard.render.terminal import sections_text
     from regard.report.run import run_sections, sample_table, score_table
+    from regard.report.steps import TERMINAL, step_table
 
     if not outcomes:  # only the first rank has outcomes
         return
@@ -273,17 +274,16 @@ def _conclude(outcomes: "list[Outcome]", console: Console, json: bool) -> None:
     path = save_report(first.path / "report.html", first.recipe.name, sections)
     if json:
         runs = [{"name": one.name, "run": one.path, **one.numbers} for one in outcomes]
-        table = first.steps
-        steps = {} if table is None else {"steps": [dict(zip(table.columns, row)) for row in table.rows]}
-        print_line({**runs[0], "report": path, "others": runs[1:], **steps})
+        print_line({**runs[0], "report": path, "others": runs[1:], **({"steps": first.steps} if first.steps else {})})
         return
-    tables = [score_table(outcomes), *([sample_table(found)] if found else []), *([first.steps] if first.steps else [])]
-    console.print("", sections_text(tables))
+    tables = [sample_table(found)] if found else []
+    tables += [step_table(first.steps)] if first.steps and len(first.steps[0]) <= TERMINAL else []
+    console.print("", sections_text([score_table(outcomes), *tables]))
     for number, view in enumerate(seen):
         short = len(view.rows) <= TALLEST  # a model that has learnt little may not end its targets
         if view.layers and (number == 0 or short):
             console.print(view.text(), "")
-    for picture in first.captioned()[:1]:
+    for picture in first.captioned[:1]:
         if len(picture.words) <= TALLEST // 2:
             console.print(picture.text(), "")
         write_file(first.path / EXAMPLE, png(picture.image))

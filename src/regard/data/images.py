@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -45,12 +46,27 @@ def read_image(image: str | Path | bytes | Pixels, size: int, width: int | None 
             raise UserError(f"image: an array {image.shape} of {image.dtype}; give a uint8 array (height, width, 3).")
         if image.shape[:2] == (size, width):
             return image
+    return np.asarray(_opened(image, width, size).resize((width, size)))  # bicubic, Pillow's default
+
+
+def read_picture(image: str | Path | bytes, pixels: int) -> Pixels:
+    """An image to be shown, as an array (H, W, 3): upright, with its own aspect ratio and at most about so many pixels.
+
+    It is read like the images of `read_image`.
+    """
+    found = _opened(image, math.isqrt(pixels), math.isqrt(pixels))
+    scale = min(1.0, (pixels / (found.width * found.height)) ** 0.5)
+    return np.asarray(found.resize([max(1, round(side * scale)) for side in found.size]))
+
+
+def _opened(image: str | Path | bytes | Pixels, width: int, height: int) -> Any:
+    """The upright RGB image of Pillow; a JPEG that is larger than twice this size may be decoded at a smaller one."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise UserError(NEED) from error
     if isinstance(image, np.ndarray):
-        return np.asarray(Image.fromarray(image).resize((width, size), Image.Resampling.BICUBIC))
+        return Image.fromarray(image)
     name = "image" if isinstance(image, bytes) else str(image)
     content = image_bytes(image)
     try:
@@ -59,8 +75,8 @@ def read_image(image: str | Path | bytes | Pixels, size: int, width: int | None 
             with Image.open(io.BytesIO(content), formats=FORMATS) as file:
                 if file.width * file.height > MOST_PIXELS:
                     raise UserError(_too_large(name, f"{file.width:,} × {file.height:,}"))
-                file.draft(None, (2 * width, 2 * size))  # a large JPEG is decoded at a smaller size
-                pixels = np.asarray(_upright(file).resize((width, size), Image.Resampling.BICUBIC))
+                file.draft(None, (2 * width, 2 * height))
+                return _upright(file)
     except UserError:
         raise
     except Image.DecompressionBombError as error:
@@ -70,7 +86,6 @@ def read_image(image: str | Path | bytes | Pixels, size: int, width: int | None 
     except Exception as error:  # a damaged file raises errors of many classes in the decoders of Pillow
         why = str(error) or type(error).__name__
         raise UserError(f"{name}: a damaged or truncated image ({why:.80}); fetch or export it again.") from error
-    return pixels
 
 
 def image_bytes(image: str | Path | bytes) -> bytes:
@@ -78,6 +93,8 @@ def image_bytes(image: str | Path | bytes) -> bytes:
     if isinstance(image, bytes):
         return image
     path = Path(image).expanduser()
+    if path.is_dir():
+        raise UserError(f"{image}: a folder, not an image; give the files in it.")
     if path.is_file() and path.stat().st_size > MOST_BYTES:
         raise UserError(f"{image}: {path.stat().st_size:,} bytes; give an image of at most {MOST_BYTES:,}.")
     return read_bytes(path)

@@ -5,11 +5,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from regard.config import Kinds
 from regard.data.batches import IGNORED, Batch
 from regard.device import derive_seed
 from regard.explain.topic import Progress, Report, no_report
@@ -18,8 +20,10 @@ from regard.layers.transformer import Shape, Stack
 from regard.mask import EVERYTHING, Mask
 from regard.objectives.loss import cross_entropy
 from regard.objectives.objective import LossModule, Objective, Sums
-from regard.recipes import Plan
+from regard.recipes import KINDS, Plan
 from regard.training.loop import GradientTrainer
+from regard.training.prepare import Prepared
+from regard.verbs import Loaded
 
 SampleBatch = Callable[[torch.Generator], tuple[Tensor, Tensor]]  # returns new tokens (B, T) and their targets (B, T)
 
@@ -148,3 +152,13 @@ def train(
             losses.append(step.loss)
             report(Progress(name, step.n, steps, losses[-1]))
     return sum(losses) / len(losses) if losses else math.nan
+
+
+def train_prepared(name: str, prepared: Prepared, steps: int, report: Report, kinds: Kinds = KINDS) -> Loaded:
+    """Trains the model of a prepared recipe in memory; 0 steps give the untrained model."""
+    with single_thread():
+        trainer = prepared.trainer()
+        for step in trainer.steps(0) if steps else ():
+            report(Progress(name, step.n, steps, step.loss))
+    module: Any = trainer.model.eval()
+    return Loaded(Path(name), module, prepared.device, prepared.fields, prepared.recipe, kinds=kinds)

@@ -20,7 +20,6 @@ shows what it has.
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,12 +29,12 @@ from regard.data.efficientnet import load_efficientnet
 from regard.data.fields import LabelField
 from regard.data.scenes import Scenes
 from regard.errors import UserError
-from regard.explain.experiment import single_thread, training_of
+from regard.explain.experiment import train_prepared, training_of
 from regard.explain.grammar import Sentences
 from regard.explain.heads import head_statistics
 from regard.explain.options import FiltersOptions
 from regard.explain.tokenized import tokenize
-from regard.explain.topic import Progress, Report, Result, check_index, no_report, prose, reading
+from regard.explain.topic import Report, Result, check_index, no_report, prose, reading
 from regard.layers.transformer import Block
 from regard.models import CaptionerConfig, GptConfig, KimConfig
 from regard.objectives import Captioning, Classification, TeacherForcing
@@ -73,7 +72,7 @@ def run(options: FiltersOptions, report: Report = no_report) -> Result:
         models = [load(path, "cpu") for path in options.runs]
         about = f"The models are runs: {', '.join(map(str, options.runs))}."
     else:
-        models = [train_model(recipe, options, report) for recipe in small_recipes(options)]
+        models = small_models(options, report)
         about = (
             f"Three small networks, {training_of(options.steps, options.seed)}: a captioner of drawn scenes with 8 "
             "filters in its first layer, Kim's network with filters of 2 and 3 words, and a language model with one "
@@ -89,8 +88,14 @@ def run(options: FiltersOptions, report: Report = no_report) -> Result:
         for part, numbers, shown in found:
             data.setdefault(part, []).append({"model": str(model.path), **numbers})
             sections += shown
-    sections = [prose(__doc__), *sections, reading(READING, options)]
+    sections = [prose(__doc__), *sections, *([] if options.runs else [reading(READING, options)])]
     return Result("Filters and heads", about, {"seed": options.seed, "steps": options.steps, **data}, sections)
+
+
+def small_models(options: FiltersOptions, report: Report) -> list[Loaded]:
+    """The models of the small recipes, trained now."""
+    kinds, recipes = with_kinds({"data": {"sentences": Sentences}}), small_recipes(options)
+    return [train_prepared(one.name, prepare(one, kinds=kinds), options.steps, report, kinds) for one in recipes]
 
 
 def small_recipes(options: FiltersOptions) -> Iterator[Recipe]:
@@ -111,18 +116,6 @@ def small_recipes(options: FiltersOptions) -> Iterator[Recipe]:
     yield Recipe("captioner", "", scenes, captioner, Captioning(doubly=0.0), images, ())
     yield Recipe("Kim's network", "", sentences, kim, Classification(), classes, ())
     yield Recipe("language model", "", sentences, gpt, TeacherForcing(), words, ())
-
-
-def train_model(recipe: Recipe, options: FiltersOptions, report: Report) -> Loaded:
-    """Trains the model of a recipe in memory."""
-    kinds = with_kinds({"data": {"sentences": Sentences}})
-    prepared = prepare(recipe, kinds=kinds)
-    with single_thread():
-        trainer = prepared.trainer()
-        for step in trainer.steps(0) if options.steps else ():
-            report(Progress(recipe.name, step.n, options.steps, step.loss))
-    module: Any = trainer.model.eval()
-    return Loaded(Path(recipe.name), module, prepared.device, prepared.fields, prepared.recipe, kinds=kinds)
 
 
 Found = tuple[str, dict[str, Any], list[Section]]  # what it is, its numbers, its sections
@@ -161,7 +154,7 @@ def kernels(model: Loaded) -> Found | None:
         Heatmaps(title, maps),
         Table(title, ["filter", *CHANNELS, "edges"], rows, note),
     ]
-    return "kernels", {"weights": weights, "edges": 1 - flat}, sections
+    return "kernels", {"weights": weights, "sums": sums, "edges": 1 - flat}, sections
 
 
 def ngrams(model: Loaded) -> Found | None:
@@ -227,9 +220,10 @@ def heads(model: Loaded, options: FiltersOptions) -> Found | None:
     largest = others.flatten(1).max(dim=1)  # neither on the token itself nor on the first
     pairs = [[one.pieces[at] for at in divmod(place, len(one.pieces))] for place in largest.indices.tolist()]
     strongest = [f"{' → '.join(pair)} ({value:.2f})" for pair, value in zip(pairs, largest.values.tolist())]
+    statistics = head_statistics([({title: weights}, one.separators)])
     rows = [
         ["uniform" if each.head < 0 else f"#{each.head}", *(f"{getattr(each, name):.2f}" for name in STATISTICS), most]
-        for each, most in zip(head_statistics([({title: weights}, one.separators)]), [*strongest, "–"])
+        for each, most in zip(statistics, [*strongest, "–"])
     ]
     note = (
         f"Means over the {len(one.pieces)} tokens of “{text}”: the weight on the previous token, on the token itself "
@@ -237,4 +231,5 @@ def heads(model: Loaded, options: FiltersOptions) -> Found | None:
     )
     columns = ["head", *STATISTICS, "largest weight elsewhere"]
     sections: list[Section] = [Gallery(title, views), Table(title, columns, rows, note)]
-    return "heads", {"layer": layer, "text": text, "pieces": one.pieces, "weights": weights}, sections
+    numbers = {"layer": layer, "text": text, "pieces": one.pieces, "weights": weights, "statistics": statistics}
+    return "heads", numbers, sections

@@ -19,23 +19,20 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any, cast
 
-from regard.data.batches import IGNORED, Batch, collate
+from regard.data.batches import IGNORED, Batch
 from regard.data.dates import Dates
-from regard.data.fields import encode
-from regard.data.flat import Row
 from regard.errors import UserError
-from regard.explain.experiment import single_thread
+from regard.explain.experiment import single_thread, train_prepared
 from regard.explain.options import ForcingOptions
-from regard.explain.topic import Progress, Report, Result, no_report, prose, reading
+from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.models import Seq2SeqConfig
 from regard.objectives import Exposure, Objective, TeacherForcing, exposure
 from regard.objectives.objective import CausalModel
 from regard.recipes import Plan, Recipe
 from regard.report.sections import Cell, Curve, Line, Section, Table
-from regard.tasks import Task
+from regard.training.evaluate import evaluation_batches
 from regard.training.prepare import prepare
 from regard.verbs import load
-from regard.verbs.forced import grouped
 
 READING = """
 With the true tokens before it, earlier mistakes do not change the error of a position. With the model's own tokens the
@@ -144,23 +141,20 @@ def _trained_now(options: ForcingOptions, report: Report) -> tuple[dict[str, lis
         *(TeacherForcing(ratio=ratio) for ratio in (1.0, 0.5, 0.0)),
         TeacherForcing(schedule="linear", over=max(1, steps)),
     )
-    prepared = prepare(recipe)
-    flat = encode(prepared.fields, prepared.corpus.valid)
-    rows: list[Row] = [{name: flat[name][at] for name in flat} for at in range(len(prepared.corpus.valid))]
-    batches, found = _batches(prepared.task, rows), dict[str, list[Exposure]]()
+    prepared, found, batches = prepare(recipe), dict[str, list[Exposure]](), list[Batch]()
     with single_thread():
         for objective in objectives:
             for seed in seeds:
-                plan = replace(recipe.plan, seed=seed)
-                trainer = replace(prepared, recipe=replace(recipe, objective=objective, plan=plan)).trainer()
-                for step in trainer.steps(0) if steps else ():
-                    report(Progress(f"{name_of(objective)}, seed {seed}", step.n, steps, step.loss))
-                found.setdefault(name_of(objective), []).append(_exposure(trainer.model, batches))
+                name, plan = name_of(objective), replace(prepared.recipe.plan, seed=seed)
+                one = replace(prepared, recipe=replace(prepared.recipe, objective=objective, plan=plan))
+                model = train_prepared(f"{name}, seed {seed}", one, steps, report)
+                batches = batches or [*evaluation_batches(model, prepared.corpus.valid, BATCH_TOKENS)]
+                found.setdefault(name, []).append(exposure(cast(CausalModel, model.module), batches))
     about = (
         f"Recurrent translators of dates (GRU, width 64, Luong's decoder), {len(objectives)} ways to train with "
         f"{len(seeds)} seeds each, {options.seed} to {seeds[-1]}. The networks are trained now for {steps} steps and "
-        f"measured on {len(rows)} dates. Chance is the error of a guess that always names the commonest token of a "
-        "position."
+        f"measured on {len(prepared.corpus.valid)} dates. Chance is the error of a guess that always names the "
+        "commonest token of a position."
     )
     return found, _chance(batches), about
 
@@ -175,8 +169,8 @@ def _given_runs(options: ForcingOptions) -> tuple[dict[str, list[Exposure]], lis
         examples: Sequence[Any] = model.recipe.data.load().valid[: options.count]
         if not examples:
             raise UserError(f"{path}: its data has no validation examples to measure; give another run.")
-        batches = _batches(model.task, model.encode(examples, longest=model.longest))
-        found.setdefault(name_of(model.recipe.objective), []).append(_exposure(model.module, batches))
+        batches = [*evaluation_batches(model, examples, BATCH_TOKENS)]
+        found.setdefault(name_of(model.recipe.objective), []).append(exposure(cast(CausalModel, model.module), batches))
         paths.append(f"{path} ({model.recipe.name}, step {model.step})")
     about = (
         f"The models are runs: {', '.join(paths)}. They are measured on up to {options.count} validation examples. "
@@ -192,15 +186,6 @@ def name_of(objective: Objective) -> str:
     if objective.schedule == "constant":
         return f"ratio {objective.ratio:g}"
     return f"ratio {objective.ratio:g} → {objective.floor:g}"
-
-
-def _batches(task: Task, rows: Sequence[Row]) -> list[Batch]:
-    groups = grouped([max(map(len, row.values())) for row in rows], BATCH_TOKENS)
-    return [collate([rows[at] for at in group], task) for group in groups]
-
-
-def _exposure(model: Any, batches: Sequence[Batch]) -> Exposure:
-    return exposure(cast(CausalModel, model.eval()), batches)
 
 
 def _chance(batches: Sequence[Batch]) -> list[float]:

@@ -14,7 +14,7 @@ inside the field the task can be learned. One position further, the output does 
 training can help: the accuracy is that of chance.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,18 @@ class Tcn(nn.Module):
 
 
 @dataclass(frozen=True)
+class BlockField:
+    """The receptive field after a block, in positions."""
+
+    block: int  # from 1
+    dilation: int
+    reach: int  # how far back the two convolutions of the block reach
+    field: int  # by the formula
+    contiguous: int  # the field of as many convolutions without dilation
+    measured: int  # the inputs with a gradient different from 0
+
+
+@dataclass(frozen=True)
 class Distance:
     """The result of a network that names the symbol ``distance`` positions back."""
 
@@ -70,7 +82,7 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
     fields = [TcnConfig(kernel=kernel, layers=blocks).receptive_field for blocks in range(1, layers + 1)]
     proofs = [gradient_positions(kernel, blocks, seed) for blocks in range(1, layers + 1)]
     blocks = [
-        (at + 1, 2**at, 2 * (kernel - 1) * 2**at, field, 1 + 2 * (kernel - 1) * (at + 1), len(proof))
+        BlockField(at + 1, 2**at, 2 * (kernel - 1) * 2**at, field, 1 + 2 * (kernel - 1) * (at + 1), len(proof))
         for at, (field, proof) in enumerate(zip(fields, proofs))
     ]
     field, counted = fields[-1], f"{layers} block{'s' * (layers > 1)}"
@@ -83,7 +95,7 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
                 *("block", "dilation", "reaches back\nby", "field:\nformula", "the same,\ncontiguous"),
                 "field:\ngradients ≠ 0",
             ],
-            blocks,
+            [astuple(one) for one in blocks],
             f"The gradient at one output is not 0 for {len(proofs[-1])} inputs, from {-proofs[-1][0]} to "
             f"{-proofs[-1][-1]} positions back. It is exactly 0 for the {MARGIN} inputs before them and for the "
             f"{MARGIN} inputs after the output. The input is random and the network is not trained.",
@@ -112,7 +124,7 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
     ]
     data = {
         **{"kernel": kernel, "layers": layers, "steps": steps, "seed": seed, "receptive_field": field},
-        **{"gradient_positions": proofs[-1], "chance": 1 / SYMBOLS, "distances": distances},
+        **{"blocks": blocks, "gradient_positions": proofs[-1], "chance": 1 / SYMBOLS, "distances": distances},
     }
     about = (
         f"Temporal convolutional networks of width {WIDTH} with kernel {kernel} and {counted}; the networks of "

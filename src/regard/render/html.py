@@ -18,7 +18,7 @@ from regard.render.formatting import (
     right_to_left,
     tag,
 )
-from regard.render.image_view import READING, reads_cells
+from regard.render.image_view import READING
 from regard.render.page import document, more_in
 from regard.render.svg import matrix_svg
 from regard.report.glossary import docs_folder
@@ -82,8 +82,9 @@ def _body(section: Section) -> list[Markup]:
             vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
             return [_gallery((one.title, matrix_svg(replace(one, title="", vmax=vmax))) for one in matrices)]
         case ImageGallery():
-            pictures = _gallery((view.name, view.svg()) for view in section.views)
-            return [pictures, *([tag("p", {"class": "quiet"}, READING)] if reads_cells(section.views) else [])]
+            pictures = _gallery((view.title, replace(view, title="").svg()) for view in section.views)
+            attention = any(len(view.maps) for view in section.views)
+            return [pictures, *([tag("p", {"class": "quiet"}, READING)] if attention else [])]
         case LineGallery():
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
 

@@ -9,7 +9,7 @@
   let active = 0;
 
   function draw(view, speak) {
-    const { rows, columns, shade, maps, said } = data[view];
+    const { rows, columns, maps, said } = data[view];
     if (!maps.length) return;
     const section = sections[view], word = at[view];
     const canvas = section.querySelector("canvas"), pen = canvas.getContext("2d");
@@ -17,7 +17,7 @@
     canvas.height = rows;
     const pixels = pen.createImageData(columns, rows);
     maps[word].forEach((weight, cell) => {
-      pixels.data.set([11, 15, 22, Math.round(255 * shade * (1 - Math.min(1, weight || 0)))], 4 * cell);
+      pixels.data.set([11, 15, 22, Math.round(255 * (1 - Math.min(1, weight || 0)))], 4 * cell);
     });
     pen.putImageData(pixels, 0, 0);
     section.querySelectorAll("[data-word]").forEach((button, number) => {
@@ -52,8 +52,10 @@
   document.querySelectorAll("[data-smooth]").forEach((button) => {
     button.addEventListener("click", () => smooth(button.dataset.smooth === "1"));
   });
+  const opacity = document.getElementById("opacity"); // of the shade over a cell without weight
+  if (opacity) opacity.addEventListener("input", () => document.body.style.setProperty("--shade", opacity.value));
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target === opacity) return;
     const last = data[active].maps.length - 1;
     const places = { ArrowLeft: at[active] - 1, ArrowRight: at[active] + 1, Home: 0, End: last };
     if (event.key in places) go(active, places[event.key]);

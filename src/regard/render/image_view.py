@@ -26,9 +26,11 @@ from regard.render.terminal import EDGES, SHADES
 from regard.render.view_data import Floats
 
 SHADE = 0.75  # the opacity of the shade over a cell without weight
-TILE = 128  # pixels across an image in a picture of all words; a clip, whose frames are side by side, is wider
-ACROSS = 6  # images of this width in a row of such a picture
+WIDE, TALL = 838, 128  # pixels of the largest image in a picture of all words
+NARROW = 16  # pixels of its shortest side
 GAP = 14
+EMPTY = "(an empty caption)"
+STRIP = 3  # an image that is this many times as wide as tall takes the whole width of a page
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,7 @@ class ImageView:
     words: Sequence[str]
     weights: Floats | None  # (words, rows · columns), row by row; None: the model has no attention
     grid: tuple[int, int]  # rows and columns of the cells
-    name: str = "image"  # of the file
+    name: str = ""  # of the file
     about: str = ""  # which model it is from
 
     def __post_init__(self) -> None:
@@ -63,7 +65,7 @@ class ImageView:
     @property
     def alt(self) -> str:
         """The description of the image for a reader who does not see it."""
-        return f"{self.name}: {self.title}"
+        return ": ".join(part for part in (self.name, self.title) if part) or "image"
 
     def describe(self, word: int) -> str:
         """Where a word looks, as a sentence: the cell with its largest weight."""
@@ -71,8 +73,7 @@ class ImageView:
         best = int(np.nan_to_num(self.weights[word]).argmax())
         row, column = divmod(best, self.grid[1])
         weight = format_number(float(f"{self.weights[word, best]:.3g}"))
-        rows, columns = self.grid  # a clip has one row: its frames
-        place = f"row {row + 1}, column {column + 1}" if rows > 1 else f"cell {column + 1} of {columns}"
+        place = f"row {row + 1}, column {column + 1}" if self.grid[0] > 1 else f"column {column + 1}"
         return f"{self.words[word]}: most weight, {weight}, in {place}"
 
     def text(self) -> RenderableType:
@@ -109,7 +110,8 @@ class ImageView:
         return buffer.getvalue()
 
     def __repr__(self) -> str:
-        return f"<ImageView {self.name}: {self.title!r}, {self.grid[0]} × {self.grid[1]} cells>"
+        name = f" {self.name}:" if self.name else ""
+        return f"<ImageView{name} {self.title!r}, {self.grid[0]} × {self.grid[1]} cells>"
 
     def _repr_html_(self) -> str:
         return tag("div", {"style": "overflow-x:auto"}, self.svg())
@@ -144,10 +146,9 @@ class ImageText:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         view, maps = self.view, self.view.maps
-        yield Text.assemble((view.title, "bold"), "  ", (view.name, "dim"))
+        yield Text.assemble((view.title, "bold"), *([("  " + view.name, "dim")] if view.name else []))
         if not len(maps):
-            why = "this model has no attention weights" if view.weights is None else "the caption is empty"
-            yield Text(why, "dim")
+            yield Text("this model has no attention weights" if view.weights is None else "the caption is empty", "dim")
             return
         wide = 2 * view.grid[1]
         tiles = [_tile(word, one, wide) for word, one in zip(view.words, maps)]
@@ -179,63 +180,71 @@ def _tile(word: str, weights: Floats, wide: int) -> list[Text]:
 
 
 def image_svg(view: ImageView) -> Markup:
-    """The image once for each word, under the word; each cell has a shade that is the darker the less its weight."""
-    maps, uri = view.maps, data_uri(_reduced(view.image, TILE))
+    """The image once for each word, under the word; each cell has a shade that is the darker the less its weight.
+
+    The images have their own aspect ratio: as many as fit stand side by side, and strips of frames below one another.
+    """
+    (high, long), maps = view.image.shape[:2], view.maps
+    scale = min(TALL / high, WIDE / long)
+    wide, tall = max(round(long * scale), NARROW), max(round(high * scale), NARROW)
+    step = max(1, min(high // tall, long // wide))  # of a large image every n-th row and column is drawn
+    uri = data_uri(view.image[::step, ::step])
     identity = f"i{zlib.crc32(uri.encode()):08x}"  # two pictures of one page may not share a name
-    height, width, _ = view.image.shape
-    wide = TILE * min(ACROSS, max(1, width // height))
-    tall, count, top = wide * height / width, max(1, len(maps)), MARGIN + 46
-    across, step, line = ACROSS * TILE // wide, wide + GAP, tall + GAP + 20
-    place = {"width": wide, "height": f"{tall:g}", "preserveAspectRatio": "none"}
+    count, across = max(1, len(maps)), (WIDE + GAP) // (wide + GAP)
+    names = [name for name in (view.name,) if name]
+    right, down, top = wide + GAP, tall + GAP + 20, MARGIN + 25 * bool(view.title) + 21 * len(names)
+    width = max(MARGIN + min(count, across) * right + 6, round(2 * MARGIN + cell_len(view.title) * 8.6), 260)
+    place = {"width": wide, "height": tall, "preserveAspectRatio": "none"}
     picture = tag("image", {"id": identity, "href": uri, **place}, tag("title", {}, view.alt))
-    body = [*heading(view.title, view.name), tag("defs", {}, picture)]
+    body = [*heading(view.title, *names), tag("defs", {}, picture)]
     for number in range(count):
-        x, y = MARGIN + number % across * step, top + number // across * line
+        x, y = MARGIN + number % across * right, top + number // across * down
         body.append(tag("use", {"href": f"#{identity}", "x": x, "y": y + 18}))
         if number < len(maps):
+            shades = _cells(maps[number], x, y + 18, wide, tall)
             body.append(label(truncate(view.words[number], int(wide / SMALL)), x, y + 12, "piece"))
-            cells = _cells(maps[number], x, y + 18, wide, tall)
-            body.append(tag("g", {"fill": "#0b0f16"}, tag("title", {}, view.describe(number)), *cells))
-    total = max(MARGIN + min(count, across) * step + 6, round(2 * MARGIN + cell_len(view.title) * 8.6), 260)
-    return svg_element(total, top + -(-count // across) * line + MARGIN, view.alt, body)
+            body.append(tag("g", {"fill": "#0b0f16"}, tag("title", {}, view.describe(number)), *shades))
+    return svg_element(width, top + -(-count // across) * down + MARGIN, view.alt, body)
 
 
-def _cells(weights: Floats, x: float, y: float, width: float, height: float) -> Iterator[Markup]:
-    """The shades of the cells of an image whose corner is (x, y)."""
-    tall, wide = height / weights.shape[0], width / weights.shape[1]
+def _cells(weights: Floats, x: float, y: float, wide: float, tall: float) -> Iterator[Markup]:
+    """The shades of the cells of an image whose upper left corner is (x, y)."""
+    width, height = wide / weights.shape[1], tall / weights.shape[0]
     for row, cells in enumerate(weights):
         for column, weight in enumerate(cells):
-            place = box(float(x + column * wide), float(y + row * tall), float(wide), float(tall))
+            place = box(float(x + column * width), float(y + row * height), float(width), float(height))
             yield tag("rect", {**place, "fill-opacity": f"{SHADE * (1 - weight):.2f}"})
 
 
-def _reduced(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """The image with every n-th row and column, so that no side is much longer than `size`."""
-    step = max(1, min(image.shape[:2]) // size)
-    return image[::step, ::step]
-
-
-def reads_cells(views: Sequence[ImageView]) -> bool:
-    """Whether a view has weights to explain."""
-    return any(len(view.maps) for view in views)
+READING = (
+    "A word is generated while the model reads the bright cells; the darker a cell, the less it is read. The brightest "
+    "cell of every word has the largest weight of that word. What the model reads in a cell also depends on the parts "
+    "of the image around the cell."
+)
 
 
 def images_html(views: Sequence[ImageView], title: str = "") -> str:
     """A page of images with their captions. The arrow keys step through the words of the image that was last used."""
-    sections = [_section(view, number) for number, view in enumerate(views)]
+    alone, attention = len(views) == 1, any(len(view.maps) for view in views)
+    captions = [view.title or EMPTY for view in views]
+    title = title or (captions[0] if alone else f"{len(views)} captions")
+    sections = [
+        _section(view, number, "" if caption == title else caption)
+        for number, (view, caption) in enumerate(zip(views, captions))
+    ]
     keys = [
         "<kbd>←</kbd> <kbd>→</kbd> step, <kbd>Home</kbd> <kbd>End</kbd> jump",
         "<kbd>s</kbd> smooth or grid",
-        *["<kbd>↑</kbd> <kbd>↓</kbd> next or previous image"] * (len(views) > 1),
+        *["<kbd>↑</kbd> <kbd>↓</kbd> next or previous image"] * (not alone),
     ]
     about = next((view.about for view in views if view.about), "")
-    switch, note = Markup(asset("image_controls.html")), [tag("p", {}, READING)] if reads_cells(views) else []
+    footer = tag("footer", {}, tag("p", {}, Markup(" · ".join(keys))), tag("p", {}, READING))
     body = [
-        tag("header", {}, tag("h1", {}, title or (views[0].title if len(views) == 1 else f"{len(views)} captions"))),
+        tag("header", {}, tag("h1", {}, title)),
         *([tag("p", {"class": "quiet"}, about)] if about else []),
-        switch,
+        *([Markup(asset("image_controls.html"))] if attention else []),
         *sections,
-        tag("footer", {}, tag("p", {}, Markup(" · ".join(keys))), *note),
+        *([footer] if attention else []),
         Markup('<p class="unseen" id="status" role="status" aria-live="polite"></p>'),
     ]
     data = json.dumps([_data(view) for view in views], separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
@@ -243,21 +252,15 @@ def images_html(views: Sequence[ImageView], title: str = "") -> str:
         tag("script", {"type": "application/json", "id": "data"}, Markup(data)),
         tag("script", {}, Markup(f"\n{asset('image.js')}")),
     ]
-    return document(title or views[0].title, tag("main", {"class": "text"}, lines(body)), *scripts)
+    return document(title, tag("main", {"class": "text"}, lines(body)), *scripts)
 
 
-READING = (
-    "A word is generated while the model reads the bright cells; the darker a cell, the less it is read. The brightest "
-    "cell of every word has the largest weight of that word. A cell also depends on the pixels around it: the "
-    "receptive field of the network is larger than the cell."
-)
-
-
-def _section(view: ImageView, number: int) -> Markup:
+def _section(view: ImageView, number: int, title: str) -> Markup:
     """One image under its caption, whose words are buttons; for browsers without a script, a picture of all words."""
+    high, long = view.image.shape[:2]
     stack = tag(
         "div",
-        {"class": "stack wide" if view.image.shape[1] >= 3 * view.image.shape[0] else "stack"},
+        {"class": "stack strip-of-frames" if long >= STRIP * high else "stack"},
         tag("img", {"src": Markup(data_uri(view.image)), "alt": view.alt}),
         *([tag("canvas", {"aria-hidden": "true"}, "")] if len(view.maps) else []),
     )
@@ -266,7 +269,7 @@ def _section(view: ImageView, number: int) -> Markup:
         for at, word in enumerate(view.words)
     ]
     parts = [
-        tag("h2", {}, view.title or "(an empty caption)", " ", tag("small", {}, view.name)),
+        *([tag("h2", {}, title, " ", tag("small", {}, view.name))] if title or view.name else []),
         tag("figure", {}, stack, tag("figcaption", {"class": "quiet where"}, "")),
         *([tag("div", {"class": "words", "role": "group", "aria-label": "Words"}, *words)] if len(view.maps) else []),
         *([tag("noscript", {}, tag("div", {"class": "scroll"}, view.svg()))] if len(view.maps) else []),
@@ -281,7 +284,6 @@ def _data(view: ImageView) -> dict[str, Any]:
     return {
         "rows": view.grid[0],
         "columns": view.grid[1],
-        "shade": SHADE,
         "maps": [rounded(one.ravel().tolist(), 3) for one in view.maps],
         "said": said,
     }

@@ -14,8 +14,8 @@ from regard.report.classes import class_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
-from regard.report.sections import Curve, Gallery, ImageGallery, Line, Section, Table, Text
-from regard.report.steps import step_table
+from regard.report.sections import Cell, Curve, Gallery, ImageGallery, Line, Section, Table, Text
+from regard.report.steps import compute_steps, step_table
 from regard.training.chance import describe_chance
 from regard.training.evaluate import Scores, evaluate
 from regard.training.events import Finished
@@ -59,6 +59,7 @@ class Outcome:
         """The texts of the first few examples."""
         return excerpts(self.model, self.examples, SHOWN)
 
+    @cached_property
     def captioned(self) -> list[ImageView]:
         """The attention of a captioner over the first few images."""
         images = [one.image for one in self.examples[:SHOWN]] if self.model.reads_images else []
@@ -80,6 +81,7 @@ class Outcome:
         found = [word for name in self.scores.values for word in METRIC_WORDS.get(name, ())]
         found += ["chance"] * bool(self.chance) + ["step", "parameters", "width"]
         found += ["attention", "query", "key", "weights", "head", "piece"] if parts else []
+        found += ["attention", "weights"] if self.captioned else []
         found += [name for name, part in PART_WORDS.items() if part in parts]
         return list(dict.fromkeys(found))
 
@@ -97,9 +99,9 @@ class Outcome:
         )
 
     @cached_property
-    def steps(self) -> Table | None:
+    def steps(self) -> list[dict[str, Cell]]:
         """The states and probabilities of each step, if the model is small enough for a table."""
-        return step_table(self.model, self.examples)
+        return compute_steps(self.model, self.examples)
 
     def samples(self) -> list[Sample]:
         """What the model generates for the first few examples; none where the attention pictures show it already."""
@@ -140,7 +142,7 @@ def sample_table(found: Sequence[Sample]) -> Table:
 
 def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], found: Sequence[Sample]) -> list[Section]:
     """The report of the first run, compared with the others: scores, samples, attention, curves, settings."""
-    first, recipe, captioned = outcomes[0], outcomes[0].recipe, outcomes[0].captioned()
+    first, recipe, captioned = outcomes[0], outcomes[0].recipe, outcomes[0].captioned
     settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
     select = find_metric(recipe.plan.select, first.model.metrics).title
     paths = {outcome.name: outcome.path for outcome in outcomes}
@@ -157,7 +159,7 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         score_table(outcomes),
         *([sample_table(found)] if found else []),
         *first.class_sections(),
-        *([first.steps] if first.steps else []),
+        *([step_table(first.steps)] if first.steps else []),
         *([ImageGallery("Attention", captioned)] if captioned else []),
         *([first.pictures(seen)] if shown else []),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),

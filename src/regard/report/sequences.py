@@ -19,6 +19,7 @@ class SequenceStanding:
     results: Sequence[Climbed]
     minutes: float  # the limit of a cell
     trials: int  # how many settings each family was tried with
+    settings: Sequence[str] = ()  # those that the user changed, such as data.length=50
 
     @property
     def rows(self) -> list[Row]:
@@ -32,9 +33,17 @@ class SequenceStanding:
         return [family for family in FAMILIES if family in found]
 
     @property
+    def note(self) -> str:
+        """How our figures and the published ones were measured, and whether they are those of the same task."""
+        data = " ".join(setting for setting in self.settings if setting.startswith("data."))
+        changed = f" {data}: the task is not the published one, so its figures cannot be compared with the published."
+        return NOTE + changed if data else NOTE
+
+    @property
     def numbers(self) -> dict[str, Any]:
         """As ladder.json holds them."""
-        return {"minutes": self.minutes, "note": NOTE, "rows": [self._number(one) for one in self.results]}
+        about = {"minutes": self.minutes, "settings": list(self.settings), "note": self.note}
+        return {**about, "rows": [self._number(one) for one in self.results]}
 
     def _number(self, one: Climbed) -> dict[str, Any]:
         mean = statistics.fmean(one.values) if one.values else None
@@ -44,7 +53,7 @@ class SequenceStanding:
         return {**found, "cells": list(one.cells)}
 
     def tables(self) -> list[Section]:
-        """For the terminal: the figures, then each cell with the published figure beside it."""
+        """For the terminal: the figures with the published ones below them, then what each cell is."""
         return [self._summary(), self._cells()]
 
     def sections(self) -> list[Section]:
@@ -56,7 +65,7 @@ class SequenceStanding:
         )
         what = f"Models of equal size (within 5 %) on the tasks of Bai et al. 2018. {limit}"
         return [
-            Text(f"{what} {tuned if self.trials > 1 else ''}\n\n{NOTE}", "What is shown", "sequences.md"),
+            Text(f"{what} {tuned if self.trials > 1 else ''}\n\n{self.note}", "What is shown", "sequences.md"),
             *self.tables(),
             *([self._trials()] if self.trials > 1 else []),
             *(self._curve(row) for row in self.rows),
@@ -73,10 +82,10 @@ class SequenceStanding:
             published = [row.published.get(family) for family in self.families]
             rows.append(["", "published, test", *map(row.show, published)])
         columns = ["task", "part", *(FAMILIES[family] for family in self.families)]
-        return Table("Sequences", columns, rows, NOTE)
+        return Table("Sequences", columns, rows, self.note)
 
     def _cells(self) -> Table:
-        columns = ["task", "model", "ours, valid", "n", "published, test", "parameters", "steps", "time", "settings"]
+        columns = ["task", "model", "ours, valid", "n", "parameters", "steps", "time", "settings"]
         rows = []
         for one in self.results:
             first = one.cells[0] if one.cells else {}
@@ -88,7 +97,6 @@ class SequenceStanding:
                     FAMILIES[one.family],
                     _figure(one),
                     f"{first['examples']:,}" if first else "–",
-                    one.row.show(one.row.published.get(one.family)),
                     f"{first['parameters']:,}" if first else "–",
                     f"{steps or '–'}{' (time)' * cut}",
                     duration(statistics.fmean(each["training_seconds"] for each in one.cells)) if first else "–",

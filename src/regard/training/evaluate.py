@@ -195,6 +195,11 @@ def _lanes(
         yield [collate(some if corruption is None else corruption(some, random), model.task)]
 
 
+def evaluation_batches(model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> Iterator[Batch]:
+    """Batches that have every target once, each read without a carried state."""
+    return (batch for lane in _lanes(model, examples, batch_tokens, None) for batch in lane)
+
+
 def running_text(model: Loaded) -> RunningText | None:
     """The text field of a model that was trained on running text."""
     text = model.fields.get("text")

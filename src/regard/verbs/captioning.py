@@ -13,7 +13,7 @@ from regard.alignment import merge
 from regard.data.batches import Batch, collate
 from regard.data.fields import TargetText
 from regard.data.flat import Values
-from regard.data.images import read_image
+from regard.data.images import read_picture
 from regard.decode import Penalty
 from regard.errors import UserError
 from regard.models.parts import path_of
@@ -25,7 +25,7 @@ from regard.verbs.search import Search, best_targets
 
 AT_ONCE = 64  # images of a batch
 LIMIT = 60  # tokens of a caption
-DRAWN = 320  # pixels on a side of an image in a picture
+DRAWN = 320 * 320  # the most pixels of an image in a page
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +47,8 @@ class Caption:
     @cached_property
     def view(self) -> ImageView:
         """The image with the weights of each word over it."""
-        name = str(self.image) if isinstance(self.image, str | Path) else "image"
-        rows, columns = self.grid
-        height = max(DRAWN * rows // columns, 1)
-        pixels = self.image if isinstance(self.image, np.ndarray) else read_image(self.image, height, DRAWN)
+        name = str(self.image) if isinstance(self.image, str | Path) else ""
+        pixels = self.image if isinstance(self.image, np.ndarray) else read_picture(self.image, DRAWN)
         return ImageView(self.text, pixels, self.words, self.weights, self.grid, name, self.about)
 
 

@@ -236,7 +236,7 @@ def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: i
             }
             if len(logps) == 2:
                 sides = tuple(logps.values())
-                logps |= {"both": cast(Any, model.module).combined(*sides), "the product alone": sides[0] + sides[1]}
+                logps |= {"both": cast(Any, model.module).combined(*sides), "product": sides[0] + sides[1]}
             true = ids[row, 1 : length - 1]
             for name, found in logps.items():
                 found[:, specials] = -torch.inf

@@ -81,17 +81,16 @@ class FilterView:
 
     def table(self, most: int = SHOWN) -> Table:
         """The n-gram that won each filter, its feature and its effect."""
-        winners = self.winners
-        rows: list[list[Cell]] = [
-            [f"#{number}", self.sizes[number], winners[number].text, *map(format_number, (each, effect))]
-            for number in self.ranked[:most]
-            for each, effect in [(winners[number].feature, float(self.effects[number]))]
-        ]
-        note = f"The effect is what the filter adds to {self.output}."
+        winners, rows = self.winners, list[list[Cell]]()
+        for number in self.ranked[:most]:
+            one, effect = winners[number], float(self.effects[number])
+            numbers = map(format_number, (one.feature, effect))
+            rows.append([f"#{number}", self.sizes[number], one.text if one.feature else "–", *numbers])
+        note = f"The effect is what the filter adds to {self.output}. –: no n-gram has a feature above 0."
         if any(len(one.pieces) < size for one, size in zip(winners, self.sizes)):
             note += " An n-gram at an end of the text has fewer tokens: the rest of its window is padding."
-        if len(rows) < len(self.sizes):
-            note += " The other filters are in --json."
+        if others := len(self.sizes) - len(rows):
+            note += f" --json has the other {others:,} filters too."
         return Table("The n-gram that won each filter", ["filter", "n", "n-gram", "feature", "effect"], rows, note)
 
     def to_json(self) -> dict[str, Any]:

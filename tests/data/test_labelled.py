@@ -58,6 +58,12 @@ def test_a_label_that_is_not_in_the_training_file_is_named_with_its_line(write: 
         MultiLabelled(train=several, valid=late).load()
 
 
+def test_a_list_of_labels_is_refused_with_the_cure(write: Write) -> None:
+    path = write("lists.jsonl", '{"text": "a", "labels": ["sport", "politics"]}\n')
+    with pytest.raises(UserError, match=r'line 1: "labels" is a list; give one text such as "sport\|politics"'):
+        MultiLabelled(train=path, valid=path).load()
+
+
 def test_several_labels(write: Write) -> None:
     path = write("a.csv", "text,topics\na, sport |politics|sport\nb,\nc,art\n")
     corpus = MultiLabelled(train=path, valid=path, labels="topics").load()

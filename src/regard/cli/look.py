@@ -88,7 +88,10 @@ def look(
     model = options.opened(run, device, precision, long, download, allow_pickle)
     if model.reads_images:
         if (part, layer, head, lines, data) != (None, None, None, False, None):
-            raise UserError(f"{run}: a captioner has one attention; leave out --part, --layer, --head and --lines.")
+            cure = "leave out --part, --layer, --head, --lines and --data"
+            raise UserError(f"{run}: a captioner has one attention; {cure}.")
+        if not text:
+            raise UserError(f"{run}: a captioner reads an image; give its file, as in: regard look {run} scene.png")
         caption(run, [Path(text)], out, target, beam, json=json, device=device, precision=precision)
         return
     if data is not None:

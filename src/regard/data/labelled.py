@@ -63,7 +63,8 @@ class MultiLabelled:
     valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
     test: str = ""  # the file of the test texts; may be empty
     text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
-    labels: str = ""  # the column of the labels, for a file with a header; if empty, "labels" in .csv and .jsonl
+    # the column of the labels, as in sport|politics, for a file with a header; if empty, "labels" in .csv and .jsonl
+    labels: str = ""
     tokens: Tokens = "word"  # the kind of tokens
     vocab: int = 8000  # the most tokens
 

@@ -27,13 +27,6 @@ def test_every_recipe_is_listed_under_its_task(regard: Regard) -> None:
     assert json.loads(regard("show", "--json").out)["dates"]["task"] == "translate"
 
 
-def test_every_group_of_recipes_has_a_heading() -> None:
-    from regard.cli.show import HEADINGS
-    from regard.recipes import KINDS, RECIPES, find_task
-
-    assert {find_task(make(), KINDS).verb for make in RECIPES.values()} == set(HEADINGS)
-
-
 def test_a_recipe_shows_every_setting_with_its_changes(regard: Regard) -> None:
     said = regard("show", "dates", "plan.steps=77")
     for expected in ("plan.steps", "77", "updates of the weights", "model.score", "data.first_year"):

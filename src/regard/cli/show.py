@@ -18,9 +18,7 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "translate": "Translate: a text in, a text out",
     "generate": "Language: which token comes next",
     "fill": "Fill: which token is missing",
-    "classify": "Classify: a text in, a label, several labels or a number out",
-    "caption": "Caption: an image or a clip in, a text out",
-    "eval": "Sequences: tokens or numbers in; regard eval measures the model",
+    "classify": "Classify: a text in, a label out",
 }
 EXAMPLES = 5
 

@@ -167,24 +167,31 @@ def caption_bleu(order: int) -> Callable[[Sequence[str], References], Bleu]:
 
 
 def cider(hyps: Sequence[str], refs: References) -> float:
-    """CIDEr-D (Vedantam et al. 2015): the similarity of n-grams with the references; rare n-grams count more.
+    """The mean of `caption_ciders`."""
+    found = caption_ciders(hyps, refs)
+    return sum(found) / max(len(found), 1)
 
-    An n-gram is as frequent as the number of images that have it in a reference. The result is from 0 to 10.
+
+def caption_ciders(hyps: Sequence[str], refs: References) -> list[float]:
+    """CIDEr-D of each caption (Vedantam et al. 2015): the similarity of its n-grams with those of the references.
+
+    Rare n-grams count more: an n-gram is as frequent as the number of images that have it in a reference. The results
+    are from 0 to 10.
     """
     _check_lengths(hyps, refs)
     images = Counter(ngram for one in refs for ngram in {ngram for ref in one for ngram in chain(*_ngrams(ref))})
 
     def vectors(text: str) -> list[tuple[dict[Ngram, float], float]]:
-        """For each n, the tf-idf of the n-grams and their norm. The length that divides tf cancels in a cosine."""
+        """For each n, the tf-idf of the n-grams and their norm. As in the authors' code, tf is the count itself."""
         found = []
         for counts in _ngrams(text):
             tf_idf = {ngram: count * math.log(len(hyps) / max(images[ngram], 1)) for ngram, count in counts.items()}
             found.append((tf_idf, math.hypot(*tf_idf.values())))
         return found
 
-    total = 0.0
+    found = []
     for hyp, one in zip(hyps, refs):
-        output = vectors(hyp)
+        output, total = vectors(hyp), 0.0
         for ref in one:
             cosines = 0.0
             for (a, a_norm), (b, b_norm) in zip(output, vectors(ref)):
@@ -192,7 +199,8 @@ def cider(hyps: Sequence[str], refs: References) -> float:
                 cosines += product / (a_norm * b_norm) if product else 0.0
             difference = len(caption_words(hyp)) - len(caption_words(ref))
             total += math.exp(-(difference**2) / (2 * SIGMA**2)) * cosines / LONGEST_NGRAM / len(one)
-    return 10 * total / max(len(hyps), 1)
+        found.append(10 * total)
+    return found
 
 
 def _ngrams(text: str) -> list[Counter[Ngram]]:
@@ -224,9 +232,10 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
 
 def pearson(found: Floats, gold: Floats) -> float | None:
     """Pearson's correlation of two series (N,); None if one of them is constant."""
+    if np.ptp(found) == 0 or np.ptp(gold) == 0:  # not from the variance, which rounding may make positive
+        return None
     x, y = (np.asarray(one, np.float64) - np.mean(one) for one in (found, gold))
-    spread = math.sqrt(float((x @ x) * (y @ y)))
-    return float(x @ y) / spread if spread > 0 else None
+    return float(x @ y) / math.sqrt(float((x @ x) * (y @ y)))
 
 
 def spearman(found: Floats, gold: Floats) -> float | None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.example import Captioned, Corpus, Region, Tokens
+from regard.data.synthetic import check_sizes
 from regard.errors import UserError
 
 COLOURS = {
@@ -56,9 +57,7 @@ class Scenes:
     target_tokens: Tokens = "word"  # the kind of tokens of the captions
 
     def __post_init__(self) -> None:
-        for name in ("train", "valid", "test"):
-            if getattr(self, name) < 1:
-                raise UserError(f"data.{name}={getattr(self, name)}: give 1 or more.")
+        check_sizes(self, {"train": 1, "valid": 1, "test": 1, "seed": 0})
         if not FEWEST <= self.objects <= 8:
             raise UserError(f"data.objects={self.objects}: give from {FEWEST} to 8.")
         if not 32 <= self.size <= 512 or self.size % GRID:

@@ -12,7 +12,7 @@ from regard.explain.experiment import training_of
 from regard.explain.options import AttentionOptions
 from regard.explain.recurrent_by_hand import QUERIES, Read, compute_read, output_table, read_tables, record_reads
 from regard.explain.topic import Report, Result, check_index, prose
-from regard.models.seq2seq import Luong, LuongFeeding
+from regard.models.recurrent_decoders import Luong, LuongFeeding
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced
 from regard.render import AttentionView, Layer

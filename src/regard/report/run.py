@@ -16,7 +16,8 @@ from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
 from regard.report.sections import Curve, Gallery, ImageGallery, Line, Section, Table, Text
 from regard.report.steps import step_table
-from regard.training.evaluate import Scores, describe_chance, evaluate
+from regard.training.chance import describe_chance
+from regard.training.evaluate import Scores, evaluate
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
 from regard.training.run import Run

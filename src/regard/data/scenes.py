@@ -48,7 +48,7 @@ class Scenes:
 
     tasks: ClassVar[tuple[str, ...]] = ("caption",)
 
-    train: int = 12_000  # number of training scenes
+    train: int = 24_000  # number of training scenes
     valid: int = 1000  # number of validation scenes
     test: int = 1000  # number of test scenes
     objects: int = 4  # the most objects of a scene; the fewest are 3

@@ -19,7 +19,7 @@ def scenes() -> Recipe:
         name="scenes",
         title="captions of drawn scenes",
         data=Scenes(),
-        model=CaptionerConfig(width=128, embed=64, decoder="bahdanau", dropout=0.0),
+        model=CaptionerConfig(width=128, embed=64, blocks=4, decoder="bahdanau", dropout=0.0),  # a cell for each place
         objective=Captioning(doubly=0.0),
         plan=Plan(
             steps=2500,

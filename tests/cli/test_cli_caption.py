@@ -83,6 +83,9 @@ def test_several_images_are_lines_and_one_page(regard: Regard, run: Path) -> Non
         (["caption", "{run}", "absent.png"], "error: absent.png"),
         (["caption", "{run}", "text.png"], "error: text.png: not a JPEG, PNG, WebP or GIF image"),
         (["caption", "{run}", "a.png", "b.png", "-o", "x.svg"], "several images are written as one page"),
+        (["caption", "{run}", "a.png", "-o", "x.png"], "-o x.png: end the name in .html, .svg or .npz"),
+        (["caption", "{run}", "folder"], "folder: a folder; give the image files in it, such as folder/*.jpg"),
+        (["look", "{run}"], "a captioner looks at an image; for example: regard look"),
         (["caption", "{run}", "a.png", "--beam", "0"], "beam=0"),
         (["translate", "{run}"], "this is a captioner, which cannot translate; use: regard caption"),
         (["score", "{run}"], "a captioner, which cannot score; use: regard caption"),
@@ -91,7 +94,7 @@ def test_several_images_are_lines_and_one_page(regard: Regard, run: Path) -> Non
         (["look", "{run}", "a.png", "--layer", "0"], "a captioner has one attention; leave out --layer."),
         (["look", "{run}", "a.png", "--data", "b", "--head", "0"], "leave out --head and --data."),
         (["look", "{run}"], "a captioner looks at an image; for example: regard look"),
-        (["caption", "{run}", "."], "error: .: a folder, not an image; give the files in it"),
+        (["caption", "{run}", "."], "error: .: a folder; give the image files in it"),
         (["train", "scenes", "model=seq2seq"], "model=seq2seq: does not fit data=scenes; use model=captioner"),
         (["train", "dates", "model=captioner"], "model=captioner: does not fit data=dates; use model=seq2seq"),
         (["train", "scenes", "model.attention=hard", *DATA, *MODEL], "model.attention=hard; set objective=hard"),
@@ -99,10 +102,25 @@ def test_several_images_are_lines_and_one_page(regard: Regard, run: Path) -> Non
 )
 def test_a_mistake_is_one_line(regard: Regard, run: Path, arguments: list[str], message: str) -> None:
     Path("text.png").write_text("no image", encoding="utf-8")
+    Path("folder").mkdir()
     said = regard(*(argument.format(run=run) for argument in arguments))
     assert said.code == 2
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_captions_are_printed_batch_by_batch(regard: Regard, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.verbs.captioning.AT_ONCE", 2)
+    said = regard("caption", run, *[run / "example.png"] * 3, "absent.png", "--limit", 3)
+    assert said.code == 2
+    assert len(said.out.splitlines()) == 2
+    assert "absent.png: no such file" in said.err
+
+
+def test_an_unknown_word_of_a_target_is_reported(regard: Regard, run: Path) -> None:
+    said = regard("caption", run, run / "example.png", "--target", "a red zebra")
+    assert said.out.splitlines()[1].split() == ["a", "red", "\N{REPLACEMENT CHARACTER}"]
+    assert "1 token in line 1: not in this model's vocabulary" in said.err
 
 
 def test_a_text_model_does_not_caption(regard: Regard, trained: Path) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+import regard as library
 from regard.cli import main
+from regard.errors import UserError
+from regard.verbs.labelling import label_sets, rate
 
 Regard = Callable[..., Any]
 WORDS = {"good": "fine", "bad": "rain"}
@@ -74,6 +77,15 @@ def test_numbers(regard: Regard, runs: Path) -> None:
     number = float(regard("classify", runs / "rate", stdin="a fine day\n").out)
     answer = json.loads(regard("classify", runs / "rate", "--json", stdin="a fine day\n").out)
     assert answer["number"] == pytest.approx(number, rel=1e-4)
+
+
+def test_the_function_for_each_kind_of_answer_is_named(runs: Path) -> None:
+    numbers, several = (library.load(runs / name) for name in ("rate", "multilabel"))
+    with pytest.raises(UserError, match=r"this is a regression model; use: regard\.verbs\.labelling\.rate\(model"):
+        library.classify(numbers, ["a fine day"])
+    with pytest.raises(UserError, match=r"several labels; use: regard\.verbs\.labelling\.label_sets\(model"):
+        rate(several, ["a fine day"])
+    assert label_sets(several, ["a fine day"])[0].labels.keys() == {"good", "dry", "wet", "bad"}
 
 
 def test_the_filters_of_a_text_and_of_a_file(regard: Regard, runs: Path, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_truncated_file_is_refused(kind: str) -> None:
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         read_image(tmp_path / "none.png", 8)
-    with pytest.raises(UserError, match="a folder, not an image; give the files in it"):
+    with pytest.raises(UserError, match="a folder; give the image files in it"):
         read_image(tmp_path, 8)
 
 

@@ -58,6 +58,12 @@ def test_a_label_that_is_not_in_the_training_file_is_named_with_its_line(write: 
         MultiLabelled(train=several, valid=late).load()
 
 
+def test_a_list_of_labels_is_refused_with_the_cure(write: Write) -> None:
+    path = write("lists.jsonl", '{"text": "a", "labels": ["sport", "politics"]}\n')
+    with pytest.raises(UserError, match=r'line 1: "labels" is a list; give one text such as "sport\|politics"'):
+        MultiLabelled(train=path, valid=path).load()
+
+
 def test_several_labels(write: Write) -> None:
     path = write("a.csv", "text,topics\na, sport |politics|sport\nb,\nc,art\n")
     corpus = MultiLabelled(train=path, valid=path, labels="topics").load()
@@ -94,6 +100,13 @@ def test_a_cell_that_is_no_number(write: Write, cell: str) -> None:
 def test_one_column_cannot_be_both(kind: type, column: str) -> None:
     with pytest.raises(UserError, match=rf"data\.{column}=a: this is the column of the texts"):
         kind(train="x.csv", text="a", **{column: "a"}).load()
+
+
+def test_large_numbers_are_a_warning(write: Write) -> None:
+    small, large = (write(f"{scale}.tsv", f"{scale}\ta\n-{scale}\tb\n") for scale in (4, 400))
+    assert not any("divide" in one for one in Rated(train=small, valid=small).load().warnings)
+    (found,) = [one for one in Rated(train=large, valid=large).load().warnings if "divide" in one]
+    assert "the mean size of the numbers is 400" in found
 
 
 def test_joined_labels_of_a_classifier_are_a_warning(write: Write) -> None:

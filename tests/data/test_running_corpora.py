@@ -119,6 +119,9 @@ def test_the_last_word_is_that_of_the_reference(tmp_path: Path) -> None:
     texts = ["the grey heron stood by the water", "a lamp swung", "rain fell on the roof all night"]
     table = tmp_path / "lambada.jsonl"
     table.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"{one.text}\n" for one in lambada(str(table))), encoding="utf-8")
+    assert lambada(str(lines)) == lambada(str(table))
     found = last_words(model, [one.text for one in lambada(str(table))])
     nats, right = 0.0, 0
     for text in texts:

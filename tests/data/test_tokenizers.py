@@ -169,6 +169,14 @@ def test_unseen_characters_are_unk_and_decode_to_a_replacement(kind: str) -> Non
     assert tokenizer.decode(tokens) == "\N{REPLACEMENT CHARACTER} at"
 
 
+@pytest.mark.parametrize("kind", ["char", "word", "bpe", "word-eos"])
+def test_an_unseen_word_is_a_word_of_its_own(kind: str) -> None:
+    tokenizer = train_tokenizer(kind, LINES * 3, vocab=120)
+    tokens = tokenizer.encode("at 駅 at")
+    assert tokenizer.decode(tokens).split() == ["at", "�", "at"]
+    assert [word for word in tokenizer.words(tokens) if word >= 0][-1] == 2
+
+
 def test_words_and_subwords_are_normalised_to_nfc_and_characters_are_not() -> None:
     decomposed, composed = "cafe\N{COMBINING ACUTE ACCENT}", "caf\N{LATIN SMALL LETTER E WITH ACUTE}"
     char, word, bpe, byte, _ = (train_tokenizer(kind, [decomposed], vocab=100) for kind in KINDS)

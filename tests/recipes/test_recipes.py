@@ -179,6 +179,8 @@ def test_the_model_decides_between_the_tasks_of_lines():
         match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=tcn or",
     ):
         find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
+    with pytest.raises(UserError, match="model=bigram: does not fit data=labelled; use model=rnn or model=lstm or"):
+        find_task(change(find_recipe("classify"), ["model=bigram"], KINDS), KINDS)
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -1,5 +1,6 @@
 """`regard caption`: captions of images, and the attention to the image at each word."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +9,7 @@ import typer
 
 from regard.cli import options
 from regard.cli.console import SafeConsole, notice
-from regard.cli.lines import print_line
+from regard.cli.lines import UnknownCounter, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ def caption(
     from regard.verbs.search import Search
 
     search = Search(beam, 1, Penalty(penalty), limit)  # refuses wrong options before the model is loaded
-    if out is not None and out.suffix.lower() != ".html" and len(images) > 1:
-        raise UserError(f"-o {out}: several images are written as one page; end the name in .html.")
     print_captions(options.opened(run, device, precision), images, search, target, out, json)
 
 
@@ -56,22 +55,38 @@ def print_captions(
     """Print the captions of images, or the attention of a given caption, and write them to a file."""
     from regard import verbs
     from regard.file_io import write_file
-    from regard.render.image_view import images_html
+    from regard.render.image_view import ImageView, images_html
+    from regard.verbs.captioning import AT_ONCE
 
-    targets = None if target is None else [target] * len(images)
-    found = verbs.caption(model, images, search.beam, search.penalty, search.limit, targets)
-    for one in found:
-        if json:
-            scores = {"score": one.score, "logp": one.logp, "ended": one.ended}
-            looked = {"words": one.words, "grid": one.grid, "weights": one.weights}
-            print_line({"image": str(one.image), "caption": one.text, **scores, **looked})
-        elif len(found) > 1:
-            print_line(str(one.image), one.text)
-        else:
-            SafeConsole().print(one.view.text())
+    if out is not None and out.suffix.lower() != ".html":
+        if len(images) > 1:
+            raise UserError(f"-o {out}: several images are written as one page; end the name in .html.")
+        if out.suffix.lower() not in (".svg", ".npz"):
+            raise UserError(f"-o {out}: end the name in .html, .svg or .npz.")
+    model.expect("caption", model.reads_images)
+    if target is not None:
+        unknown = UnknownCounter()
+        unknown.count(model.target_tokenizer, model.target_tokenizer.encode_batch([target]), first=1)
+        unknown.report()
+    views: list[ImageView] = []
+    for first in range(0, len(images), AT_ONCE):  # a batch at a time, so that its captions are printed at once
+        some = images[first : first + AT_ONCE]
+        targets = None if target is None else [target] * len(some)
+        for one in verbs.caption(model, some, search.beam, search.penalty, search.limit, targets):
+            if json:
+                scores = {"score": one.score, "logp": one.logp, "ended": one.ended}
+                looked = {"words": one.words, "grid": one.grid, "weights": one.weights}
+                print_line({"image": str(one.image), "caption": one.text, **scores, **looked})
+            elif len(images) > 1:
+                print_line(str(one.image), one.text)
+            else:
+                SafeConsole().print(one.view.text())
+            if out is not None:
+                views.append(one.view)
+        sys.stdout.flush()
     if out is not None:
-        if len(found) == 1:
-            found[0].view.save(out)
+        if len(views) == 1:
+            views[0].save(out)
         else:
-            write_file(out, images_html([one.view for one in found]))
+            write_file(out, images_html(views))
         notice(f"wrote {out}")

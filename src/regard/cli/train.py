@@ -78,6 +78,9 @@ def train(
       regard train translate data.train=b.tsv from=runs/a --out runs/b
       regard train text data.train=mine.txt from=hf:openai-community/gpt2 --download
       regard train classify data.train=opinions.tsv from=bert/ plan.layer_decay=0.9
+      regard train text data.train=book.txt model=lstm model.direction=both
+      regard train classify data.train=reviews.csv data.text=review data.label=stars model=kim
+      regard train scenes
       regard train multi30k --download
       regard train dates --resume
       regard train sounds --dry-run

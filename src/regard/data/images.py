@@ -94,7 +94,7 @@ def image_bytes(image: str | Path | bytes) -> bytes:
         return image
     path = Path(image).expanduser()
     if path.is_dir():
-        raise UserError(f"{image}: a folder, not an image; give the files in it.")
+        raise UserError(f"{image}: a folder; give the image files in it, such as {path / '*.jpg'}.")
     if path.is_file() and path.stat().st_size > MOST_BYTES:
         raise UserError(f"{image}: {path.stat().st_size:,} bytes; give an image of at most {MOST_BYTES:,}.")
     return read_bytes(path)

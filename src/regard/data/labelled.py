@@ -13,6 +13,7 @@ from regard.data.tables import read_table
 from regard.errors import UserError
 
 SEPARATOR = "|"  # between the labels of a text
+LARGE = 20.0  # mean size of numbers that a model learns too slowly
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class MultiLabelled:
     valid: str = ""  # the file of the validation texts; if empty, 2 % of the training texts are held out
     test: str = ""  # the file of the test texts; may be empty
     text: str = ""  # the column of the texts, for a file with a header; if empty, "text" in .csv and .jsonl
-    labels: str = ""  # the column of the labels, for a file with a header; if empty, "labels" in .csv and .jsonl
+    # the column of the labels, as in sport|politics, for a file with a header; if empty, "labels" in .csv and .jsonl
+    labels: str = ""
     tokens: Tokens = "word"  # the kind of tokens
     vocab: int = 8000  # the most tokens
 
@@ -119,7 +121,13 @@ class Rated:
                 found.append(RatedText(row["text"].strip(), number))  # type: ignore[arg-type]  # None: left out below
             return found
 
-        return load_files(self.train, self.valid, self.test, read, columns)
+        corpus = load_files(self.train, self.valid, self.test, read, columns)
+        size = sum(abs(example.number) for example in corpus.train) / max(1, len(corpus.train))
+        if size > LARGE:
+            found = f"the mean size of the numbers is {size:.4g}, but the first predictions are near 0"
+            cure = "divide the numbers so that most are between -5 and 5"
+            return replace(corpus, warnings=(*corpus.warnings, f"data.train={self.train}: {found}; {cure}"))
+        return corpus
 
 
 def _two_columns(target: str, name: str, text: str) -> dict[str, str]:

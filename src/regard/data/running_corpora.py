@@ -120,7 +120,7 @@ def lambada(path: str) -> Sequence[Any]:
     """Passages whose last word is to be predicted (Paperno et al. 2016): the column `text` of a table, or lines."""
     if path == "lambada":
         path = str(find_data(LAMBADA))
-    texts = [Text(row["text"].strip()) for _, row in read_table(path, {"text": "text"})]
+    texts = [Text(row["text"].strip()) for _, row in read_table(path, {"text": ""})]
     if not texts:
-        raise UserError(f"{path}: has no texts; give a table with the column text.")
+        raise UserError(f"{path}: has no texts; give lines of text, or a table with the column text.")
     return texts

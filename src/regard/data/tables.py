@@ -182,7 +182,8 @@ def _json_cell(where: str, record: dict[str, Any], key: str, name: str) -> str:
     if isinstance(value, bool):
         return json.dumps(value)
     if not isinstance(value, str):
-        raise UserError(f'{where}: "{name}" is {_kind(value)}; give a text or a number.')
+        cure = 'one text such as "sport|politics"' if key == "labels" else "a text or a number"
+        raise UserError(f'{where}: "{name}" is {_kind(value)}; give {cure}.')
     if NO_TEXT.search(value):
         raise UserError(rf'{where}: "{name}" has \u0000 or half of a surrogate pair, which is no text; remove it.')
     return value

@@ -296,7 +296,8 @@ def _from_rust(inner: rust.Tokenizer) -> Tokenizer:
     if tuple(names[:first]) != specials or vocab[names[-1]] != len(names) - 1 or masks not in ([], [first]):
         raise ValueError("its ids have another order")
     # The text of each token. Words and sub-words (not bytes) begin with a space; that of the first is removed.
-    surfaces = [b"", b"", b"", UNKNOWN.encode()][:first] + [_surface(kind, name) for name in names[first:]]
+    unknown = _surface("word" if kind in WORDS else "char", UNKNOWN)
+    surfaces = [b"", b"", b"", unknown][:first] + [_surface(kind, name) for name in names[first:]]
     special_tokens = OUR_SPECIAL_TOKENS if first > UNK else replace(OUR_SPECIAL_TOKENS, unk=None)
     if masks:
         special_tokens = replace(special_tokens, mask=masks[0], prefix=BOS, suffix=EOS)

@@ -177,7 +177,9 @@ def find_task(recipe: Recipe, kinds: Kinds) -> Task:
         heads = [recipe.head.predicts] if recipe.head else list(kinds["head"])
         fitting = [task for task in tasks if task.head in heads and reads_inputs(model, task)]
     if not fitting:
-        fit = models_for(tasks, kinds, recipe.objective.learns_by, recipe.head is not None)
+        under_head = recipe.head is not None
+        fit = models_for(tasks, kinds, recipe.objective.learns_by, under_head)
+        fit = fit or models_for(tasks, kinds, under_head=under_head)  # no model of this data learns by counts
         raise _misfit("model", recipe.model, data, fit, kinds)
     learns_by = recipe.model.learns_by
     task = next((task for task in fitting if can_train(recipe.objective, task)), None)

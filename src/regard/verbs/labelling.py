@@ -7,9 +7,16 @@ import torch
 from torch import Tensor
 
 from regard.data.fields import LabelField
+from regard.errors import UserError
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, batch_of, check_is_list, grouped, record_forced
 from regard.verbs.loaded import Loaded
+
+FUNCTIONS = {  # by what a model predicts
+    "class": "regard.classify",
+    "labels": "regard.verbs.labelling.label_sets",
+    "number": "regard.verbs.labelling.rate",
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,10 @@ def _ranked(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -
 @torch.no_grad()
 def _outputs(model: Loaded, texts: Sequence[str], head: str, batch_tokens: int) -> list[Tensor]:
     """The output of a head for each text, on the CPU."""
-    model.expect("classify", head in model.module.config.predicts and not model.module.config.numbers)
+    fitting = [name for name in FUNCTIONS if model.predicts(name)]
+    model.expect("classify", bool(fitting) and not model.module.config.numbers)
+    if head not in fitting:
+        raise UserError(f"{model.path}: this is {model.kind}; use: {FUNCTIONS[fitting[0]]}(model, texts).")
     check_is_list(texts)
     pairs = [(list[int](), tokens) for tokens in model.read(texts)]
     record_forced(model, pairs, batch_tokens)

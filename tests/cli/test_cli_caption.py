@@ -16,6 +16,7 @@ from regard.cli import main
 from regard.data.example import Region
 from regard.data.scenes import Scenes
 from regard.errors import UserError
+from regard.models import CaptionerConfig
 from regard.recording import record
 from regard.render.image_view import png
 from regard.training.evaluate import evaluate
@@ -173,6 +174,17 @@ def test_an_image_of_the_wrong_kind_is_refused(model: library.Loaded, images: li
         model.logits(torch.tensor([[1, 4]]), source=torch.zeros(1, 5))
     pixels = torch.from_numpy(images[0])[None]
     assert model.logits(torch.tensor([[1, 4]]), source=pixels).shape[:2] == (1, 2)
+
+
+def test_features_of_another_grid_are_refused() -> None:
+    settings = {"image": 4, "target_vocab": 9, "width": 8, "embed": 4, "positions": "none"}
+    model = CaptionerConfig(encoder="features", grid=3, **settings).build()
+    clips = CaptionerConfig(encoder="frames", grid=9, **settings).build()
+    for cells in (4, 10):
+        with pytest.raises(UserError, match=f"an image of {cells} × 4 numbers: model.encoder=features reads 9 × 4"):
+            model.start(torch.zeros(1, cells, 4))
+    model.start(torch.zeros(1, 9, 4))
+    clips.start(torch.zeros(1, 4, 4))  # a clip may have fewer frames
 
 
 def test_the_doctor_examines_a_captioner(model: library.Loaded) -> None:

@@ -183,6 +183,7 @@ GOOD = mat_file({"traindata": [piece(3)], "validdata": [piece(2)], "testdata": [
         (GOOD[:131], "a damaged MATLAB file"),
         (GOOD[:128] + b"\x0f\0\0\0\x08\0\0\0not zlib", "a damaged MATLAB file"),
         (mat_file({"traindata": [piece(3)]}), "has no cell array validdata"),
+        (GOOD.replace(struct.pack("<ii", 3, 88), struct.pack("<ii", -1, 88)), "a damaged MATLAB file"),
         (
             mat_file({"traindata": [piece(3, 87)], "validdata": [], "testdata": []}),
             "piece 1 of traindata is a matrix 3 × 87",
@@ -200,7 +201,7 @@ def test_a_broken_file_of_music_is_one_line(music: Path, content: bytes, told: s
 
 
 def test_a_matlab_bomb_is_refused(music: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.data.music.MOST", 1000)
-    music.write_bytes(mat_file({"traindata": [np.zeros((50, 88))]}, packed=True))
-    with pytest.raises(UserError, match="an element has more than 1,000 bytes"):
+    monkeypatch.setattr("regard.data.music.MOST_UNPACKED", 100_000)
+    music.write_bytes(mat_file({part: [np.zeros((90, 88))] for part in ("traindata", "validdata")}, packed=True))
+    with pytest.raises(UserError, match="unpacks to more than 100,000 bytes"):  # one part alone is smaller
         read_cells(music)

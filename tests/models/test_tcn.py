@@ -47,6 +47,8 @@ def test_dropout_drops_whole_channels() -> None:
     [
         ({"kernel": 1}, "model.kernel=1: must be at least 2"),
         ({"layers": 0}, "model.layers=0"),
+        ({"layers": 40}, "model.layers=40: an output would depend on more than 1,048,576 positions"),
+        ({"kernel": 10**9}, "with model.kernel=1000000000; give fewer layers or a smaller kernel"),
         ({"embedding_dropout": 1.0}, "model.embedding_dropout=1.0"),
         ({"tied": True, "embed": 8}, "needs model.embed=8 equal to model.width=256"),
         ({"vocab": 5, "numbers": 2}, "model.numbers=2: follows from the data"),

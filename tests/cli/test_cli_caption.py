@@ -14,6 +14,7 @@ from regard.checks import FAILED, doctor
 from regard.checks.adapters import loaded_calls
 from regard.cli import main
 from regard.data.example import Region
+from regard.data.images import ImageField
 from regard.data.scenes import Scenes
 from regard.errors import UserError
 from regard.models import CaptionerConfig
@@ -174,6 +175,12 @@ def test_an_image_of_the_wrong_kind_is_refused(model: library.Loaded, images: li
         model.logits(torch.tensor([[1, 4]]), source=torch.zeros(1, 5))
     pixels = torch.from_numpy(images[0])[None]
     assert model.logits(torch.tensor([[1, 4]]), source=pixels).shape[:2] == (1, 2)
+
+
+def test_the_size_of_images_of_another_run_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageField, "load", lambda path: ImageField(4096))
+    with pytest.raises(UserError, match=r"image\.json: its size is 4096, but the model has model\.image=32; restore"):
+        library.load(run)
 
 
 def test_features_of_another_grid_are_refused() -> None:

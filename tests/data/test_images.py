@@ -216,6 +216,8 @@ def test_features_are_computed_once_and_stored(tmp_path: Path, monkeypatch: pyte
     damaged.write_bytes(b"short")
     assert (field.encode(images)[8] == first[8]).all()
     assert sum(computed) == len(images) + 1
+    wide, tall = field.encode([np.zeros((4, 9, 3), np.uint8), np.zeros((9, 4, 3), np.uint8)])
+    assert wide is not tall  # the same bytes are another image in another shape
 
 
 def test_the_field_of_features_is_saved(tmp_path: Path) -> None:

@@ -167,9 +167,16 @@ def caption_bleu(order: int) -> Callable[[Sequence[str], References], Bleu]:
 
 
 def cider(hyps: Sequence[str], refs: References) -> float:
-    """CIDEr-D (Vedantam et al. 2015): the similarity of n-grams with the references; rare n-grams count more.
+    """The mean of `caption_ciders`."""
+    found = caption_ciders(hyps, refs)
+    return sum(found) / max(len(found), 1)
 
-    An n-gram is as frequent as the number of images that have it in a reference. The result is from 0 to 10.
+
+def caption_ciders(hyps: Sequence[str], refs: References) -> list[float]:
+    """CIDEr-D of each caption (Vedantam et al. 2015): the similarity of its n-grams with those of the references.
+
+    Rare n-grams count more: an n-gram is as frequent as the number of images that have it in a reference. The results
+    are from 0 to 10.
     """
     _check_lengths(hyps, refs)
     images = Counter(ngram for one in refs for ngram in {ngram for ref in one for ngram in chain(*_ngrams(ref))})
@@ -182,9 +189,9 @@ def cider(hyps: Sequence[str], refs: References) -> float:
             found.append((tf_idf, math.hypot(*tf_idf.values())))
         return found
 
-    total = 0.0
+    found = []
     for hyp, one in zip(hyps, refs):
-        output = vectors(hyp)
+        output, total = vectors(hyp), 0.0
         for ref in one:
             cosines = 0.0
             for (a, a_norm), (b, b_norm) in zip(output, vectors(ref)):
@@ -192,7 +199,8 @@ def cider(hyps: Sequence[str], refs: References) -> float:
                 cosines += product / (a_norm * b_norm) if product else 0.0
             difference = len(caption_words(hyp)) - len(caption_words(ref))
             total += math.exp(-(difference**2) / (2 * SIGMA**2)) * cosines / LONGEST_NGRAM / len(one)
-    return 10 * total / max(len(hyps), 1)
+        found.append(10 * total)
+    return found
 
 
 def _ngrams(text: str) -> list[Counter[Ngram]]:

@@ -460,10 +460,20 @@ def ptb() -> Recipe:
     return Recipe(
         name="ptb",
         title="the Penn Treebank by words, an LSTM",
-        data=Ptb(),
+        data=Ptb(window=35),
         model=RecurrentLmConfig(width=650, embed=650, layers=2, tied=True, dropout=0.5),
         objective=TeacherForcing(),
-        plan=Plan(steps=26_500, batch_tokens=20 * 70, rate=1e-3, warmup=500, decay=1e-4, clip=0.25, evaluate=1325),
+        plan=Plan(
+            steps=53_000,  # 40 epochs
+            batch_tokens=20 * 35,
+            optimizer="sgd",
+            rate=2.0,
+            schedule="linear",
+            warmup=500,
+            decay=0.0,
+            clip=0.25,
+            evaluate=1325,
+        ),
         metrics=("perplexity",),
     )
 
@@ -477,7 +487,7 @@ def ptb_char() -> Recipe:
         title="the Penn Treebank by characters, an LSTM",
         data=PtbChar(),
         model=RecurrentLmConfig(width=600, embed=128, layers=2, dropout=0.2),
-        plan=replace(base.plan, steps=20_000, batch_tokens=32 * 150, rate=2e-3, decay=1e-6, evaluate=1000),
+        plan=Plan(steps=20_000, batch_tokens=32 * 150, rate=2e-3, warmup=500, decay=1e-6, clip=0.25, evaluate=1000),
     )
 
 
@@ -512,7 +522,7 @@ def wikitext103() -> Recipe:
             cutoffs=(20_000, 100_000),
             divide=4,
         ),
-        plan=replace(base.plan, steps=200_000, batch_tokens=64 * 140, warmup=2000, decay=0.0, evaluate=5000),
+        plan=Plan(steps=200_000, batch_tokens=64 * 140, warmup=2000, decay=0.0, clip=0.25, evaluate=5000),
     )
 
 

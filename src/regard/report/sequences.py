@@ -9,7 +9,7 @@ from regard.report.figures import deviation, duration
 from regard.report.glossary import glossary
 from regard.report.sections import Curve, Line, Section, Table, Text
 from regard.training.ladder.quality import Point, averaged
-from regard.training.ladder.sequences import FAMILIES, NOTE, TRIALS, TUNING, Climbed, Row
+from regard.training.ladder.sequences import FAMILIES, NOTE, TUNING, Climbed, Row
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ class SequenceStanding:
 
     def _trials(self) -> Table:
         """The figure of every trial."""
-        names = [trial.name for trial in TRIALS[: self.trials]]
+        names = list(dict.fromkeys(name for one in self.results for name in one.trials))
         rows = [
             [one.row.name, FAMILIES[one.family], *(one.row.show(one.trials.get(name)) for name in names), one.winner]
             for one in self.results
         ]
-        note = "Figures on the validation set after a short run; –: training diverged."
+        note = "Figures on the validation set after a short run; –: training diverged, or the task has other trials."
         return Table("Trials", ["task", "model", *names, "best"], rows, note)
 
     def _curve(self, row: Row) -> Curve:

@@ -154,6 +154,8 @@ def test_a_caption_that_is_given_has_the_weights_of_the_one_that_was_found(
         assert other.words == one.words
         np.testing.assert_allclose(other.weights, one.weights, atol=1e-5)
         np.testing.assert_allclose(other.logps[: len(one.tokens)], one.logps[: len(one.tokens)], atol=1e-4)
+        assert len(other.logps) == len(other.tokens) + 1  # with the end
+        assert other.score == pytest.approx(other.logp / len(other.logps))
 
 
 def test_a_tape_records_the_captions(model: library.Loaded, images: list[np.ndarray]) -> None:

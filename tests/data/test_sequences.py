@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,9 @@ def test_the_region_of_a_direction_is_the_frames_that_the_shape_reached_in_it() 
     for one, read in zip(corpus.train, field.encode([one.image for one in corpus.train])):
         frames, words, moved = read.reshape(8, 6, 6), one.target.split(), [0]
         assert one.image.shape == (6, 8 * 6, 3)
-        assert words[3::2] == [words[region.word] for region in one.regions]
+        directions = [words[region.word] for region in one.regions]
+        assert words[3::2] == directions
+        assert all(before != after for before, after in pairwise(directions))
         for region in one.regions:
             first, end = round(region.box[0] * 8), round(region.box[2] * 8)
             for place in range(first, end):

@@ -12,7 +12,12 @@ def test_the_backward_model_reads_the_targets_from_the_end() -> None:
     targets = torch.tensor([[4, 5, IGNORED, 7], [IGNORED, 7, 8, IGNORED]])
     batch = from_the_end(Batch({"tokens": tokens, "targets": targets}, {"tokens": real}))
     assert batch["tokens"].tolist()[0] == [7, 0, 5, 4]
-    assert batch["targets"].tolist()[0] == [6, IGNORED, 4, 1]  # there is nothing to read before a target without a token
+    assert batch["targets"].tolist()[0] == [
+        6,
+        IGNORED,
+        4,
+        1,
+    ]  # there is nothing to read before a target without a token
     assert batch["tokens"][1, :2].tolist() == [8, 7]
     assert batch["targets"].tolist()[1] == [7, 1, IGNORED, IGNORED]
     assert batch.real["tokens"].tolist() == [[True] * 4, [True, True, False, False]]

@@ -25,6 +25,13 @@ def test_precision_recall_and_f1_by_hand() -> None:
     assert METRICS["f1_macro"].compute(FOUND, GOLD) == pytest.approx((4 / 5 + 4 / 6) / 2)
 
 
+def test_averages_without_any_class_are_zero() -> None:
+    nothing = np.zeros((3, 2), bool)
+    for average in (macro_average, micro_average):
+        scores = average(nothing, nothing)
+        assert [float(each[0]) for each in (scores.precision, scores.recall, scores.f1)] == [0.0] * 3
+
+
 def test_with_one_class_per_example_micro_is_the_accuracy() -> None:
     names = np.arange(4)
     found, gold = (np.random.default_rng(n).integers(4, size=50)[:, None] == names for n in (1, 2))
@@ -41,6 +48,8 @@ def test_correlations_by_definition() -> None:
     assert ranks[0] == [4.0, 1.5, 1.5, 5.0, 3.0]
     assert spearman(x, y) == pytest.approx(np.corrcoef(*ranks)[0, 1])
     assert spearman(x, np.exp(x)) == pytest.approx(1.0)  # ranks alone count
-    assert pearson(x, np.ones(5)) is None
+    for constant in (1.0, 0.1, 1 / 3):  # the mean of five times 1/3 is not 1/3
+        assert pearson(x, np.full(5, constant)) is None
+        assert pearson(np.full(3, constant), np.arange(3.0)) is None
     for shift, scale in itertools.product((0.0, 7.0), (0.5, -3.0)):
         assert pearson(x, shift + scale * x) == pytest.approx(np.sign(scale))

@@ -46,7 +46,7 @@ from regard.models import (
     TransformerConfig,
     TwoDirectionsConfig,
 )
-from regard.models.seq2seq import DECODERS
+from regard.models.recurrent_decoders import DECODERS
 from regard.readers import edit
 from regard.recording import attentions, record
 from regard.scores import NOT_FOR_A_SOURCE, NOT_FOR_SELF_ATTENTION, SCORES, WINDOWS

@@ -24,7 +24,7 @@ from regard.cli import main
 from regard.config import override
 from regard.data.dates import Dates
 from regard.explain import TOPICS
-from regard.recipes import KINDS, find_recipe
+from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.report.glossary import WORDS
 from regard.training.run import Run
 
@@ -192,6 +192,16 @@ def test_pages_include_the_prose_of_topics(page: Path) -> None:
 def test_every_topic_is_included_in_a_page() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert set(re.findall(r"<!-- topic: (\w+) -->", pages)) == set(TOPICS)
+
+
+def test_each_of_the_five_shapes_names_its_recipes() -> None:
+    page = (ROOT / "docs" / "sequences.md").read_text(encoding="utf-8")
+    table = page.partition("## Five shapes")[2].partition("\n\n`model=rnn`")[0]
+    rows = [row.split(" | ") for row in re.findall(r"^\| ((?:one|many) → .*) \|$", table, re.MULTILINE)]
+    shapes = {shape: re.findall(r"`([\w-]+)`", recipes) for shape, _, recipes in rows}
+    assert len(shapes) == 5
+    assert all(shapes.values())
+    assert not {name for names in shapes.values() for name in names} - set(RECIPES)
 
 
 @pytest.mark.parametrize("word", WORDS)

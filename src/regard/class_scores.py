@@ -37,8 +37,8 @@ def micro_average(found: Flags, gold: Flags) -> ClassScores:
 def macro_average(found: Flags, gold: Flags) -> ClassScores:
     """The mean scores of the classes, (1,). A class that no example has and that is never found is left out."""
     there = (found | gold).any(0)
-    scores = class_scores(found[:, there], gold[:, there])
-    precision, recall, f1 = (one.mean(keepdims=True) for one in (scores.precision, scores.recall, scores.f1))
+    scores, classes = class_scores(found[:, there], gold[:, there]), max(int(there.sum()), 1)
+    precision, recall, f1 = (np.array([one.sum() / classes]) for one in (scores.precision, scores.recall, scores.f1))
     return ClassScores(precision, recall, f1, scores.support.sum(keepdims=True))
 
 

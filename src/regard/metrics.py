@@ -182,7 +182,7 @@ def caption_ciders(hyps: Sequence[str], refs: References) -> list[float]:
     images = Counter(ngram for one in refs for ngram in {ngram for ref in one for ngram in chain(*_ngrams(ref))})
 
     def vectors(text: str) -> list[tuple[dict[Ngram, float], float]]:
-        """For each n, the tf-idf of the n-grams and their norm. The length that divides tf cancels in a cosine."""
+        """For each n, the tf-idf of the n-grams and their norm. As in the authors' code, tf is the count itself."""
         found = []
         for counts in _ngrams(text):
             tf_idf = {ngram: count * math.log(len(hyps) / max(images[ngram], 1)) for ngram, count in counts.items()}
@@ -232,9 +232,10 @@ def _corpus_score(metric: Any, hyps: Sequence[str], refs: References) -> Bleu:
 
 def pearson(found: Floats, gold: Floats) -> float | None:
     """Pearson's correlation of two series (N,); None if one of them is constant."""
+    if np.ptp(found) == 0 or np.ptp(gold) == 0:  # not from the variance, which rounding may make positive
+        return None
     x, y = (np.asarray(one, np.float64) - np.mean(one) for one in (found, gold))
-    spread = math.sqrt(float((x @ x) * (y @ y)))
-    return float(x @ y) / spread if spread > 0 else None
+    return float(x @ y) / math.sqrt(float((x @ x) * (y @ y)))
 
 
 def spearman(found: Floats, gold: Floats) -> float | None:

@@ -21,6 +21,7 @@ from regard.models import CaptionerConfig
 from regard.recording import record
 from regard.render.image_view import png
 from regard.training.evaluate import evaluate
+from regard.verbs import search
 
 Regard = Callable[..., "object"]
 DATA = ["data.train=40", "data.valid=6", "data.test=6", "data.size=32"]
@@ -143,6 +144,18 @@ def test_a_batch_of_images_is_captioned_as_each_alone(model: library.Loaded, ima
             (alone,) = library.caption(model, [image], beam, limit=6)
             assert alone.tokens == one.tokens
             np.testing.assert_allclose(alone.weights, one.weights, atol=1e-5)
+
+
+def test_without_alignment_the_captions_are_the_same_and_have_no_weights(
+    model: library.Loaded, images: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = library.caption(model, images, limit=4)
+    plain = library.caption(model, images, limit=4, align=False)
+    assert [one.text for one in plain] == [one.text for one in found]
+    assert all(one.weights is not None for one in found)
+    assert all(one.weights is None for one in plain)
+    monkeypatch.setattr(search, "_alignments", lambda *given: pytest.fail("an evaluation needs no weights"))
+    evaluate(model, Scenes(train=1, valid=1, test=1, size=32).load().test, ("exact",))
 
 
 def test_a_caption_that_is_given_has_the_weights_of_the_one_that_was_found(

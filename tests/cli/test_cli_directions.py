@@ -1,6 +1,7 @@
 """Language models of each direction from the command line: trained, asked, measured. And `regard train hello`."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,9 @@ def test_a_backward_model_continues_to_the_left(regard: Regard, tmp_path: Path) 
 def test_hello_prints_every_state_and_probability(regard: Regard, tmp_path: Path) -> None:
     said = regard("train", "hello", "plan.steps=2", "plan.evaluate=2", "--out", "run")
     assert "Every step: states and probabilities" in said.out
+    assert re.search(r"^reads +h1 .* p\(rest\)  best +target$", said.out, re.MULTILINE)  # it fits into 80 columns
+    page = (tmp_path / "run/report.html").read_text(encoding="utf-8")
+    assert "<h2>Attention</h2>" not in page  # an RNN has none
     assert "Every step: states and probabilities" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
     said = regard("train", "hello", "plan.steps=2", "plan.evaluate=2", "--out", "again", "--json")
     steps = json.loads(said.out)["steps"]

@@ -17,7 +17,7 @@ from regard.data.synthetic import Adding, CopyMemory
 from regard.errors import UserError
 from regard.recipes import KINDS, RECIPES, find_recipe, find_task, model_config
 from regard.report.sequences import SequenceStanding, cell_line
-from regard.training.evaluate import describe_chance
+from regard.training.chance import describe_chance
 from regard.training.ladder.cells import parameters
 from regard.training.ladder.sequences import FAMILIES, ROWS, TRIALS, Climbed, Row, _fitted, jobs, select
 

@@ -19,9 +19,11 @@ Regard = Callable[..., "Said"]  # noqa: F821
 
 
 def test_every_recipe_is_listed_under_its_task(regard: Regard) -> None:
-    from regard.recipes import RECIPES
+    from regard.cli.show import HEADINGS
+    from regard.recipes import RECIPES, find_task
 
     said = regard("show")
+    assert {find_task(make(), KINDS).verb for make in RECIPES.values()} == set(HEADINGS)
     assert all(name in said.out for name in RECIPES)
     assert said.out.index("Translate:") < said.out.index("dates") < said.out.index("Classify:")
     assert json.loads(regard("show", "--json").out)["dates"]["task"] == "translate"

@@ -66,6 +66,14 @@ def test_whole_numbers_are_padded_as_int64_and_others_as_float32() -> None:
         assert (found.dtype, found.tolist()) == (padded, [[1, 2, 9], [9, 9, 9]])
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.float16])
+def test_the_numbers_of_an_image_keep_their_small_type(kind: type) -> None:
+    image = np.arange(6).reshape(2, 3).astype(kind)
+    rows = Rows({"image": (image, np.array([0]), np.array([2]))})
+    assert rows.padded("image", 3).numpy().dtype == kind
+    assert rows.padded("image", 3).tolist() == [[[0, 1, 2], [3, 4, 5], [0, 0, 0]]]
+
+
 def test_ids_are_padded_to_the_longest() -> None:
     rows, real = pad_ids([[5, 6], [], [7]])
     assert rows.tolist() == [[5, 6], [0, 0], [7, 0]]

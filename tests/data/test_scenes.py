@@ -113,6 +113,7 @@ def test_shapes_differ() -> None:
     ("settings", "message"),
     [
         ({"train": 0}, "data.train=0: give 1 or more"),
+        ({"seed": -1}, "data.seed=-1: give 0 or more"),
         ({"objects": 2}, "data.objects=2: give from 3 to 8"),
         ({"size": 30}, "data.size=30: give a multiple of 4 from 32 to 512"),
         ({"size": 66}, "data.size=66"),

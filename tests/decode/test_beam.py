@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.decode import PAD, Hypotheses, Penalty, Sampler, beam, collect, greedy, stream
 from regard.errors import UserError
 from regard.models import Seq2SeqConfig, TransformerConfig
-from regard.models.seq2seq import DECODERS
+from regard.models.recurrent_decoders import DECODERS
 from regard.recording import record
 
 STOP, BOS = 1, 2  # then the two letters 3 and 4; PAD and BOS are forbidden

@@ -10,9 +10,18 @@ from torch import Tensor, nn
 
 from regard.decode import beam, collect, greedy, stream, with_onednn
 from regard.decode.fast_layers import OneDnnLinear
+from regard.layers.convolution import WeightNorm
 from regard.layers.product import Product, Readout
 from regard.layers.transformer import ACTIVATIONS, FeedForward, Shape
-from regard.models import GptConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, TransformerConfig
+from regard.models import (
+    ConvS2sConfig,
+    GptConfig,
+    LstmnConfig,
+    ModelConfig,
+    Seq2SeqConfig,
+    TcnConfig,
+    TransformerConfig,
+)
 from regard.recording import attentions, record
 
 SIZES = {"width": 16, "heads": 2, "layers": 2, "inner": 32, "context": 32}
@@ -22,6 +31,8 @@ CASES: dict[str, ModelConfig] = {
     "transformer": TransformerConfig(source_vocab=37, target_vocab=37, readout_bias=True, **SIZES),
     "seq2seq": Seq2SeqConfig(source_vocab=37, target_vocab=37, width=16, embed=8),
     "lstmn": LstmnConfig(vocab=37, width=16, embed=8, context=32),
+    "convs2s": ConvS2sConfig(source_vocab=37, target_vocab=37, width=16, channels=(24,), context=32),
+    "tcn": TcnConfig(vocab=37, width=16, embed=8, layers=2),
 }
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="needs oneDNN")
 
@@ -89,6 +100,19 @@ def test_with_gradients_the_model_itself_steps() -> None:
     logits, _ = with_onednn(model).step(torch.arange(5, 14), start(9))
     logits.sum().backward()
     assert all(weight.grad is not None for weight in model.parameters() if weight.dim() > 1)
+
+
+@needs_onednn
+def test_normalised_weights_are_computed_once() -> None:
+    model, _ = built(CASES["tcn"])
+    found = [part for part in with_onednn(model).modules() if isinstance(part, WeightNorm)]
+    own = [part for part in model.modules() if isinstance(part, WeightNorm)]
+    assert all(part.fixed is None for part in own)
+    with torch.no_grad():
+        assert all(part.weight is part.fixed for part in found)
+        for part, other in zip(found, own, strict=True):
+            torch.testing.assert_close(part.weight, other.weight, atol=0.0, rtol=0.0)
+    assert all(part.weight.requires_grad for part in found)  # with gradients they are computed
 
 
 def test_other_dtypes_and_modules_are_left_as_they_are() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.decode import PAD, Advancing, Pick, Sampler, collect, greedy, stream
 from regard.errors import UserError
 from regard.models import LstmnConfig, Seq2SeqConfig
-from regard.models.seq2seq import DECODERS
+from regard.models.recurrent_decoders import DECODERS
 
 STOP = 1
 

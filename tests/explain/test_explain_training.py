@@ -14,7 +14,7 @@ from regard.errors import UserError
 from regard.explain.experiment import Prefix, TinyTransformer, single_thread, sizes_of, train, training_of
 from regard.explain.options import AttentionOptions, PositionsOptions, ScalingOptions, ScoresOptions
 from regard.explain.tokenized import TokenizedText, load_transformer, tokenize
-from regard.explain.topic import Progress
+from regard.explain.topic import Progress, reading
 from regard.layers.transformer import Shape
 
 
@@ -113,3 +113,8 @@ def test_the_ends_of_a_range_are_allowed() -> None:
         ScoresOptions(keys=keys, seed=0)
     AttentionOptions(steps=0)
     AttentionOptions(steps=1_000_000, seed=2**31)
+
+
+def test_a_reading_is_that_of_the_default_options() -> None:
+    titles = [reading("", given).title for given in (ScoresOptions(), ScoresOptions(seed=2))]
+    assert titles == ["How to read the results", "How to read the results of the default options"]

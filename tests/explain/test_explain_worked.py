@@ -20,7 +20,7 @@ from regard.explain.worked import MAX_HEADS, block_tables
 from regard.layers.transformer import Shape
 from regard.mask import CAUSAL, EVERYTHING, Mask
 from regard.models import GptConfig
-from regard.report.sections import Cell, Table
+from regard.report.sections import Cell, Table, Text
 
 TINY = Shape(width=16, heads=2, layers=2, inner=24, context=12, dropout=0.0, furthest=8, buckets=8)
 ACTIVATIONS: dict[str, Callable[[float], float]] = {
@@ -124,7 +124,7 @@ class Checker:
             shift = known.pop("shift", [ZERO] * len(vector))
             deviation = known["deviation"] * len(vector)
             each(vector, lambda x, d, g, b: x / d * g + b, centred, deviation, known["gain"], shift)
-        elif match := re.fullmatch(r"h = ([\w-]+)\((\w)\)( × u)?", name):
+        elif match := re.fullmatch(r"h̃? = ([\w-]+)\((\w)\)( × u)?", name):
             function, gated = ACTIVATIONS[match[1]], bool(match[3])
             each(vector, lambda g, u: function(g) * (u if gated else 1.0), known[match[2]], known["u"])
         elif match := re.fullmatch(r"length of (\w) = √\(squares\)", name):
@@ -344,14 +344,18 @@ def test_every_line_of_a_recurrent_decoder(decoder: str, score: str) -> None:
     tables = [section for section in result.sections if isinstance(section, Table)]
     assert ("The layer after attention" in [table.title for table in tables]) == (decoder != "bahdanau")
     check_read(tables, result.data["query"])
+    assert isinstance(result.sections[0], Text)
+    assert "W^O" not in result.sections[0].text  # no block of a Transformer is shown
+    titles = [table.title for table in tables]
+    assert sum(title.endswith("steps 3 and 4") for title in titles) == (score == "scaled_dot")
 
 
 def test_a_wrong_digit_of_a_recurrent_decoder_is_found() -> None:
     result = run(AttentionOptions(decoder="luong", steps=0))
     tables = [section for section in result.sections if isinstance(section, Table)]
     check_read(tables, "s₍ₜ₎")
-    softmaxed = next(table for table in tables if "steps 3 and 4" in table.title)
-    (word, logit, weight), *rest = softmaxed.rows
+    softmaxed = next(table for table in tables if table.title.endswith(", step 4"))
+    (word, logit, weight), *rest = softmaxed.rows  # an additive score is not divided, so there is no step 3
     wrong = replace(softmaxed, rows=[[word, logit, f"{float(str(weight)) + 0.01:.4f}"], *rest])
     with pytest.raises(AssertionError):
         check_read([wrong if table is softmaxed else table for table in tables], "s₍ₜ₎")

@@ -1,6 +1,8 @@
 """Recurrent layers against torch's own, against their equations, and against the padding they must not see."""
 
 import copy
+import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from regard.errors import UserError
-from regard.layers.recurrent import KERNELS, Recurrent, Weights, cell
+from regard.layers.recurrent import BFLOAT16_CUDNN, KERNELS, Recurrent, Weights, cell, flatten_bfloat16
 from regard.layers.unrolled import UnrolledRecurrent
 
 CELLS = tuple(KERNELS)
@@ -205,6 +207,37 @@ def test_every_route_drops_the_input_of_the_second_layer_and_no_output() -> None
         torch.testing.assert_close((unrolled, steps, *ours.advance(x, state)), (after, after, outputs, after), **EXACT)
         expected, _ = cut.definition(x, torch.zeros_like(state))
         torch.testing.assert_close(ours(x)[0], expected, **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "version", "capability", "flattened"),
+    [
+        (torch.bfloat16, BFLOAT16_CUDNN, (9, 0), True),
+        (torch.bfloat16, BFLOAT16_CUDNN - 1, (9, 0), False),
+        (torch.bfloat16, BFLOAT16_CUDNN, (7, 5), False),
+        (torch.float32, BFLOAT16_CUDNN, (9, 0), False),  # torch does it itself
+    ],
+)
+def test_bfloat16_weights_are_flattened_if_cudnn_has_kernels_for_them(
+    dtype: torch.dtype, version: int, capability: tuple[int, int], flattened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds, seen = torch.backends.cudnn.CUDNN_TENSOR_DTYPES, []
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: version)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    weight = SimpleNamespace(dtype=dtype, is_cuda=True, device="cuda")
+    flatten_bfloat16(SimpleNamespace(weight_ih_l0=weight, flatten_parameters=lambda: seen.append(set(kinds))))
+    assert [torch.bfloat16 in accepted for accepted in seen] == [True] * flattened
+    assert torch.bfloat16 not in kinds  # torch's own list is as before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="cuDNN needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", CELLS)
+def test_the_weights_on_a_gpu_are_one_block_of_memory(kind: str, dtype: torch.dtype) -> None:
+    ours = Recurrent(kind, 3, 6, 2, 2).to("cuda", dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "RNN module weights are not part of single contiguous chunk of memory"
+        ours(torch.randn(2, 4, 3, device="cuda", dtype=dtype))
 
 
 def test_mistakes_are_named() -> None:

@@ -96,7 +96,7 @@ def test_the_estimate_of_hard_attention_is_the_exact_gradient(baseline: float, m
         own.started.fill_(True)
         sums, _ = objective(model, batch, 0, own)
         loss = sum(weight * sums[term] for term, weight in objective.weights.items())
-        assert float(own.mean) == pytest.approx(0.9 * baseline + 0.1 * float(logp.detach()))
+        assert float(own.mean) == pytest.approx(0.9 * baseline + 0.1 * float(logp.detach()) / 2)  # two words
         for total, each in zip(mean, gradients(loss, model)):
             total += float(chance.detach()) * each
     for found, exact in zip(mean, gradients(expected, model)):
@@ -128,7 +128,7 @@ def test_a_caption_that_reads_the_expected_value_is_soft(monkeypatch: pytest.Mon
         torch.testing.assert_close(one, other)
 
 
-def test_the_baseline_is_a_moving_average_of_the_captions_that_were_sampled() -> None:
+def test_the_baseline_is_a_moving_average_of_the_words_that_were_sampled() -> None:
     baseline, sampled = Baseline(0.9), torch.tensor([True, True, False])
     assert float(baseline(torch.tensor([-2.0, -4.0, -90.0]), sampled)) == pytest.approx(-3)  # the first mean
     assert float(baseline(torch.tensor([-8.0, -8.0, -90.0]), sampled)) == pytest.approx(-3)

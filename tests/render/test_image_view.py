@@ -52,12 +52,28 @@ def test_a_model_without_attention_says_so() -> None:
     assert shown(none)[1] == "this model has no attention weights"
     assert "This model has no attention weights." in none.html()
     assert "<canvas" not in none.html()
+    assert "bright cells" not in none.html()
     assert shown(ImageView("", IMAGE, [], np.zeros((0, 6), np.float32), (2, 3)))[1] == "the caption is empty"
 
 
 def test_the_brightest_cell_is_named() -> None:
     assert view().describe(1) == "red: most weight, 0.5, in row 1, column 2"
     assert view().maps[1].tolist() == [[pytest.approx(0.2), 1.0, pytest.approx(0.2)], [pytest.approx(0.2)] * 3]
+
+
+def test_a_clip_is_drawn_wide_and_its_cells_are_counted() -> None:
+    clip = ImageView(
+        "it moves", np.zeros((8, 96, 3), np.uint8), ["it", "moves"], np.eye(12, dtype=np.float32)[:2], (1, 12)
+    )
+    assert clip.describe(1) == "moves: most weight, 1, in cell 2 of 12"
+    svg = ElementTree.fromstring(clip.svg())
+    image = svg.find(".//{http://www.w3.org/2000/svg}image")
+    assert image is not None
+    assert (image.get("width"), image.get("height")) == ("768", "64")  # 12 : 1, as the image
+    assert len({use.get("x") for use in svg.findall(".//{http://www.w3.org/2000/svg}use")}) == 1  # below each other
+    assert 'class="stack wide"' in clip.html()
+    assert "receptive field" in clip.html()
+    assert 'class="stack wide"' not in view().html()
 
 
 def test_a_png_is_read_back() -> None:

@@ -33,3 +33,9 @@ def test_a_report_with_heatmaps_and_logarithmic_curves() -> None:
     points = [float(part.split('"')[1]) for part in straight.split("cx=")[1:]]
     assert len(points) == 3  # zero has no logarithm
     assert abs((points[2] - points[1]) - (points[1] - points[0])) < 0.2
+
+
+def test_few_columns_are_as_wide_as_their_names() -> None:
+    names = ["bad", "good", "indifferent"]
+    picture = heatmap_svg(Heatmap("", "predicted", "true", np.eye(3), names, names))
+    assert all(picture.count(f">{name}<") == 2 for name in names)  # below its column and beside its row

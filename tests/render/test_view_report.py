@@ -97,6 +97,11 @@ def test_a_vector_keeps_its_spaces_and_a_caption_has_its_full_title():
     assert '<figcaption title="a &amp; b"><bdi>a &amp; b</bdi></figcaption>' in page
 
 
+def test_words_between_backticks_are_code():
+    page = report_html("t", [Text("give `a < b` or one ` alone")])
+    assert "<p>give <code>a &lt; b</code> or one ` alone</p>" in page
+
+
 def test_only_cells_that_are_written_from_right_to_left_have_a_direction():
     page = report_html("Report", [Table("Words", ["word"], [["שלום"], ["peace"]])])
     assert re.findall(r"<td([^>]*)>", page) == [' class="" dir="auto"', ' class=""']

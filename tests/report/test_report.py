@@ -276,9 +276,9 @@ def test_the_sections_of_a_report(tmp_path: Path) -> None:
     assert isinstance(sections[0], Text)
     select = METRICS[first.recipe.plan.select].title
     assert sections[0].text == (
-        f"Title of a recipe. A model. Its task is a task. The best step, by {select}, is step 40; the scores and "
-        "pictures are those of this step on examples of test, which it was not trained on. “other” is a run that it is "
-        f"compared with: {tmp_path / 'other'}."
+        f"Title of a recipe. A model. Its task is “a task”. The best step, by {select}, is step 40; the scores and "
+        f"pictures are those of this step on examples of test. “other” is a run that it is compared with: "
+        f"{tmp_path / 'other'}."
     )
     assert isinstance(sections[3], Gallery)
     assert sections[3].views == [view]
@@ -287,6 +287,15 @@ def test_the_sections_of_a_report(tmp_path: Path) -> None:
     assert {row[0]: row[1] for row in settings.rows}["name"] == first.recipe.name
     assert sample_table([Sample("in", "out")]).rows == [("in", "out")]
     assert all(each.title != "Samples" for each in run_sections([first], [view], []))
+
+
+def test_a_report_has_no_attention_pictures_of_a_model_without_attention(tmp_path: Path) -> None:
+    first, empty = outcome(tmp_path, examples=[Example("ab")]), AttentionView("t", ["a"], ["b"], [])
+    titles = [each.title for each in run_sections([first], [empty], [Sample("in", "out")])]
+    assert "Attention" not in titles
+    assert "Scores: 1 example of test" in titles
+    assert "Attention" not in [each.title for each in run_sections([first], [], [])]
+    assert "Attention" in [each.title for each in run_sections([first], [empty], [])]  # it shows the translations
 
 
 def test_the_curves_of_runs_have_a_line_for_each_run_and_skip_what_is_no_number(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The n-grams of filters: winners, effects and the strongest n-grams of many texts, by their definitions."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -92,3 +93,12 @@ def test_a_model_without_filters_is_refused(classifier: Path) -> None:
 def test_an_empty_text_is_refused(kim: Path) -> None:
     with pytest.raises(UserError, match="the text to look at is empty"):
         look_filters(verbs.load(kim), "  ")
+
+
+def test_the_note_speaks_of_other_filters_and_short_ngrams_only_if_there_are_some(kim: Path) -> None:
+    view = look_filters(verbs.load(kim), TEXTS[2])
+    assert "--json" in view.table(1).note
+    assert "--json" not in view.table(len(view.sizes)).note
+    short = replace(view, sizes=(2,), features=view.features[:, :1], effects=view.effects[:1], pieces=("a",))
+    assert "padding" in replace(short, features=short.features[:1]).table().note
+    assert "padding" not in replace(short, sizes=(1,), features=short.features[:1]).table().note

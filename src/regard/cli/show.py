@@ -18,7 +18,9 @@ HEADINGS = {  # of the list of recipes, by the verb that uses the trained model
     "translate": "Translate: a text in, a text out",
     "generate": "Language: which token comes next",
     "fill": "Fill: which token is missing",
-    "classify": "Classify: a text in, a label out",
+    "classify": "Classify: a text in, a label or a number out",
+    "caption": "Caption: an image or a clip in, a text out",
+    "eval": "Sequences of numbers: a class, a number, or an answer at each step; regard eval measures the model",
 }
 EXAMPLES = 5
 

@@ -166,11 +166,13 @@ class Rows(Sequence[Row]):
     def padded(self, name: str, width: int, fill: float = 0, first: int = 0, last: int = 0) -> Tensor:
         """A field as a tensor (B, width, …), without its `first` and `last` places; `fill` after each row's end.
 
-        Whole numbers become int64, but pixels stay uint8; all other numbers become float32.
+        Whole numbers become int64 and other numbers float32. Those of an image keep their small type, uint8 (pixels) or
+        float16 (features): a batch of them is large, and is converted on the device.
         """
         values, starts, lengths = self._fields[name]
         real = real_places(lengths - first - last, width)
-        kind = np.uint8 if values.dtype == np.uint8 else np.int64 if self.whole(name) else np.float32
+        small = values.dtype in (np.uint8, np.float16)
+        kind = values.dtype if small else np.dtype(np.int64 if self.whole(name) else np.float32)
         rows = np.full((len(starts), width, *values.shape[1:]), fill, kind)
         rows[real] = values[(starts[:, None] + np.arange(first, first + width))[real]]
         return torch.from_numpy(rows)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.example import Captioned, Corpus, Region, Tokens
+from regard.data.synthetic import check_sizes
 from regard.errors import UserError
 
 COLOURS = {
@@ -47,7 +48,7 @@ class Scenes:
 
     tasks: ClassVar[tuple[str, ...]] = ("caption",)
 
-    train: int = 12_000  # number of training scenes
+    train: int = 24_000  # number of training scenes
     valid: int = 1000  # number of validation scenes
     test: int = 1000  # number of test scenes
     objects: int = 4  # the most objects of a scene; the fewest are 3
@@ -56,9 +57,7 @@ class Scenes:
     target_tokens: Tokens = "word"  # the kind of tokens of the captions
 
     def __post_init__(self) -> None:
-        for name in ("train", "valid", "test"):
-            if getattr(self, name) < 1:
-                raise UserError(f"data.{name}={getattr(self, name)}: give 1 or more.")
+        check_sizes(self, {"train": 1, "valid": 1, "test": 1, "seed": 0})
         if not FEWEST <= self.objects <= 8:
             raise UserError(f"data.objects={self.objects}: give from {FEWEST} to 8.")
         if not 32 <= self.size <= 512 or self.size % GRID:

@@ -75,7 +75,7 @@ class CopyMemory:
     train: int = 10_000  # the number of training sequences
     valid: int = 1000  # the number of validation sequences
     test: int = 1000  # the number of test sequences
-    delay: int = 1000  # the steps between the first symbol and the first signal, less ten; a sequence has 20 more
+    delay: int = 1000  # T of the papers: T − 1 blanks follow the ten symbols, and a sequence has T + 20 steps
     seed: int = 1  # what the sequences are drawn from
 
     def __post_init__(self) -> None:

@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from regard.attention import Memory, MultiHead, StackedLinear
 from regard.kernels.step import MAX_HEAD_WIDTH, MAX_QUERIES, Norm, attend_step, linear_step, norm_step, usable
+from regard.layers.convolution import WeightNorm
 from regard.layers.kv_cache import AttentionPlan
 from regard.layers.product import Logits, Product, Readout
 from regard.layers.transformer import ACTIVATIONS, Block, FeedForward
@@ -61,9 +62,14 @@ def shared_copy(model: M) -> M:
 
 
 def with_layers(model: M, faster: Callable[[nn.Module], nn.Module | None]) -> M:
-    """A shared copy in which `faster(layer)` replaces each layer for which it is not None; `print` shows them."""
+    """A shared copy in which `faster(layer)` replaces each layer for which it is not None; `print` shows them.
+
+    Normalised weights are computed once, not at every step.
+    """
     copy = shared_copy(model)
     for parent in list(copy.modules()):
+        if isinstance(parent, WeightNorm):
+            parent.fixed = parent.weight.detach()
         for name, layer in list(parent.named_children()):
             if (new := faster(layer)) is not None:
                 setattr(parent, name, new)

@@ -51,7 +51,7 @@ def run(options: AttentionOptions, report: Report = no_report) -> Result:
     """Computes attention by hand for a text: a block of a Transformer, or a step of a recurrent decoder."""
     model = load(options.model, "cpu") if options.model else None
     if options.decoder or (model and model.module.config.reads_source and model.module.config.query != "layer"):
-        return run_recurrent(options, model, report, __doc__)
+        return run_recurrent(options, model, report)
     words, blocks, about = _blocks_of_model(options, model) if model else _blocks_of_small_model(options, report)
     layer, query = check_index("layer", options.layer, len(blocks)), check_index("word", options.word, len(words))
     block = blocks[layer]

@@ -21,10 +21,10 @@ from regard.explain.topic import Report, Result, no_report, prose, reading
 from regard.report.sections import Curve, Line, Section, Table
 
 READING = """
-Without attention, short texts are copied without a mistake, and the accuracy falls with the length: one vector of this
-width holds only a few letters. The vector as an input of every step changes little, because it is the same vector.
-With attention, the accuracy stays above 90 % up to the longest text of training. Texts that are longer than in training
-are copied worse by all networks.
+Without attention, the shortest texts are copied without a mistake, and the accuracy falls with the length: in these
+steps the network learns to keep only a few letters in its vector. The vector as an input of every step changes little,
+because it is the same vector. With attention, the accuracy stays near 90 % or above it up to the longest text of
+training. Texts that are longer than in training are copied worse by all networks.
 
 `regard eval DIR --by-length` measures the same for a translator of your own, and `model.decoder=once` trains one
 without attention.
@@ -79,7 +79,7 @@ def run(options: BottleneckOptions, report: Report = no_report) -> Result:
             [[one.name, *(f"{100 * value:.0f}" for value in one.texts)] for one in networks],
             f"{TESTED} texts of each length. Chance is {chance:.1%} to the power of the length.",
         ),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {"lengths": lengths, "longest": longest, "width": width, "steps": steps, "seed": seed, "chance": chance}
     about = (

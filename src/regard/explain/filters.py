@@ -10,7 +10,7 @@ All three are small detectors of a pattern: each is applied at every position wi
 decides what the pattern is. They differ in where the weights come from. Those of a filter are parameters: after
 training they are fixed, and the same for every input and every position, so a filter can be drawn without an input. A
 head has fixed matrices that make queries and keys, but its weights are computed from the input: they are different for
-each text and each position, and they reach the whole text and not only a window.
+each text and each position, and they reach every position that the mask allows and not only a window.
 
 Without runs, three small networks are trained now: a captioner of drawn scenes, Kim's network that tells whether the
 subject of a sentence is singular or plural, and a language model with one layer of attention. With runs, each of them
@@ -89,7 +89,7 @@ def run(options: FiltersOptions, report: Report = no_report) -> Result:
         for part, numbers, shown in found:
             data.setdefault(part, []).append({"model": str(model.path), **numbers})
             sections += shown
-    sections = [prose(__doc__), *sections, reading(READING)]
+    sections = [prose(__doc__), *sections, reading(READING, options)]
     return Result("Filters and heads", about, {"seed": options.seed, "steps": options.steps, **data}, sections)
 
 

@@ -38,11 +38,11 @@ from regard.verbs import load
 from regard.verbs.forced import grouped
 
 READING = """
-With the true tokens before it, a position is as easy or as hard as its own token. With the model's own tokens the error
-of later positions is larger, because they follow earlier mistakes: the difference of the two is the exposure bias. It
-is largest in the model that always reads the true tokens, and smaller in those that read their own in training. But
-with the true tokens before it, those models have a larger error, so the free errors of all models differ little. Where
-the spreads of two models overlap, their difference means nothing.
+With the true tokens before it, earlier mistakes do not change the error of a position. With the model's own tokens the
+error of most later positions is larger, because they follow earlier mistakes: the difference of the two is the exposure
+bias. It is largest in the model that always reads the true tokens, and smaller in those that read their own in
+training. But these models have no smaller error with the true tokens, and that of ratio 0 is larger, so the free errors
+of all models differ little. Where the spreads of two models overlap, their difference may come from the seeds alone.
 
 In dates the bias is small: a digit depends on the source and on its position, and little on the digits before it. In a
 translation, one word too many shifts all that follows, and every later position counts as an error.
@@ -73,7 +73,7 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
     length = min(len(chance), *(len(one.free) for one in models))
     every = range(1, length + 1)
     shown = sorted({round(at * (length - 1) / (min(SHOWN, length) - 1 or 1)) for at in range(min(SHOWN, length))})
-    first = models[0]
+    first, label = models[0], "error (bars: ± standard deviation)" if max(one.runs for one in models) > 1 else "error"
     columns = ["", *(str(at + 1) for at in shown)]
 
     def rows(part: str) -> list[list[str]]:
@@ -93,7 +93,7 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
         Curve(
             f"Error by position, {first.name}",
             "position in the target",
-            "error",
+            label,
             [
                 Line("forced: the true tokens before", every, first.forced[:length], first.forced_spread[:length]),
                 Line("free: its own tokens before", every, first.free[:length], first.free_spread[:length]),
@@ -103,7 +103,7 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
         Curve(
             "Error by position, free",
             "position in the target",
-            "error",
+            label,
             [Line(one.name, every, one.free[:length], one.free_spread[:length]) for one in models],
         ),
         Table("Error by position, %: forced", columns, rows("forced")),
@@ -114,7 +114,7 @@ def run(options: ForcingOptions, report: Report = no_report) -> Result:
             "Chance is the error of a guess that always names the commonest token of a position.",
         ),
         Table("Error over all positions, %", ["", "seeds", "forced", "free", "free − forced"], totals),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {"seed": options.seed, "models": models, "chance": chance}
     return Result("Teacher forcing and exposure bias", about, data, sections)

@@ -7,9 +7,9 @@ training. If it is almost 0, training cannot learn from that input. All networks
 In a plain RNN the gradient shrinks by about the same factor at every step back in time (Bengio et al. 1994). An LSTM
 can learn to set its gates so that the gradient is preserved (Hochreiter & Schmidhuber 1997); this takes some hundred
 steps. Attention connects the output to every input by a path of length one, also before training (Bahdanau et al.
-2015). In a Transformer all paths are of this kind (Vaswani et al. 2017). A temporal convolutional network (TCN) doubles
-the distance that a layer covers, so the number of layers between two positions grows with the logarithm of their
-distance (Bai et al. 2018).
+2015). In a Transformer all paths are of this kind (Vaswani et al. 2017). In a temporal convolutional
+network (TCN) every layer covers twice the distance of the layer below it, so the number of layers between two positions
+grows with the logarithm of their distance (Bai et al. 2018).
 """
 
 import math
@@ -45,8 +45,9 @@ Transformer: all its paths are of this kind. Before training, the output depends
 the residual connections, and about equally on all others.
 
 TCN: few layers are between two positions, so before training the gradient of a distant input is far larger than that of
-the RNN and the LSTM. It is smallest at the first input, to which few paths lead. But each distance has its own weights,
-and all of them must be learned: this task takes more steps than in the other networks (steps=1000).
+the RNN and the LSTM. It goes up and down with the distance, because more paths lead to some inputs than to others, and
+it is smallest at the most distant inputs. But each distance has its own weights, and all of them must be learned: this
+task takes more steps than in the other networks (steps=1000).
 """
 SYMBOLS = 8  # that a sequence is made of
 WIDTH = 32
@@ -156,7 +157,7 @@ def run(options: GradientsOptions, report: Report = no_report) -> Result:
         *_before_or_after("before training", [(one.name, one.before) for one in networks]),
         *_before_or_after("after training", [(one.name, one.after) for one in networks]),
         Table("Accuracy of the recall", columns, rows, note),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {"length": length, "steps": steps, "seed": seed, "networks": networks}
     about = (

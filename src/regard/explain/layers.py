@@ -5,7 +5,7 @@ positions are one step apart. A recurrent layer does a fixed amount of work per 
 position after the other, and its first input is n steps away from its last. A convolution and a window see only near
 positions, so many layers are needed to connect distant positions: about n/k layers of contiguous convolutions with k
 inputs. In a stack of dilated convolutions the distance between the k inputs is multiplied by k from layer to layer, and
-log_k(n) layers are enough. The paths of attention are always shorter.
+log_k(n) layers are enough. In self-attention without a window, one layer is enough at every length.
 
 Which layer is cheaper depends on n and d. Table 1 has n²·d and n·d² without constant factors, and by these attention is
 cheaper while n is smaller than d. With the constants of the layers that are measured here, 4·n²·d for attention and
@@ -55,8 +55,8 @@ NOTE = (
 )
 PATH_NOTE = (
     "A step is a layer; in a recurrent layer it is a time step. The gradient is set to 1 after every step where it is "
-    "not 0, so that it cannot vanish. All measured numbers are equal to those of the formulas: n/r with r positions to "
-    "either side, (n − 1)/(k − 1) and log_k(n) with causal convolutions of k = 3 inputs, rounded up."
+    "not 0, so that it cannot vanish. All measured numbers are equal to those of the formulas: (n − 1)/r with r "
+    "positions to either side, (n − 1)/(k − 1) and log_k(n) with causal convolutions of k = 3 inputs, rounded up."
 )
 
 
@@ -121,7 +121,7 @@ def run(options: LayersOptions, report: Report = no_report) -> Result:
         _curve("Time", "milliseconds of a forward pass", lengths, {one.name: one.seconds for one in costs}, 1e3),
         _curve("Memory", "megabytes", lengths, {one.name: one.memory for one in costs}, 1e-6),
         _curve("Operations", "10⁹ operations, counted", lengths, {one.name: one.operations for one in costs}, 1e-9),
-        reading(READING),
+        reading(READING, options),
     ]
     at_1000 = {name: {"formula": formula, "counted": counted} for name, (formula, counted) in counts.items()}
     about = {"lengths": lengths, "width": options.width, "window": options.window, "seed": options.seed}

@@ -92,7 +92,7 @@ def run(options: MaskingOptions, report: Report = no_report) -> Result:
         Table("Predicting the next word", columns, rows, note),
         *(Pre("\n".join(one.examples), f"Sentences generated with {one.name}") for one in networks),
         Gallery("Attention in training", views),
-        reading(READING),
+        reading(READING, options),
     ]
     about = {"steps": options.steps, "seed": options.seed, "entropy": entropy, "sentence": sentence}
     shown = (

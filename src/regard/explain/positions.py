@@ -92,14 +92,14 @@ def run(options: PositionsOptions, report: Report = no_report) -> Result:
             ["positions", *(f"length\n{length}" for length in lengths)],
             rows,
         ),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {"trained": trained, "steps": options.steps, "seed": seed, "order": order, "extrapolation": found}
     about = (
         f"{len(KINDS)} encoders ({sizes_of(SHAPE)}), one for each kind of positions, each "
         f"{training_of(options.steps, seed)}. The task is to predict, at every position, the symbol {OFFSET} positions "
-        f"earlier in a text of {SYMBOLS} random symbols. They train on lengths {SHORTEST} to {trained}. Chance is 1 in "
-        f"{SYMBOLS}, {1 / SYMBOLS:.1%}; a network without positions can still name a symbol of the text, which is "
+        f"earlier in a text of random symbols, each one of {SYMBOLS}. They train on lengths {SHORTEST} to {trained}. "
+        f"Chance is {1 / SYMBOLS:.1%}; a network without positions can still name a symbol of the text, which is "
         "better than chance in short texts."
     )
     return Result("Positions", about, data, sections)

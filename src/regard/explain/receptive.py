@@ -32,8 +32,8 @@ and operations grow only with the number of blocks.
 
 With the default options the network names every symbol inside the field; outside it, its accuracy is that of chance. A
 recurrent network and a Transformer have no such limit. If the data have dependencies over a known distance, choose
-`model.layers` and `model.kernel` so that the field is larger. The field is only a limit: with other options, some
-distances inside it are not learned in these few steps (kernel 3 with 3 blocks: 28; kernel 2 with 3 blocks: 7, 13, 14).
+`model.layers` and `model.kernel` so that the field is larger. The field is only a limit: with other options, such as
+kernel 2 with 3 blocks, some distances inside it are not learned in these few steps.
 """
 SYMBOLS, WIDTH = 8, 32
 ROWS, RATE = 16, 1e-2
@@ -73,12 +73,12 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
         (at + 1, 2**at, 2 * (kernel - 1) * 2**at, field, 1 + 2 * (kernel - 1) * (at + 1), len(proof))
         for at, (field, proof) in enumerate(zip(fields, proofs))
     ]
-    field = fields[-1]
+    field, counted = fields[-1], f"{layers} block{'s' * (layers > 1)}"
     distances = [learn(kernel, layers, at, steps, seed, report) for at in distances_around(field)]
     sections: list[Section] = [
         prose(__doc__),
         Table(
-            f"Kernel {kernel}, {layers} blocks",
+            f"Kernel {kernel}, {counted}",
             [
                 *("block", "dilation", "reaches back\nby", "field:\nformula", "the same,\ncontiguous"),
                 "field:\ngradients ≠ 0",
@@ -91,7 +91,7 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
         *([connections(kernel, layers)] if field <= WIDEST else []),
         Curve(
             "Accuracy against distance",
-            "distance of the symbol",
+            "distance of the symbol, in positions",
             "accuracy",
             [
                 Line("TCN", [one.distance for one in distances], [one.accuracy for one in distances]),
@@ -108,14 +108,14 @@ def run(options: ReceptiveOptions, report: Report = no_report) -> Result:
             f"Each row is a network of its own. Chance is {1 / SYMBOLS:.1%}. At distance 0 an output names its own "
             f"input, so a field of {field} positions ends at distance {field - 1}.",
         ),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {
         **{"kernel": kernel, "layers": layers, "steps": steps, "seed": seed, "receptive_field": field},
         **{"gradient_positions": proofs[-1], "chance": 1 / SYMBOLS, "distances": distances},
     }
     about = (
-        f"Temporal convolutional networks of width {WIDTH} with kernel {kernel} and {layers} blocks; the networks of "
+        f"Temporal convolutional networks of width {WIDTH} with kernel {kernel} and {counted}; the networks of "
         f"the last table are {training_of(steps, seed)}. Their task is to name, at every position, the symbol that is "
         f"a fixed distance back in random symbols. There are {SYMBOLS} symbols, so chance is {1 / SYMBOLS:.1%}."
     )

@@ -1,4 +1,25 @@
-"""The topic `attention` for recurrent encoder–decoders: one read of the source by hand, of a given or a small model."""
+"""The topic `attention` for recurrent encoder–decoders: one read of the source by hand, of a given or a small model.
+
+In a recurrent encoder–decoder the query is a state of the decoder, and the keys and values are the states of the
+encoder. Bahdanau's decoder attends before its recurrence: the query of step t is the state before it, s₍ₜ₋₁₎. Luong's
+decoder attends after its recurrence: the query is the new state, s₍ₜ₎. The output for a word of the target is computed
+in six steps.
+
+1. Multiply the query and the keys by the matrices of the score, if it has any.
+
+2. Compare the query with the key of every word of the source: this is the score. An additive score is vᵀ tanh(Wq + Uk).
+
+3. With the scaled dot product, divide by the square root of the width. Other scores do not have this step.
+
+4. Apply softmax to get weights that sum to 1.
+
+5. Multiply every value by its weight.
+
+6. Sum. The result is the context, which Bahdanau's decoder reads in its recurrence and Luong's decoder after it.
+
+Every line can be checked with a calculator: it follows from the lines above. Everything is computed from the matrices
+in double precision and compared with the context of the model itself.
+"""
 
 from dataclasses import dataclass
 from typing import cast
@@ -12,7 +33,7 @@ from regard.explain.experiment import training_of
 from regard.explain.options import AttentionOptions
 from regard.explain.recurrent_by_hand import QUERIES, Read, compute_read, output_table, read_tables, record_reads
 from regard.explain.topic import Report, Result, check_index, prose
-from regard.models.seq2seq import Luong, LuongFeeding
+from regard.models.recurrent_decoders import Luong, LuongFeeding
 from regard.objectives.objective import CausalModel
 from regard.objectives.sequence import forced
 from regard.render import AttentionView, Layer
@@ -39,7 +60,7 @@ class Reads:
     output: list[Table]  # the layer after attention, where it is shown
 
 
-def run_recurrent(options: AttentionOptions, model: Loaded | None, report: Report, docstring: str | None) -> Result:
+def run_recurrent(options: AttentionOptions, model: Loaded | None, report: Report) -> Result:
     """Computes by hand how a recurrent decoder reads its source when it predicts one word."""
     if options.head is not None or options.layer:
         given = f"head={options.head}" if options.head is not None else f"layer={options.layer}"
@@ -54,7 +75,7 @@ def run_recurrent(options: AttentionOptions, model: Loaded | None, report: Repor
     view = AttentionView("weights", found.target, found.source, [Layer("attention", weights)])
     name = type(read.score).__name__.lower()
     sections: list[Section] = [
-        prose(docstring),
+        prose(__doc__),
         *read_tables(read, steps, query, f"Query {query}, which predicts “{found.target[at]}”", found.source),
         *found.output,
         Gallery("All words", [view]),

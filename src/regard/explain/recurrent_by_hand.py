@@ -23,7 +23,7 @@ from regard.report.sections import Table
 from regard.scores import Additive, Dot, LocalMonotonic, Location, Score, Window
 
 QUERIES = {  # the fact `query` of a model: the name of the query, and what it is
-    "before": ("s₍ₜ₋₁₎", "the decoder's state before step t (Bahdanau et al. 2015)"),
+    "before": ("s₍ₜ₋₁₎", "the decoder's state before step t (Bahdanau et al. 2015); in GNMT, that of its first layer"),
     "state": ("s₍ₜ₎", "the decoder's state at step t (Luong et al. 2015)"),
 }
 
@@ -113,6 +113,6 @@ def output_table(out: nn.Linear, parts: Sequence[tuple[str, Tensor]], output: Te
     lines.vector("z, all of them joined", joined)
     lines.product("z · W", joined, out)
     lines.vector("u, z times W", out(joined))
-    lines.vector("h = tanh(u)", torch.tanh(out(joined)))
+    lines.vector("h̃ = tanh(u)", torch.tanh(out(joined)))
     lines.vector("the same, by the model", output)
     return Table(title, Derivation.columns, lines.rows, PRODUCT)

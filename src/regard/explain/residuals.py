@@ -121,7 +121,7 @@ def run(options: ResidualsOptions, report: Report = no_report) -> Result:
         ),
         Curve("How well a state predicts its position", "input of layer (last: output)", "R² of a linear probe", lines),
         Table("The symbol two positions earlier", columns, list(zip(names, *numbers)), f"{chance} {NOTE}"),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {"length": length, "steps": steps, "seed": seed, "networks": networks}
     about = (

@@ -75,7 +75,7 @@ def run(options: ScalingOptions, report: Report = no_report) -> Result:
             "The weights of one query", [_heatmap(found, "q·k / √width", "scaled"), _heatmap(found, "q·k", "unscaled")]
         ),
         Table(f"Softmax over {options.keys} keys", columns, [_row(one) for one in found], verdict),
-        reading(READING),
+        reading(READING, options),
     ]
     data = {"keys": options.keys, "seed": options.seed, "widths": found}
     about = (

@@ -52,9 +52,13 @@ def prose(docstring: str | None) -> Text:
     return Text("\n\n".join(paragraphs(inspect.cleandoc(docstring or ""))[1:]))
 
 
-def reading(text: str) -> Text:
-    """How to read the results of a topic, with what they mean: its module's READING, which its docs page includes."""
-    return Text(text, "How to read the results")
+def reading(text: str, options: Options) -> Text:
+    """How to read the results of a topic, with what they mean: its module's READING, which its docs page includes.
+
+    It is written for the results of the default options; the title says so if other options are given.
+    """
+    results = "the results" if options == type(options)() else "the results of the default options"
+    return Text(text, f"How to read {results}")
 
 
 @dataclass(frozen=True)

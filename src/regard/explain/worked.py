@@ -231,7 +231,11 @@ def steps_two_to_six(
         if not visible[at]:
             cells[-1] = "masked"
         rows.append([word, *cells, number(steps.weights[at])])
-    tables.append(Table(f"{title}, steps 3 and 4", [*columns, "step 4:\nsoftmax"], rows))
+    third = any("step 3" in name for name in columns)
+    note = "" if third else "This score has no step 3: it is not divided by a number."
+    tables.append(
+        Table(f"{title}, {'steps 3 and 4' if third else 'step 4'}", [*columns, "step 4:\nsoftmax"], rows, note)
+    )
     weighted: list[list[Cell]] = [
         [word, number(weight), vector(value, _largest(steps.values)), vector(part, _largest(steps.values))]
         for word, weight, value, part in zip(words, steps.weights, steps.values, steps.weighted)

@@ -17,10 +17,12 @@ class WeightNorm(nn.Module):
     """A matrix or a convolution whose weight is normalised: that of each output channel is gain · v / ‖v‖.
 
     The standard ``deviation`` of an initial weight is by default that of torch's layers, √(1 / (3 · inputs · kernel)).
+    A decoder with ``fixed`` weights does not compute them at every step (``regard.decode.fast_layers``).
     """
 
     def __init__(self, shape: tuple[int, ...], deviation: float | None) -> None:
         super().__init__()
+        self.fixed: Tensor | None = None  # the weight, if v and gain do not change any more
         self.v = nn.Parameter(torch.empty(shape))
         self.gain = nn.Parameter(torch.empty(shape[0], *[1] * (len(shape) - 1)))
         self.bias = nn.Parameter(torch.zeros(shape[0]))
@@ -32,6 +34,8 @@ class WeightNorm(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W, of the shape of v."""
+        if self.fixed is not None and not torch.is_grad_enabled():
+            return self.fixed
         return self.v * (self.gain / self._length())
 
     def _length(self) -> Tensor:
@@ -86,8 +90,11 @@ class CausalConvolution(WeightNorm):
 
         With ``lengths`` (B,), only so many first places of each row are real; the last inputs are those before them.
         """
-        x = torch.cat([before, x], dim=2)
-        y = F.conv1d(x, self.weight, self.bias, dilation=self.dilation)
+        steps, x = x.shape[2], torch.cat([before, x], dim=2)
+        if steps == 1:  # a step of decoding: a product, which is faster than a convolution
+            y = F.linear(x[:, :, :: self.dilation].flatten(1), self.weight.flatten(1), self.bias)[..., None]
+        else:
+            y = F.conv1d(x, self.weight, self.bias, dilation=self.dilation)
         if lengths is None:
             return y, x[:, :, x.shape[2] - self.reach :]
         places = lengths[:, None] + torch.arange(self.reach, device=x.device)  # (B, reach)

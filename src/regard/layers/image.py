@@ -56,8 +56,8 @@ class FeatureEncoder(nn.Module):
 class FrameEncoder(nn.Module):
     """Frames (B, frames, numbers) of a clip → cells (B, frames, width): two convolutions over time and a norm.
 
-    The first reads a frame with the one before it and the one after it, and so finds movements. A recurrent layer would
-    tell each cell of all frames; then the attention need not look at the frames that a word names.
+    The first reads a frame with the one before it and the one after it, and so finds movements. There is no recurrent
+    layer: each cell would depend on all frames, and its weight would not show which frames a word is about.
     """
 
     def __init__(self, numbers: int, width: int) -> None:

@@ -7,7 +7,7 @@ state is one tensor (B, layers, parts, width), batch first: RNN and GRU have one
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,7 @@ Pointwise = Callable[[Tensor, Tensor, Sequence[Tensor]], tuple[Tensor, ...]]
 POINTWISE: dict[str, Pointwise] = {"rnn": rnn_pointwise, "lstm": lstm_pointwise, "gru": gru_pointwise}
 KERNELS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 PARTS = {"rnn": 1, "lstm": 2, "gru": 1}
+BFLOAT16_CUDNN = 91300  # the first version of cuDNN whose recurrent kernels torch uses in bfloat16
 
 
 def cell(kind: str, x: Tensor, before: Sequence[Tensor], w: Weights) -> tuple[Tensor, ...]:
@@ -83,6 +84,13 @@ class Recurrent(nn.Module):
     @property
     def layers(self) -> int:
         return len(self.onward)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Moves or converts the weights, as in ``to``. Those of a layer are then one block of memory, for cuDNN."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for layer in (*self.onward, *self.returning):
+            flatten_bfloat16(layer)
+        return self
 
     def forward(self, x: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(B, T, inputs) → the outputs (B, T, width), and the last output of each layer (B, layers, width).
@@ -161,9 +169,35 @@ class Recurrent(nn.Module):
         return like.new_zeros(rows, self.layers, self.parts, self.width)
 
 
+def flatten_bfloat16(layer: Any) -> None:
+    """Puts the bfloat16 weights of an ``nn.RNNBase`` on a GPU into one block of memory, in cuDNN's order.
+
+    Otherwise cuDNN copies them at every call, and torch warns. ``flatten_parameters``, which ``to`` calls, leaves
+    bfloat16 out: torch's list of the types of cuDNN lacks it, although torch calls cuDNN's kernels for it.
+    """
+    cudnn, weight = torch.backends.cudnn, layer.weight_ih_l0
+    if weight.dtype is not torch.bfloat16 or not weight.is_cuda or torch.bfloat16 in cudnn.CUDNN_TENSOR_DTYPES:
+        return
+    if (cudnn.version() or 0) < BFLOAT16_CUDNN or torch.cuda.get_device_capability(weight.device) < (8, 0):
+        return
+    cudnn.CUDNN_TENSOR_DTYPES.add(torch.bfloat16)
+    try:
+        layer.flatten_parameters()
+    finally:
+        cudnn.CUDNN_TENSOR_DTYPES.remove(torch.bfloat16)
+
+
 def real_first(real: Tensor) -> Tensor:
     """(B, T) → indices (B, T) that put the real positions of a row first, in their order."""
     return torch.argsort(~real, dim=1, stable=True)
+
+
+def padding_last(tokens: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Tokens (B, T) and what is real of them, with the padding of each row moved to its end."""
+    if real is None:
+        return tokens, None
+    order = real_first(real)
+    return tokens.gather(1, order), real.gather(1, order)
 
 
 def _take(x: Tensor, order: Tensor) -> Tensor:

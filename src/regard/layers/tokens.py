@@ -14,7 +14,14 @@ from regard.layers.transformer import Shape
 
 def input_layer(vocab: int, numbers: int, width: int) -> nn.Embedding | nn.Linear:
     """The layer that reads tokens (B, T), or ``numbers`` numbers at each step, (B, T, numbers): a vector for each."""
-    return nn.Linear(numbers, width) if numbers else nn.Embedding(vocab, width)
+    return NumberProjection(numbers, width) if numbers else nn.Embedding(vocab, width)
+
+
+class NumberProjection(nn.Linear):
+    """A linear layer that reads numbers of any type: they are converted to the type of the weights."""
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return super().forward(numbers.to(self.weight.dtype))
 
 
 class TokenEmbedding(nn.Module):

@@ -9,7 +9,7 @@ decoder        context                                          from
 ============== ================================================ ============================
 once           the mean of the cells initializes the decoder    Show and Tell, Vinyals 2015
 attend         as bahdanau, multiplied by a gate β = σ(w·s + b) Show, Attend and Tell, Xu 2015
-the others     see ``regard.models.seq2seq``
+the others     see ``regard.models.recurrent_decoders``
 ============== ================================================ ============================
 
 With ``attention=hard`` a step reads one cell (Xu et al. 2015, §4.1): the likeliest one, or in training a sampled one.
@@ -40,8 +40,8 @@ from regard.mask import zero_padding
 from regard.models.checks import check_config, resized_embed
 from regard.models.encoder import Encoded
 from regard.models.facts import Facts
-from regard.models.seq2seq import DECODERS as TEXT_DECODERS
-from regard.models.seq2seq import Bahdanau, Decoder, DecoderSettings, EncoderDecoder, RecurrentState
+from regard.models.recurrent_decoders import DECODERS as TEXT_DECODERS
+from regard.models.recurrent_decoders import Bahdanau, Decoder, DecoderSettings, EncoderDecoder, RecurrentState
 from regard.readers import Hard
 from regard.scores import NOT_FOR_A_SOURCE, check_score
 

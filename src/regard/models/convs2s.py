@@ -24,7 +24,7 @@ from regard.attention import Attention, Memory
 from regard.errors import UserError
 from regard.layers.convolution import CausalConvolution, CentredConvolution, NormedLinear
 from regard.layers.product import Product
-from regard.layers.recurrent import real_first
+from regard.layers.recurrent import padding_last, real_first
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape
 from regard.mask import zero_padding
@@ -250,12 +250,10 @@ class ConvS2s(Causal):
 
     def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
         """The states (B, Ts, width) of a source (B, Ts)."""
+        states: Tensor = self.encoder(*padding_last(source, source_real))[0]
         if source_real is None:
-            states: Tensor = self.encoder(source)[0]
             return states
-        order = real_first(source_real)
-        states, _ = self.encoder(source.gather(1, order), source_real.gather(1, order))
-        return states.take_along_dim(order.argsort(1)[..., None], dim=1)
+        return states.take_along_dim(real_first(source_real).argsort(1)[..., None], dim=1)
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None
@@ -266,9 +264,7 @@ class ConvS2s(Causal):
         """
         check_length(source, self.config.longest)
         check_capacity(capacity, self.config.context, self.config.longest)
-        if source_real is not None:
-            order = real_first(source_real)
-            source, source_real = source.gather(1, order), source_real.gather(1, order)
+        source, source_real = padding_last(source, source_real)
         z, embedded = self.encoder(source, source_real)
         return self.decoder.start(z, embedded, source_real)
 

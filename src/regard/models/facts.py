@@ -37,7 +37,7 @@ class Facts(Protocol):
 
     @property
     def predicts(self) -> tuple[str, ...]:
-        """What the model predicts with its own output layers: target, next, masked or class."""
+        """What the model predicts with its own output layers: target, next, both, masked or class."""
 
     @property
     def width(self) -> int:

@@ -21,13 +21,11 @@ from torch.nn import functional as F
 from regard.attention import Attention
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
-from regard.layers.product import Product
-from regard.layers.recurrent import Recurrent, real_first
+from regard.layers.recurrent import Recurrent, padding_last
 from regard.layers.unrolled import UnrolledRecurrent
-from regard.models.causal import Causal
 from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Facts
-from regard.models.seq2seq import RecurrentState
+from regard.models.recurrent_decoders import EncoderDecoder, RecurrentState, check_source
 from regard.scores import NOT_FOR_A_SOURCE, build_score, check_score
 
 RESIDUAL = 2  # the first layer, counted from 0, whose input is added to its output
@@ -148,8 +146,8 @@ class GnmtDecoder(nn.Module):
         return x, replace(state, hidden=torch.cat(after, 1), at=state.at + x.shape[1])
 
 
-class Gnmt(Causal):
-    """Encoder, decoder, output layer. ``advance`` reads any number of tokens, for teacher forcing and for decoding."""
+class Gnmt(EncoderDecoder):
+    """Encoder, decoder, output layer."""
 
     def __init__(self, config: GnmtConfig) -> None:
         super().__init__()
@@ -172,21 +170,6 @@ class Gnmt(Causal):
         All decoders have these four arguments; only the source matters here. Padding may be anywhere; it is moved to
         the end, because a score may depend on positions.
         """
-        if source.shape[1] > self.config.capacity:
-            limit = f"the model's limit: model.capacity={self.config.capacity}"
-            raise UserError(f"a source of {source.shape[1]} tokens is longer than {limit}")
-        if source_real is not None:
-            order = real_first(source_real)
-            source, source_real = source.gather(1, order), source_real.gather(1, order)
+        check_source(source, self.config.capacity)
+        source, source_real = padding_last(source, source_real)
         return self.decoder.start(self.encode(source, source_real), source_real)
-
-    def advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """Reads target tokens (B, T) from a state on: features (B, T, width) and the state after them."""
-        return self.decoder.advance(self._drop(self.target_embedding(tokens)), state)
-
-    def product(self, features: Tensor) -> Product:
-        """The logits as an uncomputed matrix product."""
-        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.config.dropout, self.training)

@@ -23,7 +23,8 @@ BASE = TransformerConfig(
 # Wu et al. 2016, §8.2 to 8.4: 8 layers of 1024 units, 32,000 word pieces.
 GNMT = GnmtConfig(source_vocab=32000, target_vocab=32000, width=1024, embed=1024, layers=8, capacity=1024, dropout=0.2)
 
-# Gehring et al. 2017, §5.1, English to German; embeddings as in the authors' public configuration.
+# Gehring et al. 2017, §5.1, English to German, as in the authors' public configuration (fconv_wmt_en_de). Its decoder
+# projects its output to 512 numbers, this one to the width of the embeddings.
 CONVS2S = ConvS2sConfig(
     source_vocab=40000,
     target_vocab=40000,

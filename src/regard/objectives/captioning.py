@@ -80,16 +80,18 @@ def doubly_stochastic(weights: Tensor, real: Tensor) -> Tensor:
 class HardAttention(Objective):
     """Teacher forcing with hard attention, trained by REINFORCE (Xu et al. 2015, §4.1).
 
-    A step reads one cell s, sampled from the weights α. The gradient of E[log p(y | s)] is estimated by that of
-    log p(y | s) + λ (log p(y | s) − b) log p(s), where the difference is a constant and b, the baseline, is the moving
-    average of log p(y | s). The entropy of α is added, with a weight. In a half of the captions all steps read the
-    expected value, as soft attention does; these have no part in the estimate.
+    A step t reads one cell sₜ, sampled from the weights α. The gradient of E[log p(y | s)] is estimated by that of
+    log p(y | s) + λ Σₜ (Rₜ − b nₜ) log p(sₜ). Rₜ is the log-probability of the nₜ words from step t on: the choice of
+    sₜ has no effect on earlier words, which the paper counts too, so this estimate has the same mean and less variance.
+    b, the baseline, is the moving average of the log-probability of a word; both are constants in the gradient. The
+    entropy of α is added, with a weight. In a half of the captions all steps read the expected value, as soft attention
+    does; these have no part in the estimate.
     """
 
     reinforce: float = 1.0  # λ: the weight of the term for the choice of cells
     entropy: float = 0.01  # the weight of the entropy of the attention weights
     expected: float = 0.5  # the probability that a caption reads the expected value instead of a sampled cell
-    decay: float = 0.9  # b ← decay · b + (1 − decay) · the mean of log p(y | s)
+    decay: float = 0.9  # b ← decay · b + (1 − decay) · the mean log-probability of a word
     heads: ClassVar[tuple[str, ...]] = ("target",)
 
     def __post_init__(self) -> None:
@@ -122,14 +124,15 @@ class HardAttention(Objective):
         with reading(model, path, Mixed(soft)), watch(model, path) as watched:
             features, _ = forced(model, batch)
         logits = at_least_float32(model.readout(features))  # (B, T, V)
-        logps = -F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none").sum(dim=1)
+        logps = -F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")  # (B, T)
         logs = watched.weights[path].clamp_min(torch.finfo(torch.float32).tiny).log()  # (B, T, cells)
-        chosen = ((watched.read[path] * logs).sum(-1) * real).sum(1)  # (B,) log p(s)
-        sampled = real.any(1) & ~soft
+        chosen = (watched.read[path] * logs).sum(-1)  # (B, T) log p(sₜ)
+        sampled = real & ~soft[:, None]
         baseline = 0.0 if own is None else own(logps.detach(), sampled)
+        better = (logps.detach() - baseline) * real  # of each word
         sums = {
             "nll": -logps.sum(),
-            "reinforce": -((logps.detach() - baseline) * chosen * sampled).sum(),
+            "reinforce": -(better.flip(1).cumsum(1).flip(1) * chosen * sampled).sum(),
             "entropy": -((watched.weights[path] * logs).sum(-1) * real).sum(),
         }
         return sums, None
@@ -144,7 +147,10 @@ class HardAttention(Objective):
 
 
 class Baseline(nn.Module):
-    """The moving average of the log-probabilities of captions, saved with the run. It starts at their first mean."""
+    """The moving average of the log-probability of a word, saved with the run. It starts at the first mean.
+
+    With several ranks each has an average of its own, and that of the first one is saved.
+    """
 
     mean: Tensor
     started: Tensor
@@ -156,7 +162,7 @@ class Baseline(nn.Module):
         self.register_buffer("started", torch.zeros((), dtype=torch.bool))
 
     def forward(self, logps: Tensor, counted: Tensor) -> Tensor:
-        """The average of earlier captions; in training, the `counted` ones of these captions then update it."""
+        """The average of earlier words; in training, the `counted` ones of these words then update it."""
         found = (logps * counted).sum() / counted.sum().clamp_min(1)
         before = torch.where(self.started, self.mean, found.to(self.mean.dtype))
         if self.training:

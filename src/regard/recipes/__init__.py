@@ -1,14 +1,77 @@
 """Recipes, one function per experiment, and the tables of names that a recipe may use."""
 
+from collections.abc import Callable
+
 from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
 from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig
-from regard.recipes.experiments import RECIPES
+from regard.recipes.captions import clip_captions, flickr8k, scenes
+from regard.recipes.classifiers import classify, multilabel, rate
+from regard.recipes.language_models import (
+    bigram,
+    hello,
+    masked,
+    ptb,
+    ptb_char,
+    shakespeare,
+    shakespeare_cpu,
+    text,
+    text8,
+    wikitext103,
+)
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
+from regard.recipes.sequences import adding, clips, copy, jsb, nottingham, permuted_mnist, sequential_mnist
+from regard.recipes.translation import (
+    dates,
+    greek,
+    multi30k,
+    multi30k_convs2s,
+    multi30k_de_en,
+    multi30k_gnmt,
+    sounds,
+    translate,
+    wmt14,
+    wmt14_big,
+)
 from regard.tasks import TASKS
 
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "dates": dates,
+    "sounds": sounds,
+    "translate": translate,
+    "multi30k": multi30k,
+    "multi30k-de-en": multi30k_de_en,
+    "multi30k-gnmt": multi30k_gnmt,
+    "multi30k-convs2s": multi30k_convs2s,
+    "wmt14": wmt14,
+    "wmt14-big": wmt14_big,
+    "greek": greek,
+    "text": text,
+    "bigram": bigram,
+    "shakespeare": shakespeare,
+    "shakespeare-cpu": shakespeare_cpu,
+    "masked": masked,
+    "classify": classify,
+    "scenes": scenes,
+    "flickr8k": flickr8k,
+    "multilabel": multilabel,
+    "rate": rate,
+    "adding": adding,
+    "copy": copy,
+    "smnist": sequential_mnist,
+    "pmnist": permuted_mnist,
+    "jsb": jsb,
+    "nottingham": nottingham,
+    "clips": clips,
+    "clip-captions": clip_captions,
+    "hello": hello,
+    "ptb": ptb,
+    "ptb-char": ptb_char,
+    "text8": text8,
+    "wikitext103": wikitext103,
+}
 # The names that settings, recipe.json and the command line use: one table per part of a recipe.
 KINDS: Kinds = {
     "recipe": RECIPES,

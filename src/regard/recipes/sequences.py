@@ -1,4 +1,4 @@
-"""Recipes for sequences: the tasks of Bai et al. 2018 with their convolutional networks, and clips.
+"""Recipes for sequences: the tasks of Bai et al. 2018 with their convolutional networks, and the frames of clips.
 
 The kernel, the number of layers and the number of channels are those of table 2 of the paper. Numbers are read in
 float32: bfloat16 has too few digits for the adding problem.
@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
-from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
-from regard.models import CaptionerConfig, RecurrentLmConfig, TcnConfig
-from regard.objectives import BinaryAnswers, Captioning, Classification, Recall, Regression
+from regard.data.synthetic import Adding, Clips, CopyMemory
+from regard.models import RecurrentLmConfig, TcnConfig
+from regard.objectives import BinaryAnswers, Classification, Recall, Regression
 from regard.recipes.recipe import Plan, Recipe
 
 
@@ -128,27 +128,4 @@ def clips() -> Recipe:
         objective=Classification(),
         plan=Plan(steps=1500, batch_tokens=1024, rate=3e-3, decay=0.0, evaluate=250, select="accuracy"),
         metrics=("accuracy",),
-    )
-
-
-def clip_captions() -> Recipe:
-    """Captions of clips of a moving shape, with attention over the frames. Drawn; two minutes on a CPU."""
-    return Recipe(
-        name="clip-captions",
-        title="captions of clips, with attention over the frames",
-        data=ClipCaptions(),
-        model=CaptionerConfig(encoder="frames", grid=12, width=128, embed=32, cell="gru", decoder="luong", dropout=0.0),
-        objective=Captioning(doubly=0.0),
-        plan=Plan(
-            steps=1500,
-            batch_tokens=64 * 12,
-            rate=3e-3,
-            schedule="linear",
-            warmup=50,
-            decay=0.0,
-            evaluate=250,
-            samples=300,
-            select="exact",
-        ),
-        metrics=("exact", "pointing", "bleu4"),
     )

@@ -184,9 +184,10 @@ def heatmap_svg(heat: Heatmap) -> Markup:
     """The picture: cells with their numbers on hover, both axes, and the colour key."""
     values = np.asarray(heat.values, dtype=np.float64)
     down, across = values.shape
-    side = heat.side or min(26, max(3, ROW_WIDTH // max(1, across)))
     rows = heat.rows or [str(at) for at in range(down)]
     columns = heat.columns or [str(at) for at in range(across)]
+    widest = round(max(map(cell_len, columns), default=1) * LETTER) + 6
+    side = heat.side or min(max(26, widest), max(3, ROW_WIDTH // max(1, across)))  # room for each name
     left = round(MARGIN + 34 + max(map(cell_len, rows), default=0) * LETTER)
     top, bottom = MARGIN + 8, MARGIN + 8 + side * down
     most, size = heat.scale_max, side - (1 if side > 8 else 0)
@@ -199,8 +200,7 @@ def heatmap_svg(heat: Heatmap) -> Markup:
             body.append(tag("rect", {**ink(value / most), **place}, tooltip))
     for at in range(0, down, -(-14 // side)):  # where cells are small, only every second, third … name
         body.append(label(rows[at], left - 7, top + (at + 0.5) * side + 4, "quiet end"))
-    widest = max(map(cell_len, columns), default=1) * LETTER + 6
-    for at in range(0, across, max(1, -(-round(widest) // side))):
+    for at in range(0, across, max(1, -(-widest // side))):
         body.append(label(columns[at], left + (at + 0.5) * side, bottom + 17, "quiet middle"))
     low = format_number(-most) if (values < 0).any() else "0"
     body += [

@@ -18,6 +18,7 @@ from regard.render.formatting import (
     right_to_left,
     tag,
 )
+from regard.render.image_view import READING, reads_cells
 from regard.render.page import document, more_in
 from regard.render.svg import matrix_svg
 from regard.report.glossary import docs_folder
@@ -36,6 +37,7 @@ from regard.report.sections import (
 )
 
 LARGE = 720  # pixels; wider pictures take the whole width of the page
+_CODE = re.compile(r"`([^`]+)`")
 _VECTOR = re.compile(r"^ *-?\d+\.\d+(?: +-?\d+\.\d+)+(?: …)?$")  # columns of numbers separated by spaces
 
 
@@ -63,7 +65,7 @@ def _body(section: Section) -> list[Markup]:
     """The elements of a section below its title."""
     match section:
         case Text():
-            return [tag("p", {}, part) for part in paragraphs(section.text)]
+            return [tag("p", {}, *_with_code(part)) for part in paragraphs(section.text)]
         case Pre():
             return [tag("pre", {"tabindex": 0}, section.text)]
         case Table():
@@ -80,9 +82,16 @@ def _body(section: Section) -> list[Markup]:
             vmax = max((matrix.scale_max for matrix in matrices), default=None)  # all pictures share one colour scale
             return [_gallery((one.title, matrix_svg(replace(one, title="", vmax=vmax))) for one in matrices)]
         case ImageGallery():
-            return [_gallery((view.name, view.svg()) for view in section.views)]
+            pictures = _gallery((view.name, view.svg()) for view in section.views)
+            return [pictures, *([tag("p", {"class": "quiet"}, READING)] if reads_cells(section.views) else [])]
         case LineGallery():
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
+
+
+def _with_code(text: str) -> list[Markup | str]:
+    """A text in which `words between backticks` are code."""
+    parts = _CODE.split(text)
+    return [tag("code", {}, part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def _table(table: Table) -> Markup:

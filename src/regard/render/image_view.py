@@ -26,8 +26,8 @@ from regard.render.terminal import EDGES, SHADES
 from regard.render.view_data import Floats
 
 SHADE = 0.75  # the opacity of the shade over a cell without weight
-TILE = 128  # pixels on a side of an image in a picture of all words
-ACROSS = 6  # images in a row of such a picture
+TILE = 128  # pixels across an image in a picture of all words; a clip, whose frames are side by side, is wider
+ACROSS = 6  # images of this width in a row of such a picture
 GAP = 14
 
 
@@ -71,7 +71,9 @@ class ImageView:
         best = int(np.nan_to_num(self.weights[word]).argmax())
         row, column = divmod(best, self.grid[1])
         weight = format_number(float(f"{self.weights[word, best]:.3g}"))
-        return f"{self.words[word]}: most weight, {weight}, in row {row + 1}, column {column + 1}"
+        rows, columns = self.grid  # a clip has one row: its frames
+        place = f"row {row + 1}, column {column + 1}" if rows > 1 else f"cell {column + 1} of {columns}"
+        return f"{self.words[word]}: most weight, {weight}, in {place}"
 
     def text(self) -> RenderableType:
         """A rich renderable for the terminal: a shaded grid for each word, as many side by side as fit its width."""
@@ -180,26 +182,27 @@ def image_svg(view: ImageView) -> Markup:
     """The image once for each word, under the word; each cell has a shade that is the darker the less its weight."""
     maps, uri = view.maps, data_uri(_reduced(view.image, TILE))
     identity = f"i{zlib.crc32(uri.encode()):08x}"  # two pictures of one page may not share a name
-    count, step, top = max(1, len(maps)), TILE + GAP, MARGIN + 46
-    down = -(-count // ACROSS)
-    width = max(MARGIN + min(count, ACROSS) * step + 6, round(2 * MARGIN + cell_len(view.title) * 8.6), 260)
-    place = {"width": TILE, "height": TILE, "preserveAspectRatio": "none"}
+    height, width, _ = view.image.shape
+    wide = TILE * min(ACROSS, max(1, width // height))
+    tall, count, top = wide * height / width, max(1, len(maps)), MARGIN + 46
+    across, step, line = ACROSS * TILE // wide, wide + GAP, tall + GAP + 20
+    place = {"width": wide, "height": f"{tall:g}", "preserveAspectRatio": "none"}
     picture = tag("image", {"id": identity, "href": uri, **place}, tag("title", {}, view.alt))
     body = [*heading(view.title, view.name), tag("defs", {}, picture)]
     for number in range(count):
-        x, y = MARGIN + number % ACROSS * step, top + number // ACROSS * (step + 20)
+        x, y = MARGIN + number % across * step, top + number // across * line
         body.append(tag("use", {"href": f"#{identity}", "x": x, "y": y + 18}))
         if number < len(maps):
-            body.append(label(truncate(view.words[number], int(TILE / SMALL)), x, y + 12, "piece"))
-            body.append(
-                tag("g", {"fill": "#0b0f16"}, tag("title", {}, view.describe(number)), *_cells(maps[number], x, y + 18))
-            )
-    return svg_element(width, top + down * (step + 20) + MARGIN, view.alt, body)
+            body.append(label(truncate(view.words[number], int(wide / SMALL)), x, y + 12, "piece"))
+            cells = _cells(maps[number], x, y + 18, wide, tall)
+            body.append(tag("g", {"fill": "#0b0f16"}, tag("title", {}, view.describe(number)), *cells))
+    total = max(MARGIN + min(count, across) * step + 6, round(2 * MARGIN + cell_len(view.title) * 8.6), 260)
+    return svg_element(total, top + -(-count // across) * line + MARGIN, view.alt, body)
 
 
-def _cells(weights: Floats, x: float, y: float) -> Iterator[Markup]:
-    """The shades of the cells of a tile whose corner is (x, y)."""
-    tall, wide = TILE / weights.shape[0], TILE / weights.shape[1]
+def _cells(weights: Floats, x: float, y: float, width: float, height: float) -> Iterator[Markup]:
+    """The shades of the cells of an image whose corner is (x, y)."""
+    tall, wide = height / weights.shape[0], width / weights.shape[1]
     for row, cells in enumerate(weights):
         for column, weight in enumerate(cells):
             place = box(float(x + column * wide), float(y + row * tall), float(wide), float(tall))
@@ -212,6 +215,11 @@ def _reduced(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return image[::step, ::step]
 
 
+def reads_cells(views: Sequence[ImageView]) -> bool:
+    """Whether a view has weights to explain."""
+    return any(len(view.maps) for view in views)
+
+
 def images_html(views: Sequence[ImageView], title: str = "") -> str:
     """A page of images with their captions. The arrow keys step through the words of the image that was last used."""
     sections = [_section(view, number) for number, view in enumerate(views)]
@@ -221,13 +229,13 @@ def images_html(views: Sequence[ImageView], title: str = "") -> str:
         *["<kbd>↑</kbd> <kbd>↓</kbd> next or previous image"] * (len(views) > 1),
     ]
     about = next((view.about for view in views if view.about), "")
-    switch = Markup(asset("image_controls.html"))
+    switch, note = Markup(asset("image_controls.html")), [tag("p", {}, READING)] if reads_cells(views) else []
     body = [
         tag("header", {}, tag("h1", {}, title or (views[0].title if len(views) == 1 else f"{len(views)} captions"))),
         *([tag("p", {"class": "quiet"}, about)] if about else []),
         switch,
         *sections,
-        tag("footer", {}, tag("p", {}, Markup(" · ".join(keys))), tag("p", {}, READING)),
+        tag("footer", {}, tag("p", {}, Markup(" · ".join(keys))), *note),
         Markup('<p class="unseen" id="status" role="status" aria-live="polite"></p>'),
     ]
     data = json.dumps([_data(view) for view in views], separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
@@ -240,8 +248,8 @@ def images_html(views: Sequence[ImageView], title: str = "") -> str:
 
 READING = (
     "A word is generated while the model reads the bright cells; the darker a cell, the less it is read. The brightest "
-    "cell of every word has the largest weight of that word. The cells of a grid are larger than what they show: each "
-    "has also read its neighbours."
+    "cell of every word has the largest weight of that word. A cell also depends on the pixels around it: the "
+    "receptive field of the network is larger than the cell."
 )
 
 
@@ -249,7 +257,7 @@ def _section(view: ImageView, number: int) -> Markup:
     """One image under its caption, whose words are buttons; for browsers without a script, a picture of all words."""
     stack = tag(
         "div",
-        {"class": "stack"},
+        {"class": "stack wide" if view.image.shape[1] >= 3 * view.image.shape[0] else "stack"},
         tag("img", {"src": Markup(data_uri(view.image)), "alt": view.alt}),
         *([tag("canvas", {"aria-hidden": "true"}, "")] if len(view.maps) else []),
     )

@@ -1,7 +1,7 @@
 """The report of a run: its scores, some examples, its attention, its curves and its settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
 from regard.report.sections import Curve, Gallery, ImageGallery, Line, Section, Table, Text
 from regard.report.steps import step_table
-from regard.training.evaluate import Scores, describe_chance, evaluate
+from regard.training.chance import describe_chance
+from regard.training.evaluate import Scores, evaluate
 from regard.training.events import Finished
 from regard.training.ladder.quality import read_log
 from regard.training.run import Run
@@ -61,7 +62,8 @@ class Outcome:
     def captioned(self) -> list[ImageView]:
         """The attention of a captioner over the first few images."""
         images = [one.image for one in self.examples[:SHOWN]] if self.model.reads_images else []
-        return [one.view for one in verbs.caption(self.model, images)] if images else []
+        found = verbs.caption(self.model, images) if images else []
+        return [replace(one.view, name=f"example {at} of {self.part}") for at, one in enumerate(found, 1)]
 
     def views(self) -> list[AttentionView]:
         """The attention of the model over the first few examples."""
@@ -126,7 +128,8 @@ def score_table(outcomes: Sequence[Outcome]) -> Table:
     rows.append(["training", *(duration(one.finished.seconds) for one in outcomes)])
     notes = [f"{name}: {note}" for name, note in first.scores.notes.items()]
     note = " ".join([*(["; ".join(notes) + "."] if notes else []), first.chance]).strip()
-    title = f"Scores: {len(first.examples):,} examples of {first.part}"
+    count = f"{len(first.examples):,} example{'s' * (len(first.examples) != 1)}"
+    title = f"Scores: {count} of {first.part}"
     return Table(title, ["", *(outcome.name for outcome in outcomes)], rows, note)
 
 
@@ -141,10 +144,12 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
     select = find_metric(recipe.plan.select, first.model.metrics).title
     paths = {outcome.name: outcome.path for outcome in outcomes}
+    filters = bool(first.model.module.config.filter_sizes)
+    shown = filters or any(view.layers for view in seen) or bool(seen and not found)  # else no picture says anything
     about = [
         f"{recipe.title[:1].upper()}{recipe.title[1:]}. {first.model.about}",
-        f"Its task is {first.model.task.name}. The best step, by {select}, is step {first.model.step}; the scores and "
-        f"pictures are those of this step on examples of {first.part}, which it was not trained on.",
+        f"Its task is “{first.model.task.name}”. The best step, by {select}, is step {first.model.step}; the scores "
+        f"and pictures are those of this step on examples of {first.part}.",
         *(f"“{other.name}” is a run that it is compared with: {other.path}." for other in outcomes[1:]),
     ]
     return [
@@ -153,7 +158,8 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
         *([sample_table(found)] if found else []),
         *first.class_sections(),
         *([first.steps] if first.steps else []),
-        *([ImageGallery("Attention", captioned)] if captioned else [first.pictures(seen)]),
+        *([ImageGallery("Attention", captioned)] if captioned else []),
+        *([first.pictures(seen)] if shown else []),
         *curves(paths, ("loss", *recipe.metrics), first.model.metrics),
         Table("Settings", ["setting", "value", "what it is"], settings),
         glossary(first.words(seen)),

@@ -32,7 +32,7 @@ def step_table(model: Loaded, examples: Any) -> Table | None:
     rows = [
         [
             names[token],
-            *(f"{number:.3f}" for number in state.tolist()),
+            *(f"{number:.2f}" for number in state.tolist()),
             *(f"{chances[letter]:.3f}" for letter in letters),
             f"{float(chances[special].sum()):.3f}",
             names[int(chances.argmax())],
@@ -44,9 +44,12 @@ def step_table(model: Loaded, examples: Any) -> Table | None:
         "reads",
         *(f"h{number}" for number in range(1, config.width + 1)),
         *(f"p({names[letter]})" for letter in letters),
-        "p(other)",
+        "p(rest)",
         "best",
         "target",
     ]
-    note = "h is the state after the token is read; p is the probability of the next token, computed from h."
+    note = (
+        "h is the state after the token is read; p is the probability of the next token, computed from h. p(rest) is "
+        f"that of the {len(special)} special tokens together: {', '.join(names[token] for token in special)}."
+    )
     return Table("Every step: states and probabilities", columns, rows, note)

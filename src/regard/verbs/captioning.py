@@ -40,7 +40,7 @@ class Caption:
     tokens: list[int]  # without the end
     logps: Floats  # (T,), or (T + 1,) with the end
     words: list[str]
-    weights: Floats | None  # (words, cells) the mean over the tokens of a word; None: the model has no attention
+    weights: Floats | None  # (words, cells) the mean over the tokens of a word; None without `align` or attention
     grid: tuple[int, int]  # rows and columns of the cells, which are counted row by row
     about: str = ""  # which model it is from
 
@@ -62,8 +62,9 @@ def caption(
     penalty: Penalty | float = 1.0,
     limit: int | None = None,
     targets: Sequence[str] | None = None,
+    align: bool = True,
 ) -> list[Caption]:
-    """The best caption of each image, and the attention weights of each of its words.
+    """The best caption of each image, and with `align` the attention weights of each of its words.
 
     An image is the path of a file (JPEG, PNG, WebP), the content of one, or a uint8 array (height, width, 3). With
     `targets` these are the captions, and only the weights are computed. While the caller records the model, the tape
@@ -81,17 +82,17 @@ def caption(
         pixels = [np.asarray(one) for one in model.fields["image"].encode(some)]
         with pause_recording(model.module), model.autocast():
             if targets is None:
-                found += _searched(model, some, pixels, search)
+                found += _searched(model, some, pixels, search, align)
             else:
                 found += _given(model, some, pixels, targets[first : first + AT_ONCE])
     _record(model, found)
     return found
 
 
-def _searched(model: Loaded, images: Sequence[Any], pixels: list[Values], search: Search) -> list[Caption]:
+def _searched(model: Loaded, images: Sequence[Any], pixels: list[Values], search: Search, align: bool) -> list[Caption]:
     """The best captions of a batch of images."""
     source = torch.from_numpy(np.stack(pixels)).to(model.device)
-    best = best_targets(model, source, None, search, search.limit or LIMIT, align=True)
+    best = best_targets(model, source, None, search, search.limit or LIMIT, align)
     return [
         _captioned(model, image, one.tokens, one.weights, (one.score, one.logp, one.ended, one.logps))
         for image, (one, *_) in zip(images, best)

@@ -87,7 +87,11 @@ class FilterView:
             for number in self.ranked[:most]
             for each, effect in [(winners[number].feature, float(self.effects[number]))]
         ]
-        note = f"The effect is what the filter adds to {self.output}. The other filters are in --json."
+        note = f"The effect is what the filter adds to {self.output}."
+        if any(len(one.pieces) < size for one, size in zip(winners, self.sizes)):
+            note += " An n-gram at an end of the text has fewer tokens: the rest of its window is padding."
+        if len(rows) < len(self.sizes):
+            note += " The other filters are in --json."
         return Table("The n-gram that won each filter", ["filter", "n", "n-gram", "feature", "effect"], rows, note)
 
     def to_json(self) -> dict[str, Any]:

@@ -325,13 +325,13 @@ def load(
 
     A model of the `transformers` library in memory is copied, with its `tokenizer`; without one it reads ids only.
 
-    The precision `auto` is bf16 on a GPU that supports it, else float32. In bf16 the weights take half the memory, and
-    a few answers differ from those in float32 (docs/decoding.md)."""
+    The precision `auto` is bf16 on a GPU that supports it, else float32; it is float32 for a run that was trained with
+    plan.precision=float32. In bf16 the weights take half the memory, and a few answers differ from those in float32
+    (docs/decoding.md)."""
     for name, value, choices in (("precision", precision, PRECISIONS), ("long", long, LONG)):
         if value not in choices:
             raise UserError(f"{name}={value}: no such choice.{nearest(value, choices)}")
     chosen_device = choose_device(device)
-    precision = choose_precision(precision, chosen_device)
     if isinstance(path, nn.Module):
         loaded = _load_module(path, tokenizer)
     elif tokenizer is not None:
@@ -339,6 +339,9 @@ def load(
     else:
         path = transformer_folder(resolve_hub_path(path, download, allow_pickle))
         loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
+    if precision == "auto" and loaded.recipe is not None and loaded.recipe.plan.precision == "float32":
+        precision = "float32"
+    precision = choose_precision(precision, chosen_device)
     module = loaded.module.to(chosen_device, torch.bfloat16 if precision == "bf16" else torch.float32).eval()
     return replace(loaded, module=module, device=chosen_device, precision=precision, long=long)
 

@@ -8,7 +8,7 @@ import torch
 
 from regard.data.sources import Multi30k, Pairs
 from regard.errors import UserError
-from regard.models import GptConfig, Seq2SeqConfig, TransformerConfig
+from regard.models import CaptionerConfig, GptConfig, Seq2SeqConfig, TransformerConfig
 from regard.recipes import Recipe, find_recipe
 from regard.training.ladder.cells import TOLERANCE, cells, fit_size, flops, parameters, with_vocabularies
 from regard.training.ladder.rungs import OWN, attentions, published, rungs, select_rungs
@@ -66,6 +66,7 @@ def test_operations_are_those_of_the_matrices() -> None:
     attending = replace(none, decoder="luong", score="dot")
     assert flops(attending) == flops(none) + 2 * 2 * width * width + 2 * 2 * 16 * width  # [c; h], q·k and the values
     assert flops(GptConfig(vocab=vocab)) is None
+    assert flops(CaptionerConfig(image=32, target_vocab=vocab, width=8, embed=8)) is None
 
 
 def test_choosing_rungs() -> None:

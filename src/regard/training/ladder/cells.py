@@ -18,7 +18,8 @@ from regard.file_io import read_json, write_json
 from regard.models import ModelConfig
 from regard.recipes import KINDS, Recipe
 from regard.recording import attentions, watch
-from regard.training.evaluate import describe_chance, evaluate
+from regard.training.chance import describe_chance
+from regard.training.evaluate import evaluate
 from regard.training.events import Finished
 from regard.training.folder import is_run
 from regard.training.ladder.quality import curve, evaluations, read_log
@@ -130,7 +131,7 @@ def flops(config: ModelConfig) -> int | None:
     Source and target have 16 tokens each. The products of matrices and the convolutions are counted, by torch; in
     float64 and by the definition of attention, because some fused kernels are not counted.
     """
-    if not (config.causal and config.reads_source):
+    if not (config.causal and config.source_vocab):
         return None
     model: Any = config.build().double().eval()
     ids = torch.zeros(1, COUNTED, dtype=torch.long)

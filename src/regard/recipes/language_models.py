@@ -1,0 +1,187 @@
+"""Recipes for language models: of your own text, of characters, and of public running text."""
+
+from dataclasses import replace
+
+from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText103
+from regard.data.sources import Lines
+from regard.data.streams import Shakespeare
+from regard.models import BertConfig, BigramConfig, GptConfig, LstmnConfig, RecurrentLmConfig
+from regard.objectives import Counting, MaskedTokens, TeacherForcing
+from regard.recipes.recipe import Plan, Recipe
+
+
+def text() -> Recipe:
+    """A language model of your own lines, an LSTM with attention to its earlier states: `data.train=FILE`.
+
+    `model=gpt` trains a Transformer instead; `data=book` reads the file as one running text.
+    """
+    return Recipe(
+        name="text",
+        title="a language model of your own text",
+        data=Lines(),
+        model=LstmnConfig(),
+        objective=TeacherForcing(),
+        plan=Plan(steps=2000, batch_tokens=4096, rate=2e-3, evaluate=200),
+        metrics=("perplexity",),
+    )
+
+
+def bigram() -> Recipe:
+    """A bigram language model of your own lines, by counting: `data.train=FILE`.
+
+    `regard score RUN --tokens` prints each probability with its counts. `model.smoothing=interpolated` mixes in the
+    probabilities of single words. `data=book data.window=256` reads the file as one running text.
+    """
+    return Recipe(
+        name="bigram",
+        title="a bigram language model of your own text, by counting",
+        data=Lines(tokens="word"),
+        model=BigramConfig(),
+        objective=Counting(),
+        plan=Plan(steps=10, batch_tokens=65_536, evaluate=10, log=1),
+        metrics=("perplexity",),
+    )
+
+
+def masked() -> Recipe:
+    """A masked language model of your own lines, BERT (Devlin et al. 2019): `data.train=FILE`."""
+    return Recipe(
+        name="masked",
+        title="fill in the gaps of your own text",
+        data=Lines(tokens="bpe"),
+        model=BertConfig(segments=0, context=256),
+        objective=MaskedTokens(),
+        plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=500, schedule="linear", evaluate=500),
+        metrics=("perplexity",),
+    )
+
+
+def shakespeare() -> Recipe:
+    """Shakespeare by characters: a GPT of 10.7 million parameters, three minutes on a GPU.
+
+    `data.train=FILE` reads a text of your own instead.
+    """
+    return Recipe(
+        name="shakespeare",
+        title="Shakespeare by characters, 10.7M parameters",
+        data=Shakespeare(),
+        model=GptConfig(
+            width=384,
+            heads=6,
+            layers=6,
+            inner=4 * 384,
+            context=256,
+            attention_bias=False,
+            feed_bias=False,
+            dropout=0.2,
+            attention_dropout=0.2,
+        ),
+        objective=TeacherForcing(),
+        plan=Plan(steps=5000, batch_tokens=64 * 256, rate=1e-3, warmup=100, betas=(0.9, 0.99), decay=0.1, evaluate=250),
+        metrics=("perplexity",),
+    )
+
+
+def shakespeare_cpu() -> Recipe:
+    """Shakespeare by characters: a GPT of 0.8 million parameters, some minutes on a CPU.
+
+    `data.train=FILE` reads a text of your own instead.
+    """
+    large = shakespeare()
+    sizes = {"width": 128, "heads": 4, "layers": 4, "inner": 4 * 128, "context": 64}
+    return replace(
+        large,
+        name="shakespeare-cpu",
+        title="Shakespeare by characters, 0.8M parameters",
+        model=replace(large.model, **sizes, dropout=0.0, attention_dropout=0.0),
+        plan=replace(large.plan, steps=2000, batch_tokens=12 * 64),
+    )
+
+
+def hello() -> Recipe:
+    """The word "hello": a recurrent network of three units reads h, e, l, l and predicts e, l, l, o, in seconds.
+
+    At the end, every state and every probability is printed (Karpathy 2015).
+    """
+    return Recipe(
+        name="hello",
+        title="four letters, three hidden units: every state and probability",
+        data=Hello(),
+        model=RecurrentLmConfig(cell="rnn", width=3, embed=4, layers=1, dropout=0.0),
+        objective=TeacherForcing(),
+        plan=Plan(
+            steps=400, batch_tokens=4, rate=2e-2, schedule="constant", warmup=0, decay=0.0, log=100, evaluate=200
+        ),
+        metrics=("perplexity",),
+    )
+
+
+def ptb() -> Recipe:
+    """The Penn Treebank by words: an LSTM of 13 million parameters with tied weights (Zaremba et al. 2014)."""
+    return Recipe(
+        name="ptb",
+        title="the Penn Treebank by words, an LSTM",
+        data=Ptb(window=35),
+        model=RecurrentLmConfig(width=650, embed=650, layers=2, tied=True, dropout=0.5),
+        objective=TeacherForcing(),
+        plan=Plan(
+            steps=53_000,  # 40 epochs
+            batch_tokens=20 * 35,
+            optimizer="sgd",
+            rate=2.0,
+            schedule="linear",
+            warmup=500,
+            decay=0.0,
+            clip=0.25,
+            evaluate=1325,
+        ),
+        metrics=("perplexity",),
+    )
+
+
+def ptb_char() -> Recipe:
+    """The Penn Treebank by characters: an LSTM of 3 million parameters, as large as in Bai et al. 2018."""
+    base = ptb()
+    return replace(
+        base,
+        name="ptb-char",
+        title="the Penn Treebank by characters, an LSTM",
+        data=PtbChar(),
+        model=RecurrentLmConfig(width=600, embed=128, layers=2, dropout=0.2),
+        plan=Plan(steps=20_000, batch_tokens=32 * 150, rate=2e-3, warmup=500, decay=1e-6, clip=0.25, evaluate=1000),
+    )
+
+
+def text8() -> Recipe:
+    """Wikipedia in lower case by characters (text8): an LSTM of 8 million parameters."""
+    base = ptb_char()
+    return replace(
+        base,
+        name="text8",
+        title="Wikipedia by characters (text8), an LSTM",
+        data=Text8(),
+        model=RecurrentLmConfig(width=800, embed=128, layers=2, dropout=0.1),
+        plan=replace(base.plan, steps=60_000, batch_tokens=128 * 180, evaluate=3000),
+    )
+
+
+def wikitext103() -> Recipe:
+    """Wikipedia by words (WikiText-103): an LSTM with tied weights and an adaptive softmax (Grave et al. 2017)."""
+    base = ptb()
+    return replace(
+        base,
+        name="wikitext103",
+        title="Wikipedia by words (WikiText-103), an LSTM with an adaptive softmax",
+        data=WikiText103(),
+        model=RecurrentLmConfig(
+            width=1024,
+            embed=1024,
+            layers=2,
+            tied=True,
+            dropout=0.2,
+            softmax="adaptive",
+            cutoffs=(20_000, 100_000),
+            divide=4,
+        ),
+        plan=Plan(steps=200_000, batch_tokens=64 * 140, warmup=2000, decay=0.0, clip=0.25, evaluate=5000),
+    )

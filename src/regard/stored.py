@@ -53,11 +53,13 @@ def read_fields(folder: Path, task: Task, config: Any) -> dict[str, Field]:
     sizes = [(part, *names) for part in config.split() if part is not None for names in part.sizes.items()]
     for part, setting, name in sizes:
         field, outputs = fields.get(name), getattr(part, setting)
-        if isinstance(field, LabelField) and field.size != outputs:
-            found = f"{field.size} class names, but the model has {outputs} outputs"
-            raise UserError(f"{field_path(folder, name)}: {found}; {RESTORE}.")
         if isinstance(field, TextField):
             check_vocab(field.tokenizer, outputs, field_path(folder, name))
+        elif field is not None and field.size != outputs:
+            found = f"its size is {field.size}, but the model has model.{setting}={outputs}"
+            if isinstance(field, LabelField):
+                found = f"{field.size} class names, but the model has {outputs} outputs"
+            raise UserError(f"{field_path(folder, name)}: {found}; {RESTORE}.")
     return fields
 
 

@@ -14,8 +14,10 @@ from regard.checks import FAILED, doctor
 from regard.checks.adapters import loaded_calls
 from regard.cli import main
 from regard.data.example import Region
+from regard.data.images import ImageField
 from regard.data.scenes import Scenes
 from regard.errors import UserError
+from regard.models import CaptionerConfig
 from regard.recording import record
 from regard.render.image_view import png
 from regard.report.glossary import WORDS
@@ -189,6 +191,8 @@ def test_a_caption_that_is_given_has_the_weights_of_the_one_that_was_found(
         assert other.words == one.words
         np.testing.assert_allclose(other.weights, one.weights, atol=1e-5)
         np.testing.assert_allclose(other.logps[: len(one.tokens)], one.logps[: len(one.tokens)], atol=1e-4)
+        assert len(other.logps) == len(other.tokens) + 1  # with the end
+        assert other.score == pytest.approx(other.logp / len(other.logps))
 
 
 def test_a_tape_records_the_captions(model: library.Loaded, images: list[np.ndarray]) -> None:
@@ -210,6 +214,23 @@ def test_an_image_of_the_wrong_kind_is_refused(model: library.Loaded, images: li
         model.logits(torch.tensor([[1, 4]]), source=torch.zeros(1, 5))
     pixels = torch.from_numpy(images[0])[None]
     assert model.logits(torch.tensor([[1, 4]]), source=pixels).shape[:2] == (1, 2)
+
+
+def test_the_size_of_images_of_another_run_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageField, "load", lambda path: ImageField(4096))
+    with pytest.raises(UserError, match=r"image\.json: its size is 4096, but the model has model\.image=32; restore"):
+        library.load(run)
+
+
+def test_features_of_another_grid_are_refused() -> None:
+    settings = {"image": 4, "target_vocab": 9, "width": 8, "embed": 4, "positions": "none"}
+    model = CaptionerConfig(encoder="features", grid=3, **settings).build()
+    clips = CaptionerConfig(encoder="frames", grid=9, **settings).build()
+    for cells in (4, 10):
+        with pytest.raises(UserError, match=f"an image of {cells} × 4 numbers: model.encoder=features reads 9 × 4"):
+            model.start(torch.zeros(1, cells, 4))
+    model.start(torch.zeros(1, 9, 4))
+    clips.start(torch.zeros(1, 4, 4))  # a clip may have fewer frames
 
 
 def test_the_doctor_examines_a_captioner(model: library.Loaded) -> None:

@@ -1,5 +1,9 @@
 """The frozen network: its shapes, and equality with the package from which its weights come."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
@@ -28,6 +32,36 @@ def test_features_equal_those_of_the_package() -> None:
     found = torch.from_numpy(load_efficientnet(torch.device("cpu"))(pixels.numpy()))
     torch.testing.assert_close(found, expected.flatten(2).transpose(1, 2), atol=1e-4, rtol=0)
     assert found.std() > 0.1
+
+
+class Code:
+    """An object whose pickle calls `open`, and so would create a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("kind", ["code", "text", "list", "names", "shapes"])
+def test_a_file_of_another_content_is_refused_and_never_run(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    path = tmp_path / efficientnet.FILE
+    if kind == "text":
+        path.write_text("no weights")
+    elif kind == "code":
+        torch.save({"_conv_stem.weight": Code(tmp_path / "run")}, path)
+    else:
+        contents: dict[str, Any] = {"list": [1], "names": {7: 1}, "shapes": {"_conv_stem.weight": torch.zeros(2)}}
+        torch.save(contents[kind], path)
+    monkeypatch.setattr(efficientnet, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[tmp_path]))
+    with pytest.raises(UserError, match="not the weights of EfficientNet-Lite0") as error:
+        load_efficientnet(torch.device("meta"))  # a device without a cached network
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_the_package_the_error_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

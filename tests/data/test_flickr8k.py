@@ -103,6 +103,10 @@ def test_a_path_in_a_list_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "Flickr_8k.trainImages.txt").write_text("../../secret.jpg\n")
     with pytest.raises(UserError, match="is no plain file name"):
         Flickr8k().load()
+    (folder / "Flickr8k.token.txt").write_text(f"{'long' * 99}#0\tA dog\n")
+    (folder / "Flickr_8k.trainImages.txt").write_text("long" * 99)
+    with pytest.raises(UserError, match="is no plain file name"):
+        Flickr8k().load()
 
 
 def test_captions_that_name_a_missing_image_are_refused(packed: Path) -> None:
@@ -129,6 +133,41 @@ def test_a_damaged_tar_file_is_refused(packed: Path, cut: int) -> None:
     path.write_bytes(path.read_bytes()[:cut] or b"no tar file at all" * 100)
     with pytest.raises(UserError, match=r"images\.dev\.tar: damaged, or not a tar file"):
         Flickr8k().load()
+
+
+def tar_header(name: str, size: bytes, kind: bytes = b"0") -> bytes:
+    """The header of a member of a tar file; `size` is the field of twelve bytes."""
+    fields = f"{name:\0<100}".encode() + b"0000644\0" + b"0000000\0" * 2 + size + b"00000000000\0" + b" " * 8 + kind
+    block = bytearray(fields.ljust(257, b"\0") + b"ustar\x0000".ljust(255, b"\0"))
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        tar_header("other", b"\xff" * 10 + b"\xfe\0"),  # −512 bytes: the next member is this one again
+        tar_header("3.webp", b"\x80" + b"\xff" * 11),
+        (tar_header("long", b"00000000004\0", b"L") + b"name".ljust(512, b"\0")) * 2000,
+        tar_header("long", b"\xff" * 10 + b"\xfe\0", b"L"),
+    ],
+    ids=["negative", "huge", "nested", "negative name"],
+)
+def test_a_hostile_tar_file_is_refused(packed: Path, members: bytes) -> None:
+    path = packed / "images.dev.tar"
+    path.write_bytes(tar_header("first", b"00000000000\0") + members + path.read_bytes())
+    with pytest.raises(
+        UserError, match=r"images\.dev\.tar: damaged, or not a tar file \([^(]*\); fetch it again"
+    ) as error:
+        Flickr8k().load()
+    assert "\n" not in str(error.value)
+
+
+def test_blank_lines_are_skipped_and_a_number_sign_may_be_in_a_name(packed: Path) -> None:
+    write_tar(packed / "images.dev.tar", {"a#b.webp": picture("WEBP"), "c.webp": picture("WEBP")})
+    lines = "a#b.webp\tA dog\n\nc.webp#0\tA cat\nc.webp#1\tA bird\n\n"
+    (packed / "captions.dev.tsv.gz").write_bytes(gzip.compress(lines.encode()))
+    assert [(one.target, one.others) for one in Flickr8k().load().valid] == [("a dog", ()), ("a cat", ("a bird",))]
 
 
 def test_lines_without_a_tab_and_missing_files_are_refused(packed: Path) -> None:

@@ -3,6 +3,7 @@
 import builtins
 import io
 import json
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -130,9 +131,10 @@ def png_of(width: int, height: int) -> bytes:
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not a JPEG, PNG, WebP or GIF image"),
         (png_of(30_000, 30_000), "pixels, but at most 80,000,000 are read"),
         (png_of(10_000, 10_000), "10,000 × 10,000 pixels, but at most 80,000,000 are read"),
+        (png_of(70_000_000, 1), "70,000,000 × 1 pixels, but a side has at most 65,536; crop the image"),
         (png_of(20, 20), "a damaged or truncated image"),
     ],
-    ids=["text", "empty", "bytes", "postscript", "30,000", "10,000", "truncated"],
+    ids=["text", "empty", "bytes", "postscript", "30,000", "10,000", "one row", "truncated"],
 )
 def test_a_bad_file_is_refused_in_one_line(data: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.jpg"
@@ -156,6 +158,13 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         read_image(tmp_path / "none.png", 8)
     with pytest.raises(UserError, match="a folder; give the image files in it"):
         read_image(tmp_path, 8)
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path / "pipe.png", Path("/dev/zero")):
+        with pytest.raises(UserError, match="a pipe or a device; give an image file"):
+            read_image(path, 8)
+    for name in ("long" * 2000, "zero\0byte"):
+        with pytest.raises(UserError, match="cannot be read"):
+            read_image(tmp_path / name, 8)
 
 
 def test_without_pillow_the_error_has_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +229,8 @@ def test_features_are_computed_once_and_stored(tmp_path: Path, monkeypatch: pyte
     damaged.write_bytes(b"short")
     assert (field.encode(images)[8] == first[8]).all()
     assert sum(computed) == len(images) + 1
+    wide, tall = field.encode([np.zeros((4, 9, 3), np.uint8), np.zeros((9, 4, 3), np.uint8)])
+    assert wide is not tall  # the same bytes are another image in another shape
 
 
 def test_the_field_of_features_is_saved(tmp_path: Path) -> None:

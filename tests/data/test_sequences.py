@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,9 @@ def test_the_region_of_a_direction_is_the_frames_that_the_shape_reached_in_it() 
     for one, read in zip(corpus.train, field.encode([one.image for one in corpus.train])):
         frames, words, moved = read.reshape(8, 6, 6), one.target.split(), [0]
         assert one.image.shape == (6, 8 * 6, 3)
-        assert words[3::2] == [words[region.word] for region in one.regions]
+        directions = [words[region.word] for region in one.regions]
+        assert words[3::2] == directions
+        assert all(before != after for before, after in pairwise(directions))
         for region in one.regions:
             first, end = round(region.box[0] * 8), round(region.box[2] * 8)
             for place in range(first, end):
@@ -183,6 +186,7 @@ GOOD = mat_file({"traindata": [piece(3)], "validdata": [piece(2)], "testdata": [
         (GOOD[:131], "a damaged MATLAB file"),
         (GOOD[:128] + b"\x0f\0\0\0\x08\0\0\0not zlib", "a damaged MATLAB file"),
         (mat_file({"traindata": [piece(3)]}), "has no cell array validdata"),
+        (GOOD.replace(struct.pack("<ii", 3, 88), struct.pack("<ii", -1, 88)), "a damaged MATLAB file"),
         (
             mat_file({"traindata": [piece(3, 87)], "validdata": [], "testdata": []}),
             "piece 1 of traindata is a matrix 3 × 87",
@@ -200,7 +204,7 @@ def test_a_broken_file_of_music_is_one_line(music: Path, content: bytes, told: s
 
 
 def test_a_matlab_bomb_is_refused(music: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.data.music.MOST", 1000)
-    music.write_bytes(mat_file({"traindata": [np.zeros((50, 88))]}, packed=True))
-    with pytest.raises(UserError, match="an element has more than 1,000 bytes"):
+    monkeypatch.setattr("regard.data.music.MOST_UNPACKED", 100_000)
+    music.write_bytes(mat_file({part: [np.zeros((90, 88))] for part in ("traindata", "validdata")}, packed=True))
+    with pytest.raises(UserError, match="unpacks to more than 100,000 bytes"):  # one part alone is smaller
         read_cells(music)

@@ -24,6 +24,12 @@ def test_one_pass_and_pieces_are_the_definition(kernel: int, dilation: int) -> N
     torch.testing.assert_close(torch.cat(found, 2), expected, atol=1e-12, rtol=0)
 
 
+def test_nothing_is_computed_on_the_device_meta(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CausalConvolution, "_length", None)  # a call would make torch import its Python kernels
+    with torch.device("meta"):
+        assert CausalConvolution(4, 6, 3).gain.shape == (6, 1, 1)
+
+
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 def test_a_centred_convolution_is_its_definition(kernel: int) -> None:
     torch.manual_seed(1)

@@ -46,6 +46,14 @@ def test_a_tied_output_layer_has_no_weights_of_its_own() -> None:
         replace(SMALL, cell="gro")
 
 
+def test_a_tied_adaptive_softmax_has_the_vectors_and_projections_of_the_embedding() -> None:
+    settings = {"vocab": 20, "width": 8, "embed": 8, "softmax": "adaptive", "cutoffs": (5, 9), "divide": 2}
+    for tied, own in ((True, set()), (False, {"tables", "projections"})):
+        layer = RecurrentLmConfig(**settings, tied=tied).build().readout_
+        assert layer is not None
+        assert {name.split(".")[0] for name in layer.state_dict()} == {"biases", "others"} | own
+
+
 def test_the_state_does_not_change_at_padding() -> None:
     """Padding in the middle, and a row of padding alone."""
     model = replace(SMALL, cell="lstm").build().double()

@@ -16,6 +16,7 @@ from regard.layers.transformer import Shape, Stack
 from regard.models import (
     BertConfig,
     BigramConfig,
+    CaptionerConfig,
     GptConfig,
     HeadedConfig,
     LstmnConfig,
@@ -78,6 +79,8 @@ LIMITS: list[tuple[type[Any], dict[str, Any], str, dict[str, Any]]] = [
     *((LstmnConfig, {name: 0}, name, {name: 1}) for name in ("width", "embed", "context")),
     (LstmnConfig, {"score": "location"}, "score", {"score": "relative"}),
     *((RecurrentLmConfig, {name: 0}, name, {name: 1}) for name in ("width", "embed", "layers")),
+    (RecurrentLmConfig, {"layers": 1001}, "layers", {"layers": 1000}),
+    (CaptionerConfig, {"blocks": 1001}, "blocks", {"blocks": 1000}),
     (RecurrentLmConfig, {"tied": True, "embed": 8}, "tied", {"tied": True, "embed": 8, "width": 8}),
     *((StructuredConfig, {name: 0}, name, {name: 2}) for name in ("width", "embed", "layers", "hops", "attention")),
     *((Seq2SeqConfig, {name: 0}, name, {name: 2}) for name in ("width", "embed", "layers", "capacity", "radius")),

@@ -47,6 +47,8 @@ def test_dropout_drops_whole_channels() -> None:
     [
         ({"kernel": 1}, "model.kernel=1: must be at least 2"),
         ({"layers": 0}, "model.layers=0"),
+        ({"layers": 40}, "model.layers=40: an output would depend on more than 1,048,576 positions"),
+        ({"kernel": 10**9}, "with model.kernel=1000000000; give fewer layers or a smaller kernel"),
         ({"embedding_dropout": 1.0}, "model.embedding_dropout=1.0"),
         ({"tied": True, "embed": 8}, "needs model.embed=8 equal to model.width=256"),
         ({"vocab": 5, "numbers": 2}, "model.numbers=2: follows from the data"),
@@ -55,3 +57,14 @@ def test_dropout_drops_whole_channels() -> None:
 def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         TcnConfig(**settings)
+
+
+def test_padding_may_be_anywhere() -> None:
+    torch.manual_seed(1)
+    model = TcnConfig(vocab=9, width=8, embed=8, layers=2, dropout=0, embedding_dropout=0).build().double().eval()
+    real = torch.tensor([[False, False, True, False, True, True]])
+    found, after = model.advance(torch.tensor([[3, 3, 4, 3, 5, 6]]), model.start(), real)
+    expected, last = model.advance(torch.tensor([[4, 5, 6]]), model.start())
+    torch.testing.assert_close(found[real], expected[0], atol=1e-12, rtol=0)
+    for one, other in zip(after.inputs, last.inputs):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)

@@ -7,7 +7,6 @@ tensors.
 
 from __future__ import annotations
 
-import pickle
 import re
 from functools import cache
 from importlib.util import find_spec
@@ -122,27 +121,21 @@ class FeatureNet:
 
 @cache
 def load_efficientnet(device: torch.device) -> FeatureNet:
-    """EfficientNet-Lite0 with the weights of the installed package."""
-    network = EfficientNetLite0()
-    network.load_state_dict(_read_weights(), strict=True)
-    return FeatureNet(network, device)
-
-
-def _read_weights() -> dict[str, Tensor]:
-    """The tensors of the package by our names, without those of the classifier."""
+    """EfficientNet-Lite0 with the weights of the installed package, without those of the classifier."""
     spec = find_spec(PACKAGE)  # finds the package without importing it
     path = next((Path(place) / FILE for place in (spec.submodule_search_locations if spec else None) or ()), None)
     if path is None or not path.is_file():
         raise UserError(NEED)
+    network, found = EfficientNetLite0(), {}
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)  # tensors alone, never code
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        raise UserError(f"{path}: damaged; {NEED}") from error
-    found = {}
-    for name, tensor in tensors.items():
-        for pattern, ours in NAMES:
-            name, changed = re.subn(f"^{pattern}", ours, name)
-            if changed:
-                found[name] = tensor
-                break
-    return found
+        for name, tensor in torch.load(path, map_location="cpu", weights_only=True).items():  # tensors, never code
+            for pattern, ours in NAMES:
+                name, changed = re.subn(f"^{pattern}", ours, name)
+                if changed:
+                    found[name] = tensor
+                    break
+        network.load_state_dict(found, strict=True)
+    except Exception as error:  # a file of another content raises errors of many classes
+        why = str(error).partition("\n")[0]
+        raise UserError(f"{path}: not the weights of EfficientNet-Lite0 ({why:.80}); {NEED}") from error
+    return FeatureNet(network, device)

@@ -7,6 +7,7 @@ image<TAB>caption. Images stay packed: a tar file is read by the names of its me
 
 from __future__ import annotations
 
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +26,7 @@ LISTS = {  # of the public distribution: the images of each part
     "dev": "Flickr_8k.devImages.txt",
     "test": "Flickr_8k.testImages.txt",
 }
+LONGEST_NAME = 255  # bytes of a file name
 IMAGE_FOLDERS = ("Flicker8k_Dataset", "Flickr8k_Dataset", "Images")  # the first is the spelling of the distribution
 
 
@@ -99,18 +101,18 @@ def _captions(path: Path) -> Mapping[str, tuple[str, list[str]]]:
     for number, line in enumerate(iterate_lines(path), 1):
         name, tab, caption = line.partition("\t")
         words = caption_words(caption)
-        if not tab or not name.strip():
+        if line.strip() and (not tab or not name.strip()):
             raise UserError(f"{path}, line {number}: not image<TAB>caption, found {line[:40]!r}; mend the line.")
         if words:
             place = f"{path}, line {number}"
-            name = name.rpartition("#")[0] or name
+            name = re.sub(r"(?<=.)#\d+$", "", name)
             found.setdefault(name, (place, []))[1].append(" ".join(words))
     return found
 
 
 def _check_name(name: str, place: str) -> None:
-    """Refuse a name that is a path: it could lead out of the folder of the images."""
-    if Path(name).name != name:
+    """Refuse a name that is a path, which could lead out of the folder of the images, or longer than any file's."""
+    if Path(name).name != name or len(name.encode()) > LONGEST_NAME:
         raise UserError(f"{place}: {name!r:.60} is no plain file name; give the name of an image in the folder.")
 
 
@@ -126,16 +128,21 @@ def read_tar(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
 def _members(path: Path, wanted: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """The plain files of an uncompressed tar file that are wanted, by name; nothing is written to the disk."""
     size = path.stat().st_size
-    try:
-        with opened(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            for member in tar:
-                name = member.name.removeprefix("./")
-                if name in wanted and member.isreg() and not member.issparse() and member.size <= size:
-                    content = tar.extractfile(member)
-                    assert content is not None
-                    data = content.read()
-                    if len(data) != member.size:
-                        raise tarfile.ReadError("unexpected end of data")
-                    yield name, data
-    except (tarfile.TarError, EOFError) as error:
-        raise UserError(f"{path}: damaged, or not a tar file ({error}); fetch it again.") from error
+    with opened(path) as file:
+        try:
+            with tarfile.open(fileobj=file, mode="r:") as tar:
+                for member in tar:
+                    if member.size < 0:  # the next member would be this one again
+                        raise tarfile.ReadError("a member has a negative size")
+                    name = member.name.removeprefix("./")
+                    if name in wanted and member.isreg() and not member.issparse() and member.size <= size:
+                        content = tar.extractfile(member)
+                        assert content is not None
+                        data = content.read()
+                        if len(data) != member.size:
+                            raise tarfile.ReadError("unexpected end of data")
+                        yield name, data
+        except UserError:  # of a packed file that grows too much
+            raise
+        except (tarfile.TarError, EOFError, OSError, ValueError, OverflowError, RecursionError) as error:
+            raise UserError(f"{path}: damaged, or not a tar file ({error!s:.80}); fetch it again.") from error

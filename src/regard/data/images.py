@@ -29,6 +29,7 @@ Pixels = NDArray[np.uint8]
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 NEED = 'reading image files needs Pillow: pip install "regard[captions]"'
 MOST_PIXELS = 80_000_000  # of an image file, read from its header before anything is decoded
+LONGEST_SIDE = 2**16  # pixels; to scale one row of 80 million pixels would need gigabytes
 MOST_BYTES = 2**28  # of an image file
 AT_ONCE = 32  # images that the frozen network reads at a time
 
@@ -75,6 +76,9 @@ def _opened(image: str | Path | bytes | Pixels, width: int, height: int) -> Any:
             with Image.open(io.BytesIO(content), formats=FORMATS) as file:
                 if file.width * file.height > MOST_PIXELS:
                     raise UserError(_too_large(name, f"{file.width:,} × {file.height:,}"))
+                if max(file.size) > LONGEST_SIDE:
+                    found = f"{file.width:,} × {file.height:,} pixels, but a side has at most {LONGEST_SIDE:,}"
+                    raise UserError(f"{name}: {found}; crop the image.")
                 file.draft(None, (2 * width, 2 * height))
                 return _upright(file)
     except UserError:
@@ -93,10 +97,18 @@ def image_bytes(image: str | Path | bytes) -> bytes:
     if isinstance(image, bytes):
         return image
     path = Path(image).expanduser()
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise UserError(f"{image}: no such file; give the path of an image.") from error
+    except (OSError, ValueError) as error:  # a name that is too long, or has a zero byte
+        raise UserError(f"{image!s:.80}: cannot be read ({error!s:.80}); give the path of an image.") from error
     if path.is_dir():
         raise UserError(f"{image}: a folder; give the image files in it, such as {path / '*.jpg'}.")
-    if path.is_file() and path.stat().st_size > MOST_BYTES:
-        raise UserError(f"{image}: {path.stat().st_size:,} bytes; give an image of at most {MOST_BYTES:,}.")
+    if not path.is_file():
+        raise UserError(f"{image}: a pipe or a device; give an image file.")
+    if size > MOST_BYTES:
+        raise UserError(f"{image}: {size:,} bytes; give an image of at most {MOST_BYTES:,}.")
     return read_bytes(path)
 
 

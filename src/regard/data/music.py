@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from regard.data.download import CURE
 from regard.data.example import Corpus, Music
-from regard.data.files import find_data, opened
+from regard.data.files import MOST_UNPACKED, find_data, opened
 from regard.errors import UserError
 
 KEYS = 88
@@ -26,7 +27,7 @@ PARTS = ("traindata", "validdata", "testdata")  # the names of the cell arrays o
 # MATLAB 5 files: the codes of elements, and of the types of numbers.
 MATRIX, PACKED, CELLS = 14, 15, 1
 NUMBERS = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8", 12: "<i8", 13: "<u8"}
-MOST = 2**30  # the most bytes of an unpacked element
+MOST_RATIO = 100  # an unpacked file may have MOST_UNPACKED bytes, or so many times its packed size
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,18 @@ def read_cells(path: Path) -> dict[str, list[NDArray[Any]]]:
         raise UserError(f"{path}: not a MATLAB 5 file in little-endian order; save it with save -v7 or scipy.io.")
     try:
         found = {}
+        left = most = max(MOST_UNPACKED, MOST_RATIO * len(content))  # bytes that may still be unpacked
         for kind, data in _elements(content[128:]):
             if kind == PACKED:
                 unpacker = zlib.decompressobj()
-                unpacked = unpacker.decompress(data, MOST)
-                if unpacker.unconsumed_tail:
-                    raise ValueError(f"an element has more than {MOST:,} bytes")
+                unpacked = unpacker.decompress(data, left + 1)
+                left -= len(unpacked)
+                if left < 0:
+                    raise ValueError(f"it unpacks to more than {most:,} bytes")
                 ((kind, data),) = _elements(memoryview(unpacked))
             if kind == MATRIX:
-                flags, _, name, *cells = _elements(data)
+                cells = _elements(data)  # one at a time: empty cells take more memory than their bytes
+                flags, _, name = islice(cells, 3)
                 if flags[1][0] == CELLS:
                     found[bytes(name[1]).decode("ascii")] = [_numbers(cell) for _, cell in cells]
         return found
@@ -95,7 +99,7 @@ def _numbers(data: memoryview) -> NDArray[Any]:
     _, shape, _, (kind, values) = _elements(data)
     if kind not in NUMBERS:
         raise ValueError("a cell is no matrix of real numbers")
-    sizes = np.frombuffer(shape[1], "<i4").tolist()
+    sizes = np.frombuffer(shape[1], "<u4").tolist()  # a negative size is a damaged file: too large
     return np.frombuffer(values, NUMBERS[kind]).reshape(sizes, order="F")
 
 

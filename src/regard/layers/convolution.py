@@ -27,8 +27,9 @@ class WeightNorm(nn.Module):
         self.gain = nn.Parameter(torch.empty(shape[0], *[1] * (len(shape) - 1)))
         self.bias = nn.Parameter(torch.zeros(shape[0]))
         nn.init.normal_(self.v, std=(3 * prod(shape[1:])) ** -0.5 if deviation is None else deviation)
-        with torch.no_grad():
-            self.gain.copy_(self._length())
+        if not self.v.is_meta:  # no numbers; a sum on the device `meta` makes torch import 800 modules, for seconds
+            with torch.no_grad():
+                self.gain.copy_(self._length())
 
     @property
     def weight(self) -> Tensor:

@@ -196,7 +196,9 @@ class Captioner(EncoderDecoder):
     ) -> RecurrentState:
         """Reads an image: the state before the first token of its caption. See ``Seq2Seq.start`` for the arguments."""
         expected = self.config.source_shape
-        if source.dim() != len(expected) + 1 or source.shape[2:] != expected[1:] or source.shape[1] > expected[0]:
+        fits = source.dim() == len(expected) + 1 and source.shape[2:] == expected[1:]
+        fewest = 1 if self.config.encoder == "frames" else expected[0]  # a clip may be shorter
+        if not fits or not fewest <= source.shape[1] <= expected[0]:
             found, fitting = (" × ".join(map(str, shape)) for shape in (source.shape[1:], expected))
             cure = "set model.encoder and model.grid as the data needs"
             raise UserError(

@@ -8,16 +8,19 @@ from regard.errors import UserError, nearest
 from regard.layers.adaptive import Clusters
 
 SOFTMAXES = ("plain", "adaptive")
+MOST_LAYERS = 1000  # a file may state any number, and building a billion layers does not end
 
 
 def check_config(config: Any, sizes: Iterable[str], names: Mapping[str, Iterable[str]]) -> None:
-    """Raise ``UserError`` for sizes below 1, unknown names, and a dropout outside 0 … 1."""
+    """Raise ``UserError`` for sizes below 1, too many layers, unknown names, and a dropout outside 0 … 1."""
     for field, known in names.items():
         if (value := getattr(config, field)) not in known:
             raise UserError(f"model.{field}={value}: no such {field}.{nearest(value, known)}")
     for field in sizes:
         if (size := getattr(config, field)) < 1:
             raise UserError(f"model.{field}={size}: must be at least 1")
+        if field in ("layers", "blocks") and size > MOST_LAYERS:
+            raise UserError(f"model.{field}={size}: must be at most {MOST_LAYERS}")
     if not 0 <= config.dropout < 1:
         raise UserError(f"model.dropout={config.dropout}: must be at least 0 and below 1")
 

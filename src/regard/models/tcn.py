@@ -22,6 +22,8 @@ from regard.models.checks import check_config, check_vocabulary, resized_embed
 from regard.models.directions import Directed
 from regard.models.facts import TEXT_OR_NUMBERS
 
+FARTHEST = 2**20  # positions of a receptive field; the state of a model has as many inputs of the last layer
+
 
 @dataclass(frozen=True)
 class TcnConfig(Directed):
@@ -56,6 +58,9 @@ class TcnConfig(Directed):
         check_config(self, ("width", "embed", "layers"), {})
         if self.kernel < 2:
             raise UserError(f"model.kernel={self.kernel}: must be at least 2, else no position sees an earlier one")
+        if self.receptive_field > FARTHEST:
+            found = f"an output would depend on more than {FARTHEST:,} positions, with model.kernel={self.kernel}"
+            raise UserError(f"model.layers={self.layers}: {found}; give fewer layers or a smaller kernel")
         if not 0 <= self.embedding_dropout < 1:
             raise UserError(f"model.embedding_dropout={self.embedding_dropout}: must be at least 0 and below 1")
         check_vocabulary(self)

@@ -1,22 +1,19 @@
 """Tiny runs of every task, with the weights that a seed gives them: enough for every verb and command."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from regard.checkpoint import save_step, set_pointer
-from regard.config import to_json
-from regard.data.fields import Field, InputText, LabelField, TargetText
+from regard.data.fields import InputText, LabelField, TargetText
 from regard.data.labelled import Labelled
 from regard.data.sources import Lines, Pairs
 from regard.data.tokenizers import train_tokenizer
-from regard.file_io import save_tensors, write_json
-from regard.models import BigramConfig, KimConfig, LstmnConfig, ModelConfig, Seq2SeqConfig, StructuredConfig
+from regard.models import BigramConfig, KimConfig, LstmnConfig, Seq2SeqConfig, StructuredConfig
 from regard.objectives import Classification, Counting, TeacherForcing
-from regard.recipes import KINDS, Plan, Recipe
-from regard.stored import recipe_json
+from regard.recipes import Plan, Recipe
+from saved import save_run
 
 torch.set_num_threads(1)
 if not torch.accelerator.is_available():  # torch.manual_seed formats the stack three times for devices that are absent
@@ -31,22 +28,6 @@ def _seed() -> None:
 
 SOURCES = ["ab ba", "abc cab", "bca", "a b c", "cc"]
 TARGETS = ["xy yx", "xyz zxy", "yzx", "x y z", "zz"]
-
-
-def save_run(run: Path, recipe: Recipe, config: ModelConfig, fields: Mapping[str, Field]) -> Path:
-    """A run whose only step holds the model as it is first built."""
-    torch.manual_seed(3)
-    module = config.build()
-    files = {
-        "model.json": to_json(config, KINDS),
-        "weights.safetensors": lambda path: save_tensors(path, module.state_dict()),
-        **{f"fields/{name}.json": field.save for name, field in fields.items()},
-    }
-    run.mkdir(parents=True)
-    write_json(run / "recipe.json", recipe_json(recipe, KINDS))
-    save_step(run, 7, files, keep=1)
-    set_pointer(run, "best", 7)
-    return run
 
 
 @pytest.fixture(scope="session")

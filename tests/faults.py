@@ -185,7 +185,7 @@ FAULTS = (
         "models/directions.py",
         "predicted.masked_fill(~real | (read == IGNORED), IGNORED)",
         "predicted.masked_fill(~real, IGNORED)",
-        "models/test_directions.py",
+        "models/test_two_directions.py",
     ),
     Fault(
         "the padding of keys has a loss",

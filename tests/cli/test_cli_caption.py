@@ -95,7 +95,6 @@ def test_several_images_are_lines_and_one_page(regard: Regard, run: Path) -> Non
         (["embed", "{run}", "text.png"], "a captioner, which cannot embed; use: regard caption"),
         (["look", "{run}", "a.png", "--layer", "0"], "a captioner has one attention; leave out --layer."),
         (["look", "{run}", "a.png", "--data", "b", "--head", "0"], "leave out --head and --data."),
-        (["look", "{run}"], "a captioner looks at an image; for example: regard look"),
         (["caption", "{run}", "."], "error: .: a folder; give the image files in it"),
         (["train", "scenes", "model=seq2seq"], "model=seq2seq: does not fit data=scenes; use model=captioner"),
         (["train", "dates", "model=captioner"], "model=captioner: does not fit data=dates; use model=seq2seq"),

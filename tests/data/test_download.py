@@ -134,11 +134,12 @@ def test_only_missing_files_are_downloaded(server: Served, cache: Path, monkeypa
     assert "/multi30k/val.de.gz" not in server.requested
     assert download(Multi30k(), remote_files=remote_files) == paths
     assert len(server.requested) == 5
-    # Files in the data folder are found, and without REGARD_CACHE files are downloaded into it.
+    # Files in the data folder are found, but none is written there, also without REGARD_CACHE.
     monkeypatch.setenv("REGARD_DATA", str(cache))
     monkeypatch.delenv("REGARD_CACHE")
+    monkeypatch.setenv("HOME", str(cache / "home"))
     assert download(Multi30k(), remote_files=remote_files) == paths
-    assert fetch("set/a.txt", RemoteFile(f"{server.url}/a")) == cache / "set" / "a.txt"
+    assert fetch("set/a.txt", RemoteFile(f"{server.url}/a")) == cache / "home/.cache/regard/set/a.txt"
 
 
 def test_a_file_is_searched_in_the_data_folder_first_then_in_the_cache(

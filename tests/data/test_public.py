@@ -6,6 +6,7 @@ import json
 import lzma
 import os
 import random
+import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -298,6 +299,9 @@ def test_a_marian_of_a_tokenizer_json_alone(made: Callable[[str], Case], tmp_pat
         read_tokenizers(tmp_path, case.config)
 
 
+SPECIAL = re.compile(r"</?(s|pad|unk|mask|\|endoftext\|)>")
+
+
 def test_special_tokens_of_each_type(made: Callable[[str], Case]) -> None:
     assert made("bert").ours.special_tokens == SpecialTokens(pad=0, bos=2, eos=3, unk=1, mask=4, prefix=2, suffix=3)
     assert made("gpt2").ours.special_tokens == SpecialTokens(pad=0, bos=0, eos=0)
@@ -308,8 +312,9 @@ def test_special_tokens_of_each_type(made: Callable[[str], Case]) -> None:
 
 
 @settings(deadline=None)
-@given(text=st.text(max_size=40))
+@given(text=st.text(max_size=40).filter(lambda text: not SPECIAL.search(text)))
 def test_bytes_restore_any_text(made: Callable[[str], Case], text: str) -> None:
+    """Any text without the name of a special token, which is encoded as this token."""
     for name in ("gpt2", "roberta"):
         ours = made(name).ours
         assert ours.decode(ours.encode(text)) == text

@@ -121,11 +121,15 @@ def test_digits_are_read_pixel_by_pixel(digits: Path) -> None:
     assert [len(part) for part in (corpus.train, corpus.valid, corpus.test)] == [10, 2, 2]
     assert [one.label for one in corpus.valid] == ["10", "11"]  # the last training images
     expected = (np.arange(6, 12) / 255 - MEAN) / DEVIATION
-    assert np.allclose(corpus.train[1].values, expected)
+    assert np.allclose(corpus.train[1].values, expected[:, None])
+    at_once = Mnist(pixels=3).load().train[1].values
+    assert np.allclose(at_once, expected.reshape(2, 3))
+    with pytest.raises(UserError, match=r"^data\.pixels=4: an image has 6; give a divisor of this number"):
+        Mnist(pixels=4).load()
     permuted = Mnist(permuted=True).load()
-    order = [int(at) for at in np.argsort(permuted.train[0].values)]
+    order = [int(at) for at in np.argsort(np.ravel(permuted.train[0].values))]
     assert order != list(range(6))
-    assert np.allclose(np.asarray(permuted.test[1].values)[order], expected)  # one order for all images
+    assert np.allclose(np.ravel(permuted.test[1].values)[order], expected)  # one order for all images
     assert len(Mnist(train=3).load().train) == 3
 
 

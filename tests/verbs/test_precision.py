@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import save_run
 from regard.data.fields import NumberField, NumbersField
 from regard.data.synthetic import Adding
 from regard.heads import NumberHeadConfig
@@ -15,6 +14,7 @@ from regard.recipes import Plan, Recipe
 from regard.training.evaluate import evaluate
 from regard.verbs import loaded
 from regard.verbs.loaded import load
+from saved import save_run
 
 DATA = Adding(train=1, valid=4, test=0, length=6)
 BODIES = {

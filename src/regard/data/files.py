@@ -247,8 +247,11 @@ def data_folder() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Return the folder for downloads: the value of REGARD_CACHE, else of REGARD_DATA, else ~/.cache/regard."""
-    return _folder("REGARD_CACHE") or data_folder() or Path("~/.cache/regard").expanduser()
+    """Return the folder for downloads and computed files: the value of REGARD_CACHE, else ~/.cache/regard.
+
+    Nothing is written to REGARD_DATA, which several users may share.
+    """
+    return _folder("REGARD_CACHE") or Path("~/.cache/regard").expanduser()
 
 
 def find_data(name: str, cure: str = "") -> Path:

@@ -97,6 +97,11 @@ def test_several_images_are_lines_and_one_page(regard: Regard, run: Path) -> Non
         (["look", "{run}", "a.png", "--data", "b", "--head", "0"], "leave out --head and --data."),
         (["caption", "{run}", "."], "error: .: a folder; give the image files in it"),
         (["train", "scenes", "model=seq2seq"], "model=seq2seq: does not fit data=scenes; use model=captioner"),
+        (["caption", "{run}"], "IMAGE: give one or more image files; or --extremes 8"),
+        (["caption", "{run}", "a.png", "--split", "valid"], "give --extremes 8, too"),
+        (["caption", "{run}", "a.png", "--extremes", "2"], "--extremes 2: describes the recipe's own data"),
+        (["caption", "{run}", "--extremes", "2", "-o", "a.svg"], "--extremes 2: is written as a page"),
+        (["caption", "{run}", "--extremes", "2", "--split", "all", "-o", "a.html"], "--split all: no such part"),
         (["train", "dates", "model=captioner"], "model=captioner: does not fit data=dates; use model=seq2seq"),
         (["train", "scenes", "model.attention=hard", *DATA, *MODEL], "model.attention=hard; set objective=hard"),
     ],
@@ -116,6 +121,28 @@ def test_captions_are_printed_batch_by_batch(regard: Regard, run: Path, monkeypa
     assert said.code == 2
     assert len(said.out.splitlines()) == 2
     assert "absent.png: no such file" in said.err
+
+
+def test_the_best_and_the_worst_captions_are_a_page(
+    regard: Regard, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("regard.report.captions.caption_ciders", lambda hyps, refs: [3.0, 1.0, 5.0, 0.0, 4.0, 2.0])
+    arguments = ("--extremes", 2, "--split", "valid", "--limit", 4, "-o", "page.html")
+    said = regard("caption", run, *arguments, "--beside", run, "--json")
+    found = json.loads(said.out)
+    assert found["images"] == 6
+    assert [(one["place"], one["captions"][0]["cider"]) for one in found["ranked"]] == [
+        ("best 1", 5.0),
+        ("best 2", 4.0),
+        ("worst 1", 0.0),
+        ("worst 2", 1.0),
+    ]
+    corpus = Scenes(train=40, valid=6, test=6, size=32).load()
+    assert found["ranked"][0]["references"] == [corpus.valid[2].target]
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("References: ") == 4
+    assert page.count("CIDEr-D 5.00</text>") == 2  # a row of pictures for each model
+    assert regard("caption", run, *arguments).out.splitlines()[1].split() == ["model", "BLEU-4", "CIDEr-D"]
 
 
 def test_an_unknown_word_of_a_target_is_reported(regard: Regard, run: Path) -> None:

@@ -19,12 +19,22 @@ if TYPE_CHECKING:
 
 def caption(
     run: options.Run,
-    images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help="Image files: JPEG, PNG or WebP.")],
+    images: Annotated[
+        list[Path] | None, typer.Argument(metavar="IMAGE…", help="Image files: JPEG, PNG or WebP.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write .html; one image also .svg or .npz.")] = None,
     target: Annotated[str | None, typer.Option(help="Show this caption instead of the model's own.")] = None,
     beam: options.Beam = 1,
     penalty: options.Penalty = 1.0,
     limit: Annotated[int | None, typer.Option(min=1, help="The most tokens of a caption; else 60.")] = None,
+    extremes: Annotated[
+        int | None,
+        typer.Option(min=1, help="Without images: the N best and N worst captions of the recipe's data, by CIDEr-D."),
+    ] = None,
+    split: options.Split = None,
+    beside: Annotated[
+        Path | None, typer.Option(help="Of --extremes: another captioner, whose captions stand below.")
+    ] = None,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -41,12 +51,45 @@ def caption(
       regard caption runs/flickr8k dog.jpg
       regard caption runs/flickr8k dog.jpg --beam 3 -o dog.html
       regard caption runs/flickr8k photos/*.jpg --json > captions.jsonl
+      regard caption runs/soft --extremes 8 --split valid --beside runs/hard -o extremes.html
     """
     from regard.decode import Penalty
     from regard.verbs.search import Search
 
     search = Search(beam, 1, Penalty(penalty), limit)  # refuses wrong options before the model is loaded
-    print_captions(options.opened(run, device, precision), images, search, target, out, json)
+    if extremes is None:
+        if not images:
+            raise UserError("IMAGE: give one or more image files; or --extremes 8 for images of the recipe's own data.")
+        if split is not None or beside is not None:
+            raise UserError("--split and --beside: are for the recipe's own data; give --extremes 8, too.")
+        print_captions(options.opened(run, device, precision), images, search, target, out, json)
+        return
+    if images or target is not None:
+        raise UserError(f"--extremes {extremes}: describes the recipe's own data; leave out IMAGE and --target.")
+    if out is None or out.suffix.lower() != ".html":
+        raise UserError(f"--extremes {extremes}: is written as a page; give its name, as in: -o extremes.html")
+    models = [options.opened(each, device, precision) for each in (run, beside) if each is not None]
+    _write_extremes(models, split, extremes, search, out, json)
+
+
+def _write_extremes(
+    models: "Sequence[Loaded]", split: str | None, count: int, search: "Search", out: Path, json: bool
+) -> None:
+    """Write the page of the best and the worst captions, and print the measures of all captions."""
+    from regard.render.html import save_report
+    from regard.render.terminal import sections_text
+    from regard.report.captions import extreme_captions
+
+    for model in models:
+        model.expect("caption", model.reads_images)
+    part, examples = models[0].examples(split)
+    found = extreme_captions(models, part, examples, count, search)
+    save_report(out, "The best and the worst captions", found.sections())
+    if json:
+        print_line({**found.numbers, "page": str(out)})
+    else:
+        SafeConsole().print(sections_text([found.table()]))
+    notice(f"wrote {out}")
 
 
 def print_captions(

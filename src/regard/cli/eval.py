@@ -11,7 +11,7 @@ from regard.cli import options
 from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.eval_lm import measure_fill, print_last_words, print_running
 from regard.cli.lines import print_line
-from regard.errors import UserError, nearest
+from regard.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from regard.verbs.filling import FillAccuracy
 
 GROUPS = 8  # of sources by their length
-SPLITS = ("test", "valid", "train")
 PUBLIC = {
     "translate": ("bleu", "chrf"),
     "classify": ("accuracy",),
@@ -43,7 +42,6 @@ Columns = Annotated[
 Data = Annotated[
     str | None, typer.Option(help="Your own file, in a format that the recipe reads: tabs, lines, .csv or .jsonl.")
 ]
-Split = Annotated[str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")]
 FreeRunning = Annotated[
     bool, typer.Option("--free-running", help="Also: loss and error by position, with and without teacher forcing.")
 ]
@@ -70,7 +68,7 @@ def evaluate(
     run: options.Run,
     settings: Columns = None,
     data: Data = None,
-    split: Split = None,
+    split: options.Split = None,
     beam: options.Beam = 1,
     penalty: options.Penalty = 1.0,
     formula: options.Formula = "power",
@@ -233,16 +231,7 @@ def _examples(
         return data, _own_examples(model, data, settings)
     if settings:
         raise UserError(f"{settings[0]}: names a column of a file of your own; give it with --data FILE.")
-    if split is not None and split not in SPLITS:
-        raise UserError(f"--split {split}: no such part.{nearest(split, SPLITS)}")
-    if model.recipe is None:
-        raise UserError(f"{model.path}: a public checkpoint comes without data; give --data FILE.")
-    corpus = model.recipe.data.load()
-    name = split or ("test" if corpus.test else "valid")
-    examples: Sequence[Any] = getattr(corpus, name)
-    if not examples:
-        raise UserError(f"--split {name}: {model.recipe.name} has no such examples; give --data FILE.")
-    return name, examples
+    return model.examples(split)
 
 
 def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Sequence[Any]":

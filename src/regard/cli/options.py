@@ -51,6 +51,7 @@ SearchTokens = Annotated[
         "--batch-tokens", min=1, help="Padded tokens of a batch: less needs less memory; else 8192, on a GPU 32768."
     ),
 ]
+Split = Annotated[str | None, typer.Option(help="Of the recipe's data: test (if there is one), valid, train.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 Long = Annotated[
     str,

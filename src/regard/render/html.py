@@ -84,7 +84,8 @@ def _body(section: Section) -> list[Markup]:
         case ImageGallery():
             pictures = _gallery((view.title, replace(view, title="").svg()) for view in section.views)
             attention = any(len(view.maps) for view in section.views)
-            return [pictures, *([tag("p", {"class": "quiet"}, READING)] if attention else [])]
+            below = section.note or (READING if attention else "")
+            return [pictures, *([tag("p", {"class": "quiet"}, below)] if below else [])]
         case LineGallery():
             return [_gallery((view.title, replace(view, title="").lines()) for view in section.views)]
 

@@ -151,6 +151,7 @@ class ImageGallery:
 
     title: str
     views: "Sequence[ImageView]"
+    note: str = ""  # below the images; empty: how to read them
 
 
 Section = Text | Pre | Table | Curve | Connections | Heatmaps | Gallery | LineGallery | ImageGallery

@@ -57,6 +57,7 @@ LONG_CURE = (  # the end of a message about a text that is too long
 )
 PRECISIONS = ("auto", "float32", "bf16")
 # A directory with a tokenizer has one of these files.
+SPLITS = ("test", "valid", "train")
 VOCAB_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "source.spm")
 
 
@@ -131,6 +132,19 @@ class Loaded:
     def reads_backward(self) -> bool:
         """Whether the model reads texts from their ends: its ids and predictions are in reversed order."""
         return self.module.config.direction == "backward"
+
+    def examples(self, split: str | None = None) -> tuple[str, Sequence[Any]]:
+        """A part of the recipe's data, test (if there is one), valid or train: its name, and its examples."""
+        if split is not None and split not in SPLITS:
+            raise UserError(f"--split {split}: no such part.{nearest(split, SPLITS)}")
+        if self.recipe is None:
+            raise UserError(f"{self.path}: a public checkpoint comes without data; give --data FILE.")
+        corpus = self.recipe.data.load()
+        name = split or ("test" if corpus.test else "valid")
+        found: Sequence[Any] = getattr(corpus, name)
+        if not found:
+            raise UserError(f"--split {name}: {self.recipe.name} has no such examples; give --data FILE.")
+        return name, found
 
     def encode(self, examples: Sequence[Any], longest: int | None = None) -> list[Row]:
         """The fields of each example as arrays; texts and sequences are truncated to `longest` places."""

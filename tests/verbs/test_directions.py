@@ -175,6 +175,8 @@ def test_the_accuracy_of_fill_is_that_of_filling_each_word(made: Callable[..., L
                 (one,) = fill(model, [" ".join([*text.split()[:at], "[MASK]", *text.split()[at + 1 :]])], top=1)
                 right += one.masks[0][0].text == word
         assert (found.tokens, found.right[name]) == (6, right)
+        with_unknown = [[*one[:2], origin.special_tokens.unk, *one[2:]] for one in ids]
+        assert fill_accuracy(model, with_unknown).tokens == 6  # fill never predicts a special token
 
 
 def test_states_of_both_directions_are_joined(made: Callable[..., Loaded]) -> None:

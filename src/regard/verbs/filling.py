@@ -214,7 +214,8 @@ class FillAccuracy:
 def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: int = BATCH_TOKENS) -> FillAccuracy:
     """The accuracy of `fill` at every token of texts but the first and the last, each masked in turn.
 
-    Texts are ids in reading order, special tokens included. A model of both directions is measured from each side, from
+    Texts are ids in reading order, special tokens included; these, the unknown word and the end of a line among them,
+    are not masked, because `fill` never predicts them. A model of both directions is measured from each side, from
     both, and by the product p(x | before) · p(x | after) alone, which is not divided by p(x).
     """
     model.expect("eval --fill", can_fill(model) and not model.predicts("masked"))
@@ -238,10 +239,11 @@ def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: i
                 sides = tuple(logps.values())
                 logps |= {"both": cast(Any, model.module).combined(*sides), "product": sides[0] + sides[1]}
             true = ids[row, 1 : length - 1]
+            counted = ~torch.isin(true, torch.tensor(specials, device=true.device))
             for name, found in logps.items():
                 found[:, specials] = -torch.inf
-                right[name] += int((found.argmax(-1) == true).sum())
-            count += length - 2
+                right[name] += int(((found.argmax(-1) == true) & counted).sum())
+            count += int(counted.sum())
     return FillAccuracy(count, dict(right))
 
 

@@ -80,7 +80,7 @@ def sequential_mnist() -> Recipe:
         model=TcnConfig(width=25, embed=25, layers=8, kernel=7, dropout=0.05, embedding_dropout=0.0),
         objective=Classification(),
         plan=Plan(
-            steps=16_000,
+            steps=30_000,
             batch_tokens=64 * 784,
             rate=2e-3,
             warmup=200,
@@ -109,16 +109,17 @@ def jsb() -> Recipe:
         name="jsb",
         title="the next keys of Bach's chorales (JSB)",
         data=PolyphonicMusic("jsb"),
-        model=TcnConfig(width=150, embed=150, layers=2, kernel=3, dropout=0.5, embedding_dropout=0.0),
+        model=TcnConfig(width=150, embed=150, layers=2, kernel=3, dropout=0.5, embedding_dropout=0.2),
         objective=BinaryAnswers(),
         plan=Plan(
-            steps=1500,
-            batch_tokens=2048,
+            steps=3500,
+            batch_tokens=1024,
             rate=2e-3,
-            warmup=50,
-            decay=0.01,
+            schedule="linear",
+            warmup=100,
+            decay=0.0,
             clip=0.4,
-            evaluate=50,
+            evaluate=100,
             precision="float32",
         ),
         metrics=(),
@@ -133,8 +134,8 @@ def nottingham() -> Recipe:
         name="nottingham",
         title="the next keys of folk tunes (Nottingham)",
         data=PolyphonicMusic("nottingham"),
-        model=replace(base.model, layers=4, kernel=6, dropout=0.2),
-        plan=replace(base.plan, steps=3000, batch_tokens=8192, evaluate=100),
+        model=replace(base.model, layers=4, kernel=6, dropout=0.2, embedding_dropout=0.1),
+        plan=replace(base.plan, steps=6000, batch_tokens=4096, evaluate=200),
     )
 
 

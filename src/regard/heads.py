@@ -16,6 +16,7 @@ from regard.errors import UserError
 from regard.layers.init import init_weights
 from regard.layers.transformer import ACTIVATIONS
 from regard.mask import zero_padding
+from regard.scores import at_least_float32
 
 if TYPE_CHECKING:
     from regard.models.bert import BertConfig
@@ -138,7 +139,7 @@ class NumberHeadConfig(HeadConfig):
         return replace(self, pool=body.pooling if self.pool == "auto" else self.pool)
 
     def build(self, body: Facts) -> NumberHead:
-        return NumberHead(self.for_body(body).pool, self.dropout, body.width, 1)
+        return NumberHead(self.for_body(body).pool, self.dropout, body.width)
 
 
 @dataclass(frozen=True)
@@ -185,11 +186,38 @@ class PooledHead(nn.Module):
 
 
 class NumberHead(PooledHead):
-    """Pooling and a linear layer with one output."""
+    """Pooling and a linear layer with one output, which is multiplied by a deviation and added to a mean.
+
+    Both are those of the training numbers, so that a model learns numbers of any size: prices as well as ratings.
+    """
+
+    statistics: Tensor
+
+    def __init__(self, pool: str, dropout: float, width: int) -> None:
+        super().__init__(pool, dropout, width, 1)
+        self.register_buffer("statistics", torch.zeros(3))  # count, mean, sum of the squared differences from the mean
+
+    def count_targets(self, targets: Tensor) -> None:
+        """Add numbers to the statistics (Chan et al. 1979); NaN does not count."""
+        found = targets[~targets.isnan()].double().to(self.statistics.device)
+        if len(found):
+            count, mean, squares = self.statistics.double()
+            shift, total = found.mean() - mean, count + len(found)
+            squares = squares + (found - found.mean()).square().sum() + shift.square() * count * len(found) / total
+            self.statistics = torch.stack([total, mean + shift * len(found) / total, squares]).to(self.statistics)
+
+    def _apply(self, function: Any, recurse: bool = True) -> Self:
+        """The statistics stay in float32 when the weights are converted: a mean of 1234 is 1232 in bfloat16."""
+        statistics = self.statistics
+        super()._apply(function, recurse)  # type: ignore[no-untyped-call]
+        self.statistics = statistics.to(self.statistics.device)
+        return self
 
     def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → numbers (B,)"""
-        return super().forward(features, real).squeeze(-1)
+        count, mean, squares = self.statistics
+        deviation = torch.where(squares > 0, squares / count.clamp_min(1), 1.0).sqrt()
+        return mean + deviation * at_least_float32(super().forward(features, real).squeeze(-1))
 
 
 @dataclass(frozen=True)

@@ -102,13 +102,6 @@ def test_one_column_cannot_be_both(kind: type, column: str) -> None:
         kind(train="x.csv", text="a", **{column: "a"}).load()
 
 
-def test_large_numbers_are_a_warning(write: Write) -> None:
-    small, large = (write(f"{scale}.tsv", f"{scale}\ta\n-{scale}\tb\n") for scale in (4, 400))
-    assert not any("divide" in one for one in Rated(train=small, valid=small).load().warnings)
-    (found,) = [one for one in Rated(train=large, valid=large).load().warnings if "divide" in one]
-    assert "the mean size of the numbers is 400" in found
-
-
 def test_joined_labels_of_a_classifier_are_a_warning(write: Write) -> None:
     path = write("a.tsv", "x|y\ta\nx\tb\nx\tc\nx|y\td\n")
     found = [one for one in Labelled(train=path, valid=path).load().warnings if "regard train multilabel" in one]

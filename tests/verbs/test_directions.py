@@ -147,7 +147,7 @@ def test_fill_joins_the_probabilities_of_both_sides(made: Callable[..., Loaded],
         logps += half.logits(ids)[0, -1].log_softmax(-1)
     module: Any = model.module
     module.frequency.zero_()
-    module.count_tokens(torch.tensor([5, 5, 5, 7, IGNORED, 9]))
+    module.count_targets(torch.tensor([5, 5, 5, 7, IGNORED, 9]))
     logps -= torch.tensor([1, 1, 1, 1, 1, 4, 1, 2, 1, 2, *[1] * (model.tokenizer.size - 10)]).log()
     logps[:4] = -torch.inf  # special tokens
     best = logps.softmax(-1).topk(3)

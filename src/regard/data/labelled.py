@@ -13,7 +13,6 @@ from regard.data.tables import read_table
 from regard.errors import UserError
 
 SEPARATOR = "|"  # between the labels of a text
-LARGE = 20.0  # mean size of numbers that a model learns too slowly
 
 
 @dataclass(frozen=True)
@@ -121,13 +120,7 @@ class Rated:
                 found.append(RatedText(row["text"].strip(), number))  # type: ignore[arg-type]  # None: left out below
             return found
 
-        corpus = load_files(self.train, self.valid, self.test, read, columns)
-        size = sum(abs(example.number) for example in corpus.train) / max(1, len(corpus.train))
-        if size > LARGE:
-            found = f"the mean size of the numbers is {size:.4g}, but the first predictions are near 0"
-            cure = "divide the numbers so that most are between -5 and 5"
-            return replace(corpus, warnings=(*corpus.warnings, f"data.train={self.train}: {found}; {cure}"))
-        return corpus
+        return load_files(self.train, self.valid, self.test, read, columns)
 
 
 def _two_columns(target: str, name: str, text: str) -> dict[str, str]:

@@ -127,11 +127,11 @@ class ReadsBothWays(Protocol):
 
 
 @runtime_checkable
-class CountsTokens(Protocol):
-    """A model that needs the frequency of each token in the training text."""
+class CountsTargets(Protocol):
+    """A part of a model that needs statistics of the training targets: how often each token occurs, or a mean."""
 
-    def count_tokens(self, tokens: Tensor) -> None:
-        """Count tokens; ids that are IGNORED do not count."""
+    def count_targets(self, targets: Tensor) -> None:
+        """Add the targets of a batch; those that are IGNORED, or NaN, do not count."""
         ...
 
 

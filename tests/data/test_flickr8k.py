@@ -96,6 +96,31 @@ def test_the_public_distribution_is_read(folder: Path) -> None:
         Flickr8k().load()
 
 
+def test_images_of_your_own_are_read(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "c.png"):
+        (tmp_path / name).write_bytes(picture("PNG"))
+    captions, other = tmp_path / "captions.tsv", tmp_path / "other" / "valid.tsv"
+    captions.write_text("a.png\tA red dog.\na.png\ta dog\nb.png\ta cat\nc.png\ta cow\n", encoding="utf-8")
+    corpus = Flickr8k(train=str(captions)).load()
+    assert len(corpus.valid) == 1
+    assert not corpus.test
+    shown = {(one.image, one.target) for one in corpus.train}
+    every = {
+        (str(tmp_path / name), caption)
+        for name, caption in [("a.png", "a red dog"), ("a.png", "a dog"), ("b.png", "a cat"), ("c.png", "a cow")]
+    }
+    held = {(one.image, caption) for one in corpus.valid for caption in (one.target, *one.others)}
+    assert shown | held == every
+    assert not {image for image, _ in shown} & {image for image, _ in held}
+    other.parent.mkdir()
+    other.write_text("b.png\ta cat\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"valid\.tsv, line 1: names b\.png, which is not in .*other; add the image"):
+        Flickr8k(train=str(captions), valid=str(other)).load()
+    corpus = Flickr8k(train=str(captions), valid=str(other), images=str(tmp_path)).load()
+    assert [(one.image, one.target) for one in corpus.valid] == [(str(tmp_path / "b.png"), "a cat")]
+    assert len(corpus.train) == 4
+
+
 def test_a_path_in_a_list_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "Flicker8k_Dataset").mkdir()
     (tmp_path / "secret.jpg").write_bytes(picture("JPEG"))

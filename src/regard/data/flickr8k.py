@@ -1,4 +1,4 @@
-"""Flickr8k: photographs with five captions each (Hodosh et al. 2013), in $REGARD_DATA/flickr8k.
+"""Photographs with captions: Flickr8k (Hodosh et al. 2013), in $REGARD_DATA/flickr8k, or images of your own.
 
 Two layouts are read. The public distribution has a folder of JPEG files, `Flickr8k.token.txt`, and a list of images for
 each part. The other layout has, for each part, `images.PART.tar` and `captions.PART.tsv.gz` with lines
@@ -11,12 +11,13 @@ import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from regard.data.example import Captioned, Corpus, Tokens
 from regard.data.files import find_data, iterate_lines, opened
+from regard.data.sources import load_files
 from regard.errors import UserError
 from regard.metrics import caption_words
 
@@ -32,7 +33,7 @@ IMAGE_FOLDERS = ("Flicker8k_Dataset", "Flickr8k_Dataset", "Images")  # the first
 
 @dataclass(frozen=True)
 class Flickr8k:
-    """Photographs with five captions each (Hodosh et al. 2013), in $REGARD_DATA/flickr8k.
+    """Photographs with five captions each (Hodosh et al. 2013), in $REGARD_DATA/flickr8k; or images of your own.
 
     Captions are in lower case and without punctuation. A training example has one caption, and the five examples of an
     image share its features; an example of the other parts has all five.
@@ -40,17 +41,34 @@ class Flickr8k:
 
     tasks: ClassVar[tuple[str, ...]] = ("caption-features",)
 
+    train: str = ""  # a file of your own captions, with lines image<TAB>caption; if empty, Flickr8k is read
+    valid: str = ""  # the same for validation; if empty, 2 % of your images are held out
+    test: str = ""  # the same for the test; may be empty
+    images: str = ""  # the folder of your images; if empty, the folder of each file of captions
     target_tokens: Tokens = "word"  # the kind of tokens of the captions
     vocab: int = 5000  # the most tokens
 
     def load(self) -> Corpus:
-        train, valid = read_part("train"), read_part("dev")
-        test = read_part("test") if _find("test") else []  # the test images are often kept apart
-        for name, part in (("train", train), ("dev", valid)):
-            if not part:
-                raise UserError(f"{FOLDER}: no image with a caption in the part {name}; fetch the data again.")
-        every = [Captioned(one.image, caption) for one in train for caption in (one.target, *one.others)]
-        return Corpus(every, valid, test)
+        if self.train:
+            corpus = load_files(self.train, self.valid, self.test, self._read_own, {})
+        else:
+            train, valid = read_part("train"), read_part("dev")
+            for name, part in (("train", train), ("dev", valid)):
+                if not part:
+                    raise UserError(f"{FOLDER}: no image with a caption in the part {name}; fetch the data again.")
+            # The test images are often kept apart.
+            corpus = Corpus(train, valid, read_part("test") if _find("test") else [])
+        every = [Captioned(one.image, caption) for one in corpus.train for caption in (one.target, *one.others)]
+        return replace(corpus, train=every)
+
+    def _read_own(self, path: str) -> list[Captioned]:
+        """The images of a file of captions with all their captions."""
+        folder = Path(self.images or Path(path).parent).expanduser()
+        wanted = _captions(Path(path).expanduser())
+        return [
+            Captioned(_in_folder(name, folder, place), first, tuple(others))
+            for name, (place, (first, *others)) in wanted.items()
+        ]
 
 
 def _find(part: str) -> Path | None:
@@ -84,11 +102,8 @@ def _read_distribution(names: Path) -> list[Captioned]:
             continue
         if name not in wanted:
             raise UserError(f"{place}: {name:.60} has no caption in {tokens.name}; add one, or delete the line.")
-        _check_name(name, place)
-        if not (folder / name).is_file():
-            raise UserError(f"{place}: names {name:.60}, which is not in {folder}; add the image, or delete the line.")
         first, *others = wanted[name][1]
-        examples.append(Captioned(str(folder / name), first, tuple(others)))
+        examples.append(Captioned(_in_folder(name, folder, place), first, tuple(others)))
     return examples
 
 
@@ -110,10 +125,13 @@ def _captions(path: Path) -> Mapping[str, tuple[str, list[str]]]:
     return found
 
 
-def _check_name(name: str, place: str) -> None:
-    """Refuse a name that is a path, which could lead out of the folder of the images, or longer than any file's."""
+def _in_folder(name: str, folder: Path, place: str) -> str:
+    """The path of an image in a folder. A name that is a path, which could lead out of the folder, is refused."""
     if Path(name).name != name or len(name.encode()) > LONGEST_NAME:
         raise UserError(f"{place}: {name!r:.60} is no plain file name; give the name of an image in the folder.")
+    if not (folder / name).is_file():
+        raise UserError(f"{place}: names {name:.60}, which is not in {folder}; add the image, or delete the line.")
+    return str(folder / name)
 
 
 def read_tar(path: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:

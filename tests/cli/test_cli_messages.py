@@ -352,7 +352,7 @@ def views() -> Iterator[tuple[list[Layer], str]]:
     yield [], ""
     yield [layer("a", 1, "cross")], ""
     yield [layer("a", 2, "cross")], f"cross: 1 layer of 2 heads{end}"
-    yield [layer("a", 1, ""), layer("b", 1, "")], f"in all: 2 layers of 1 heads{end}"
+    yield [layer("a", 1, ""), layer("b", 1, "")], f"in all: 2 layers of 1 head{end}"
     yield (
         [layer("a", 2, "encoder"), layer("b", 2, "encoder"), layer("c", 4, "cross")],
         f"cross: 1 layer of 4 heads · encoder: 2 layers of 2 heads{end}",

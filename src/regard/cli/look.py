@@ -183,7 +183,7 @@ def _choices(view: "AttentionView") -> str:
     if len(view.layers) < 2 and all(layer.heads == 1 for layer in view.layers):
         return ""
     parts = [
-        f"{part or 'in all'}: {many(len(layers), 'layer', 'layers')} of {layers[0].heads} heads"
+        f"{part or 'in all'}: {many(len(layers), 'layer', 'layers')} of {many(layers[0].heads, 'head', 'heads')}"
         for part, layers in view.parts.items()
     ]
     return f"{' · '.join(parts)}; choose with --part, --layer, --head, or see all with -o look.html"

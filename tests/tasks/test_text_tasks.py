@@ -37,12 +37,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("name", ["classify", "multilabel", "rate"])
 def test_every_family_trains(table: str, name: str, model: str) -> None:
     plan = ["plan.batch_tokens=64", "plan.device=cpu", "plan.clip=0", "plan.rate=0.02", "plan.warmup=0"]
-    settings = [f"data.train={table}", f"data.valid={table}", f"model={model}", *SMALL[model], *plan, "plan.steps=8"]
+    settings = [f"data.train={table}", f"data.valid={table}", f"model={model}", *SMALL[model], *plan, "plan.steps=24"]
     prepared = prepare(change(find_recipe(name, KINDS), settings, KINDS))
     steps = [step.loss for step in prepared.trainer().steps(0)]
-    assert len(steps) == 8
+    assert len(steps) == 24
     assert np.isfinite(steps).all()
-    assert min(steps[1:]) < steps[0]
+    assert np.mean(steps[-6:]) < np.mean(steps[:6])
 
 
 def test_the_batch_of_several_labels() -> None:

@@ -6,10 +6,12 @@ a limit of minutes. `climb` does the work of one row and family, so that several
 
 import math
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -21,12 +23,14 @@ from regard.models import GptConfig, ModelConfig, RecurrentLmConfig, TcnConfig
 from regard.recipes import KINDS, RECIPES, Recipe, model_config
 from regard.tasks import Task
 from regard.training.events import Finished
+from regard.training.interrupt import SignalGuard
 from regard.training.ladder.cells import Cell, fit_size, measure, with_vocabularies
 from regard.training.loop import Diverged
 from regard.training.prepare import prepare
 from regard.training.run import Run
 
 FAMILIES = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM", "tcn": "TCN", "transformer": "Transformer"}
+INTERRUPTED = 130  # the exit status of a process after Ctrl-C
 TUNING = 0.25  # the part of the minutes of a cell in which all its trials run
 
 
@@ -296,21 +300,39 @@ def finish(run: Run) -> Finished:
 
 
 def climb_silently(job: Job) -> Climbed:
-    """`climb` in another process."""
-    return climb(job, finish)
+    """`climb` in another process, which ends if it is interrupted: it would begin the next job else."""
+    try:
+        return climb(job, finish)
+    except KeyboardInterrupt:  # the run is saved
+        os._exit(INTERRUPTED)
+
+
+def _start_worker(threads: int) -> None:
+    """Prepare a process of `side_by_side`, which does not outlive the process that started it."""
+    torch.set_num_threads(threads)
+    parent = parent_process()
+    assert parent is not None
+
+    def end_with_parent() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def side_by_side(every: Iterable[Job], processes: int) -> Iterator[Climbed]:
     """The results of jobs that run in several processes on one device, in the order in which they end.
 
-    The first jobs run while the later ones are still being prepared.
+    The first jobs run while the later ones are still being prepared. An interrupt ends all processes.
     """
     threads = max(1, (os.cpu_count() or 1) // processes)
-    context = get_context("spawn")
-    with ProcessPoolExecutor(processes, context, initializer=torch.set_num_threads, initargs=(threads,)) as pool:
-        waiting = [pool.submit(climb_silently, job) for job in every]
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_start_worker, initargs=(threads,))
+    with SignalGuard().installed(), pool:
         try:
+            waiting = [pool.submit(climb_silently, job) for job in every]
             for done in as_completed(waiting):
                 yield done.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()

@@ -300,7 +300,7 @@ def finish(run: Run) -> Finished:
 
 
 def climb_silently(job: Job) -> Climbed:
-    """`climb` in another process, which ends if it is interrupted: it would begin the next job else."""
+    """`climb` in another process. An interrupt ends the process; without this, it would begin the next job."""
     try:
         return climb(job, finish)
     except KeyboardInterrupt:  # the run is saved

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from regard.cli import options
 from regard.cli.console import LastingConsole, before_first_step, kept_if_stopped, ready
-from regard.cli.lines import print_line
-from regard.cli.sequences import ladder_of_sequences
+from regard.cli.sequences import ladder_of_sequences, print_standing
 from regard.errors import UserError
 
 if TYPE_CHECKING:
@@ -112,7 +110,6 @@ def ladder_of_recipe(
         from regard.file_io import write_json
         from regard.recipes import KINDS, RECIPES, find_recipe
         from regard.render.html import save_report
-        from regard.render.terminal import sections_text
         from regard.report.ladder import Results, Standing
         from regard.training.ladder.cells import cells, measure
         from regard.training.ladder.rungs import published
@@ -131,11 +128,7 @@ def ladder_of_recipe(
     every = [one for seeds_of_rung in results.values() for one in seeds_of_rung]
     write_json(place / "ladder.json", {**standing.numbers, "cells": every})
     page = save_report(place / "ladder.html", f"Ladder: {recipe.name}", standing.sections(place))
-    if json:
-        print_line({**standing.numbers, "page": page})
-        return
-    console.print("", sections_text(standing.tables()))
-    console.print(f"The page: [bold]{escape(str(page))}[/]", highlight=False, soft_wrap=True)
+    print_standing(console, standing.numbers, standing.tables(), page, json)
 
 
 def _rungs(recipe: "Recipe", settings: list[str], names: str | None) -> dict[str, "Recipe"]:

@@ -1,8 +1,9 @@
 """`regard ladder sequences`: families of models on the tasks of Bai et al. 2018."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
@@ -11,6 +12,7 @@ from regard.cli.lines import print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
+    from regard.report.sections import Section
     from regard.training.ladder.sequences import Climbed, Job
 
 MINUTES = 5.0  # of a cell
@@ -31,7 +33,6 @@ def ladder_of_sequences(
         from regard.file_io import write_json
         from regard.recipes import KINDS, change, find_recipe
         from regard.render.html import save_report
-        from regard.render.terminal import sections_text
         from regard.report.sequences import SequenceStanding, cell_line
         from regard.training.ladder.sequences import FAMILIES, TRIALS, jobs, select, side_by_side
 
@@ -55,10 +56,19 @@ def ladder_of_sequences(
     standing = SequenceStanding(found, limit, tried, settings)
     write_json(place / "ladder.json", standing.numbers)
     page = save_report(place / "ladder.html", "Ladder: sequences", standing.sections())
+    print_standing(console, standing.numbers, standing.tables(), page, json)
+
+
+def print_standing(
+    console: LastingConsole, numbers: Mapping[str, Any], tables: "Sequence[Section]", page: Path, json: bool
+) -> None:
+    """Print the result of a ladder: its numbers as JSON, or its tables and where the page is."""
+    from regard.render.terminal import sections_text
+
     if json:
-        print_line({**standing.numbers, "page": page})
+        print_line({**numbers, "page": page})
         return
-    console.print("", sections_text(standing.tables()))
+    console.print("", sections_text(tables))
     console.print(f"The page: [bold]{escape(str(page))}[/]", highlight=False, soft_wrap=True)
 
 

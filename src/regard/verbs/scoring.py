@@ -122,10 +122,13 @@ def last_words(model: Loaded, texts: Sequence[str], batch_tokens: int = BATCH_TO
     """The accuracy and the perplexity of the last word of each text, given the text before it.
 
     A word is right if each of its tokens, the space before it included, is the likeliest one. A text that is longer
-    than the context loses its beginning. All words count: there is no list of words that are left out.
+    than the context loses its beginning. All words count: there is no list of words that are left out. To a model that
+    was trained on single lines, a line break is an unknown character; it reads a space instead.
     """
     model.expect("eval --last-word", model.task.head == "next" and not model.reads_backward)
     check_is_list(texts)
+    if model.tokenizer.unknown("\n"):
+        texts = [" ".join(text.split()) for text in texts]
     rows = [_last_word(model, text, number) for number, text in enumerate(texts, 1)]
     module: Any = model.module
     right, nats, unk = 0, 0.0, model.tokenizer.special_tokens.unk

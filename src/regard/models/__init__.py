@@ -17,6 +17,7 @@ from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.tcn import Tcn, TcnConfig
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.word_vectors import CbowConfig, GloveConfig, SkipgramConfig, WordVectors, WordVectorsConfig
 
 ModelConfig = (
     Seq2SeqConfig
@@ -32,6 +33,10 @@ ModelConfig = (
     | BertConfig
     | BigramConfig
     | CaptionerConfig
+    | CbowConfig
+    | SkipgramConfig
+    | GloveConfig
+    | WordVectorsConfig
     | HeadedConfig
     | TwoDirectionsConfig
 )
@@ -49,6 +54,7 @@ Model = (
     | Bert
     | Bigram
     | Captioner
+    | WordVectors
     | Headed
     | TwoDirections
 )
@@ -66,6 +72,9 @@ MODELS: dict[str, type[ModelConfig]] = {
     "gpt": GptConfig,
     "bert": BertConfig,
     "captioner": CaptionerConfig,
+    "cbow": CbowConfig,
+    "skipgram": SkipgramConfig,
+    "glove": GloveConfig,
 }
 CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name of their cell
     "rnn": RecurrentLmConfig(cell="rnn"),
@@ -83,9 +92,11 @@ __all__ = [
     "BigramConfig",
     "Captioner",
     "CaptionerConfig",
+    "CbowConfig",
     "ConvS2s",
     "ConvS2sConfig",
     "Facts",
+    "GloveConfig",
     "Gnmt",
     "GnmtConfig",
     "Gpt",
@@ -102,6 +113,7 @@ __all__ = [
     "RecurrentLmConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
+    "SkipgramConfig",
     "Structured",
     "StructuredConfig",
     "Tcn",
@@ -110,5 +122,7 @@ __all__ = [
     "TransformerConfig",
     "TwoDirections",
     "TwoDirectionsConfig",
+    "WordVectors",
+    "WordVectorsConfig",
     "reads_whole",
 ]

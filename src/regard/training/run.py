@@ -308,7 +308,7 @@ class Run:
             ranks=self.ranks.count,
             over=self._stop_reason(),
             warnings=prepared.warnings,
-            counts=not self._learns_by_gradients,
+            counts=self.recipe.objective.learns_by == "counts",
             vectors=self._vectors,
         )
 

@@ -62,11 +62,13 @@ LastWord = Annotated[
 Wordsim = Annotated[
     bool,
     typer.Option(
-        "--wordsim", help="Of word vectors: agreement with people about similar words; --data FILE, or REGARD_DATA/wordsim."
+        "--wordsim",
+        help="Of word vectors: agreement with people about similar words; --data FILE, or REGARD_DATA/wordsim.",
     ),
 ]
 AnalogiesOption = Annotated[
-    bool, typer.Option("--analogies", help="Of word vectors: a is to b as c is to ?; --data FILE, or REGARD_DATA/wordsim.")
+    bool,
+    typer.Option("--analogies", help="Of word vectors: a is to b as c is to ?; --data FILE, or REGARD_DATA/wordsim."),
 ]
 Most = Annotated[
     int | None, typer.Option(min=1, help="Of --analogies: answers are among so many of the first words; else 300000.")
@@ -113,7 +115,7 @@ def evaluate(
     reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
     overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill every token of a
     text is masked in turn, and a language model predicts it from one side or from both. With --wordsim and --analogies
-    word vectors are measured: the rank correlation (Spearman) of cosines with judgements, and the share of right answers.
+    word vectors are measured: the rank correlation (Spearman) of cosines with judgements, and the right answers.
 
     \b
     Examples:

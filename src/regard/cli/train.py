@@ -42,7 +42,11 @@ NEXT = {
         "{me} caption {run} {run}/" + EXAMPLE + " -o caption.html",
     ),
 }
-EVAL = {"translate": " --beam 5", "caption": " --beam 3", "neighbours": " --wordsim"}  # options of `regard eval`, by the model's verb
+EVAL = {
+    "translate": " --beam 5",
+    "caption": " --beam 3",
+    "neighbours": " --wordsim",
+}  # options of `regard eval`, by the model's verb
 
 
 def train(

@@ -1,8 +1,8 @@
 """Counts of words that occur together, for texts of any size: sorted parts on disk that are merged.
 
-X of words i and j is the sum of 1 / distance over all pairs of places in a line, at most `window` words apart, that have
-i at one place and j at the other. X is symmetric, so cells with i ≤ j are stored. A file of cells has random order,
-since training reads it from its beginning to its end.
+X of words i and j is the sum of 1 / distance over all pairs of places in a line, at most `window` words apart, with i
+at one place and j at the other. X is symmetric, so cells with i ≤ j are stored. A file of cells has random order, since
+training reads it from its beginning to its end.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def vector_rows(path: str | Path) -> Iterator[Row]:
 
 
 def _is_binary(ahead: bytes, width: int) -> bool:
-    """Whether the bytes after the first line are binary: no line of text with so many numbers, and control characters."""
+    """Whether the bytes after the first line are binary: no line with so many numbers, but control characters."""
     _, *numbers = ahead.partition(b"\n")[0].decode(errors="replace").rstrip().split(" ")
     if len(numbers) == width and all(map(_is_number, numbers)):
         return False

@@ -74,7 +74,7 @@ class WordPairs(Objective):
     block: ClassVar[int]  # centres of a block
 
     window: int = 5  # the most words on each side of a word that are its context; each word draws 1 to this many
-    sample: float = 1e-3  # frequent words are left out at random: a word of frequency f stays with √(t/f) + t/f; 0: none
+    sample: float = 1e-3  # t: a word of frequency f stays in the text with probability √(t/f) + t/f; 0: all stay
     workers: int = 1  # CPU processes that share the matrices. One: a resumed run has equal bits; several: it has not
 
     def __post_init__(self) -> None:

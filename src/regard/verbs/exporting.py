@@ -161,7 +161,7 @@ def _to_vector_file(model: Loaded, path: Path, form: str, overwrite: bool) -> No
         raise UserError(f"{path}: is there already; give another name, or --overwrite (in Python: overwrite=True).")
     first = first_word(model.tokenizer)
     with torch.no_grad():
-        vectors = model.module.vectors[first:].float().cpu().numpy()  # type: ignore[union-attr, index]
+        vectors = model.module.vectors[first:].float().cpu().numpy()  # type: ignore[index]
     write_vectors(path, vocabulary(model.tokenizer)[first:], vectors, form)
 
 

@@ -29,7 +29,9 @@ from regard.objectives.objective import Sums as Terms
 
 PIECE = 10_000  # tokens that a worker takes at once; the learning rate is the same for all of them
 MOST_WORDS = 512  # centres of one update
-MOST_REPEATS = 16  # about how often the most frequent word is a centre of one update: more would make it diverge
+# The most that one update may change a row, as the rate times the predictions that the row takes part in: more would make
+# frequent words diverge. The changes of wide vectors point in more directions, so they may be more.
+MOST_CHANGE, WIDE = 8.0, 100
 NEGATIVES = 16  # negatives that the predictions of a block share
 LOWEST_RATE = 1e-4  # the learning rate falls to this fraction of the first one
 
@@ -58,6 +60,10 @@ class TargetTable(Protocol):
 
     def targets(self, centres: Tensor, pairs: Tensor, random: np.random.Generator) -> Targets:
         """The targets of blocks; `pairs` (B, X, T) is 1 where x predicts centre t."""
+        ...
+
+    def largest_share(self, frequencies: NDArray[np.float64]) -> float:
+        """The predictions that the most frequent row takes part in, for each centre that is predicted once."""
         ...
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
@@ -139,7 +145,7 @@ class Noise:
 
     def __init__(self, counts: Ids, negatives: int) -> None:
         self._cumulated = np.cumsum(counts.astype(np.float64) ** 0.75)
-        self._weight = negatives / NEGATIVES
+        self._negatives, self._weight = negatives, negatives / NEGATIVES
 
     def draw(self, shape: tuple[int, ...], random: np.random.Generator) -> Ids:
         """Words of the noise."""
@@ -152,6 +158,9 @@ class Noise:
         negative = (pairs @ differ).mul_(self._weight)  # (B, X, N)
         positive = torch.cat([pairs, torch.zeros_like(negative)], -1)
         return Targets(torch.cat([centres, drawn], 1), positive, torch.cat([pairs, negative], -1))
+
+    def largest_share(self, frequencies: NDArray[np.float64]) -> float:
+        return float((frequencies + self._negatives * np.diff(self._cumulated, prepend=0) / self._cumulated[-1]).max())
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         negative = [F.logsigmoid(-output[word] @ predictor) for word in noise if word != centre]
@@ -176,6 +185,9 @@ class HuffmanTree:
         nodes, signs = self._nodes[centres.cpu(), :depth].to(centres), signs[..., :depth]
         weights = (pairs[..., None] * (signs != 0)[:, None]).flatten(2)  # (B, X, T · L)
         return Targets(nodes.flatten(1), weights * (signs > 0).flatten(1)[:, None], weights)
+
+    def largest_share(self, frequencies: NDArray[np.float64]) -> float:
+        return 1 / 4  # all centres change the root, but in many directions; larger updates diverge on small vocabularies
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         steps = [F.logsigmoid(sign * output[node] @ predictor) for node, sign in self.paths[centre]]
@@ -261,8 +273,11 @@ class PairTrainer:
         counts = batches.counts(len(model.output))
         self._table, self._kept = objective.table(counts), kept_fraction(counts, objective.sample)
         read = counts * self._kept
-        words = min(MOST_WORDS, MOST_REPEATS * read.sum() / read.max())
-        self._at_once = max(1, int(words) // objective.block)  # blocks of one update
+        share = self._table.largest_share(read / read.sum())
+        change = plan.rate * (objective.window + 1) * share  # of a row, for each centre
+        words = max(1, int(min(MOST_WORDS, MOST_CHANGE * min(1, model.output.shape[1] / WIDE) / change)))
+        self._block = min(objective.block, words)
+        self._at_once = words // self._block  # blocks of one update
         with torch.no_grad():
             model.embedding.weight[: batches.first] = 0  # special tokens have no vectors
 
@@ -306,7 +321,7 @@ class PairTrainer:
         reach = random.integers(1, objective.window, size=len(words), endpoint=True)
         rate = self._rate(step + (start - first) / self._batches.budget)
         loss = measured = 0.0
-        every = make_blocks(words, lines, reach, objective.block, objective.window)
+        every = make_blocks(words, lines, reach, self._block, objective.window)
         for at in range(0, len(every.inputs), self._at_once):
             blocks = Blocks(*(part[at : at + self._at_once].to(self._model.output.device) for part in every))
             pairs, mean = self._model.pairs(blocks.near)

@@ -47,7 +47,7 @@ def word_table(model: Loaded) -> WordTable:
     model.expect("find neighbours", model.task.head == "words")
     words = vocabulary(model.tokenizer)[(first := first_word(model.tokenizer)) :]
     with torch.no_grad():
-        vectors = model.module.vectors[first : first + len(words)].float().cpu().clone().numpy()  # type: ignore[index]
+        vectors: Floats = model.module.vectors[first : first + len(words)].float().cpu().clone().numpy()  # type: ignore[index]
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors /= np.where(lengths > 0, lengths, 1)
     places = {word: place for place, word in enumerate(words)}

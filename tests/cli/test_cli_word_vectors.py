@@ -84,7 +84,9 @@ def test_a_question_that_is_none_is_refused(regard, vectors: Path, question: lis
 
 
 def test_similarity_is_spearmans_with_ties_and_the_covered_pairs_are_told(regard, vectors: Path) -> None:
-    Path("pairs.tsv").write_text("# two words\tnumber\nking\tman\t5\nROME\troman\t9\nman\twoman\t1\nking\troman\t1\nx\ty\t3\n")
+    Path("pairs.tsv").write_text(
+        "# two words\tnumber\nking\tman\t5\nROME\troman\t9\nman\twoman\t1\nking\troman\t1\nx\ty\t3\n"
+    )
     (found,) = json.loads(regard("eval", vectors, "--wordsim", "--data", "pairs.tsv", "--json").out)["wordsim"]
     assert (found["covered"], found["pairs"]) == (4, 5)
     cosines = [0.5**0.5, 1 / 1.09**0.5, 0.0, 0.3 / 1.09**0.5 / 2**0.5]
@@ -102,7 +104,9 @@ def test_similarity_is_spearmans_with_ties_and_the_covered_pairs_are_told(regard
 
 
 def test_analogies_are_answered_by_section(regard, vectors: Path) -> None:
-    Path("questions.txt").write_text(": family\nman king woman queen\nman woman king queen\n: none\nman king boy prince\n")
+    Path("questions.txt").write_text(
+        ": family\nman king woman queen\nman woman king queen\n: none\nman king boy prince\n"
+    )
     found = json.loads(regard("eval", vectors, "--analogies", "--data", "questions.txt", "--json").out)["analogies"]
     assert [(each["section"], each["right"], each["covered"]) for each in found["sections"]] == [
         ("family", 2, 2),

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.data.words import Sentences
+from regard.data.tokenizers import train_tokenizer
+from regard.data.words import Sentences, first_word, vocabulary
 from regard.errors import UserError
 from regard.models import CbowConfig, SkipgramConfig
 from regard.objectives.word_pairs import (
@@ -59,7 +60,9 @@ def test_an_update_is_a_step_along_the_gradient_of_the_definition(model: str, ob
 
 def test_the_loss_of_one_prediction_is_the_formula() -> None:
     output, h = torch.randn(11, 4).double(), torch.randn(4).double()
-    found = Noise(COUNTS, 8).loss(h, 6, [7, 6, 8], output)  # 8 of 16 draws: weight 1/2; a negative that is the word: none
+    found = Noise(COUNTS, 8).loss(
+        h, 6, [7, 6, 8], output
+    )  # 8 of 16 draws: weight 1/2; a negative that is the word: none
     pushed = (-(output[7] @ h)).sigmoid().log() + (-(output[8] @ h)).sigmoid().log()
     torch.testing.assert_close(found, -(output[6] @ h).sigmoid().log() - 0.5 * pushed)
 
@@ -70,7 +73,9 @@ def test_blocks_of_a_text_have_each_pair_once() -> None:
     blocks = make_blocks(words, lines, reach, 8, 5)
     where = blocks.near.nonzero()
     found = sorted((int(blocks.inputs[b, i]), int(blocks.centres[b, t])) for b, i, t in where.tolist())
-    inside = [(i, t) for t in range(50) for i in range(50) if i != t and abs(i - t) <= reach[t] and lines[i] == lines[t]]
+    inside = [
+        (i, t) for t in range(50) for i in range(50) if i != t and abs(i - t) <= reach[t] and lines[i] == lines[t]
+    ]
     assert found == sorted((i + 5, t + 5) for i, t in inside)
 
 
@@ -115,7 +120,9 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def word2vec(text: Path, *settings: str) -> Recipe:
     own = [f"data.train={text}", "model.width=32", "plan.batch_tokens=500", "plan.rate=0.1"]
     own += [] if any(one.startswith("plan.steps") for one in settings) else ["plan.epochs=2"]
-    stated = [*settings[:1], *own, *settings[1:]] if settings and settings[0].startswith("model=") else [*own, *settings]
+    stated = (
+        [*settings[:1], *own, *settings[1:]] if settings and settings[0].startswith("model=") else [*own, *settings]
+    )
     return change(find_recipe("word2vec"), stated, KINDS)
 
 
@@ -197,6 +204,17 @@ def test_a_line_of_a_megabyte_is_one_context(tmp_path: Path) -> None:
     assert [step.tokens for step in run.trainer.steps(0)] == [10_000, 10_000]
 
 
+@pytest.mark.parametrize(
+    "lines", [["a b a b\n"] * 9, ["a a a b b b b b b\n"] * 2, ["b b b b b"]], ids=["often", "rare", "none"]
+)
+def test_the_end_of_a_line_is_no_word(lines: list[str]) -> None:
+    """However often it occurs, its id is the one before the first word."""
+    tokenizer = train_tokenizer("word-eos", lines, 80, least=5)
+    assert vocabulary(tokenizer)[4] == "<eos>"
+    assert first_word(tokenizer) == 5
+    assert vocabulary(tokenizer)[5:] == sorted({*"".join(lines).split()}, key="".join(lines).count, reverse=True)
+
+
 def test_the_words_of_a_part_leave_out_rare_words_and_know_their_lines() -> None:
     ids = np.array([5, 3, 6, 4, 7, 7, 4, 4, 8], np.uint16)  # 3: rare, 4: the end of a line
     sentences = Sentences(ids, 5, 4, seed=1)
@@ -206,5 +224,3 @@ def test_the_words_of_a_part_leave_out_rare_words_and_know_their_lines() -> None
     assert len(sentences) == 3
     assert sentences.span(2) == sentences.span(5) == (8, 9)
     assert sentences.counts(10).tolist() == [0, 0, 0, 0, 0, 1, 1, 2, 1, 0]
-
-

@@ -187,7 +187,9 @@ class HuffmanTree:
         return Targets(nodes.flatten(1), weights * (signs > 0).flatten(1)[:, None], weights)
 
     def largest_share(self, frequencies: NDArray[np.float64]) -> float:
-        return 1 / 4  # all centres change the root, but in many directions; larger updates diverge on small vocabularies
+        return (
+            1 / 4
+        )  # all centres change the root, but in many directions; larger updates diverge on small vocabularies
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         steps = [F.logsigmoid(sign * output[node] @ predictor) for node, sign in self.paths[centre]]

@@ -10,6 +10,7 @@ from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfi
 from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate
 from regard.recipes.language_models import (
+    awd_lstm,
     bigram,
     hello,
     masked,
@@ -19,6 +20,7 @@ from regard.recipes.language_models import (
     shakespeare_cpu,
     text,
     text8,
+    ulmfit,
     wikitext103,
 )
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
@@ -72,6 +74,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "ptb-char": ptb_char,
     "text8": text8,
     "wikitext103": wikitext103,
+    "awd-lstm": awd_lstm,
+    "ulmfit": ulmfit,
 }
 # The names that settings, recipe.json and the command line use: one table per part of a recipe.
 KINDS: Kinds = {

@@ -7,7 +7,7 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from regard.device import choose_precision
 from regard.errors import UserError, is_out_of_memory
 from regard.file_io import append_line
 from regard.models import Model
-from regard.objectives.objective import Step
+from regard.objectives.objective import AveragesWeights, Step
 from regard.recipes import Recipe, with_kinds
 from regard.stored import stored_recipe
 from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
@@ -198,7 +198,8 @@ class Run:
                 began = time.perf_counter()
         reason, state = self._stop_reason(), self.state
         assert reason is not None
-        rising = self._learns_by_gradients and place_in_schedule(plan, state.step, self._passed()) < plan.warmup
+        warmup = plan.cut * plan.steps if plan.schedule == "triangular" else plan.warmup
+        rising = self._learns_by_gradients and place_in_schedule(plan, state.step, self._passed()) < warmup
         yield Finished(state.step, reason, state.best_step, state.best, state.seconds, rising)
 
     def _agree(self, guard: SignalGuard) -> tuple[bool, float]:
@@ -242,6 +243,8 @@ class Run:
         training = self.state.seconds - self.state.evaluating
         scores = self.evaluate(partial(self.ranks.share, immediate=guard.immediate))
         with guard.delayed():  # the log line and the state must agree
+            if isinstance(self.trainer, AveragesWeights):
+                self.trainer.evaluated(scores.values["loss"])
             stop, seconds = self._agree(guard)
             select = self.recipe.plan.select
             state = select_best(self.state, select, self.kinds["metric"][select], scores)
@@ -273,16 +276,21 @@ class Run:
             precision=choose_precision(recipe.plan.precision, prepared.device),
             long="truncate",
         )
-        with evaluation_mode(self.model, recipe.plan.compile):
+        with self._averaged(), evaluation_mode(self.model, recipe.plan.compile):
             return evaluate_step(model, prepared.corpus.valid, recipe, share)
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Inside the block, the model has its averaged weights, if the trainer averages them."""
+        return self.trainer.averaged() if isinstance(self.trainer, AveragesWeights) else nullcontext()
 
     # -- events and files ----------------------------------------------------------------------------------------------
 
     def _save(self) -> Saved:
         path = self._folder / "steps" / f"{self.state.step:06d}"
-        training = self.trainer.state()  # all ranks call it: each may hold a part
-        if self.ranks.first:
-            path = save(self._folder, self.state, self.prepared, self.model, training)
+        with self._averaged():
+            training = self.trainer.state()  # all ranks call it: each may hold a part
+            if self.ranks.first:
+                path = save(self._folder, self.state, self.prepared, self.model, training)
         self.saved = self.state.step
         return Saved(self.state.step, path)
 

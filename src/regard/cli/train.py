@@ -250,6 +250,8 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
             more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
             taken = f"{found.taken} weights" if found and more else "all weights"
             console.out(f"from={job.init.path}: {taken} taken{more}", highlight=False)
+            if job.init.finetune:
+                console.out(f"settings of from={job.init.path}: {' '.join(job.init.finetune)}", highlight=False)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from regard.config import Kinds, Table, override
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
-from regard.data.labelled import Labelled, MultiLabelled, Rated
+from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
 from regard.data.mnist import Mnist
 from regard.data.music import PolyphonicMusic
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
@@ -54,6 +54,7 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "texts": TextsOf,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,

@@ -28,6 +28,7 @@ from regard.stored import stored_recipe
 from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
 from regard.training.folder import (
+    TUNED,
     Existing,
     RunState,
     check_batches,
@@ -46,8 +47,9 @@ from regard.training.interrupt import SignalGuard
 from regard.training.loop import require_finite
 from regard.training.optim import place_in_schedule
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
-from regard.training.prepare import prepare
-from regard.training.warm_start import Transfer, WarmStart
+from regard.training.prepare import Prepared, prepare
+from regard.training.tuning import tuned_start, tuning_recipe
+from regard.training.warm_start import Transfer, WarmStart, warm_start_from
 from regard.verbs.loaded import Loaded
 
 
@@ -58,8 +60,10 @@ class Run:
     (from `warm_start_from` another run or a public checkpoint) has the first weights, with the model's settings and the
     tokenizers. A second iteration continues the first. Several `ranks` iterate, evaluate and save together; only the
     first writes. `kinds` adds a user's own tables to `regard.recipes.KINDS`. `report` is called while a large text is
-    encoded.
+    encoded. With `plan.tune_lm`, the run of a language model in `out/tuned` comes first, and yields its events too.
     """
+
+    prepared: Prepared
 
     def __init__(
         self,
@@ -86,6 +90,13 @@ class Run:
             before = resolve(out, ("latest",))
         if recipe is None:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
+        self._tuning: Run | None = None  # the run of the language model that comes first
+        if recipe.plan.tune_lm and before is None:
+            first = tuning_recipe(recipe, init, kinds)
+            self._tuning = Run(first, out / TUNED, "overwrite", init, ranks, kinds, report)
+            init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
+        elif recipe.plan.tune_lm and before and not int(before.name):
+            self._tuning = Run(None, out / TUNED, "resume", None, ranks, kinds, report)
         self.recipe, self.out, self.ranks, self._existing = recipe, out, ranks, existing
         self._vectors: float | None = None  # the fraction of the vocabulary that started from word vectors
         self.transfer: Transfer | None = None  # what a warm start loaded
@@ -139,6 +150,8 @@ class Run:
                     make_folder(self._folder)
                     lock.enter_context(lock_run(self._folder))
                 saved = self._write_folder()
+                if self._tuning is not None:
+                    yield from self._tune(self._tuning)
                 yield self._started()
                 yield from saved
                 yield from self._train(guard)
@@ -159,11 +172,16 @@ class Run:
         """Create the directory. The first weights are written before the recipe, so that every run has weights."""
         new = self.saved < 0
         if not self.ranks.first:
+            if new and self._tuning is not None:
+                self._tuning._write_folder()
             return [self._save()] if new else []
         if new:
             check_folder(self._folder, self._existing, self.kinds)  # again: it was not locked before
             if is_run(self._folder):
                 clear(self._folder)
+            if self._tuning is not None:  # first, since a run that has a recipe can be resumed
+                make_folder(self._tuning._folder)
+                self._tuning._write_folder()
         elif read_pointer(self._folder, "latest") != f"{self.saved:06d}":
             raise UserError(f"{self.out}: another process has trained this run meanwhile; start again with --resume.")
         events: list[Event] = [self._save()] if new else []
@@ -172,6 +190,13 @@ class Run:
         if best is not None and read_pointer(self._folder, "best") != f"{best:06d}":
             set_pointer(self._folder, "best", best)  # the process was killed between the two
         return events
+
+    def _tune(self, tuning: "Run") -> Iterator[Event]:
+        """Train the language model to its end, and start from its best step."""
+        yield from tuning
+        self.transfer = warm_start_from(tuning.out, self.kinds).load_into(self.model, self.recipe)
+        self._tuning = None  # frees its memory
+        self._save()
 
     def _train(self, guard: SignalGuard) -> Iterator[Event]:
         plan = self.recipe.plan

@@ -24,11 +24,17 @@ def token_loss(model: HasReadout, features: Tensor, targets: Tensor, smoothing: 
         logps = model.target_logps(features.flatten(0, 1), targets.clamp_min(0)[:, None])[:, 0]
         return -logps.masked_fill(targets == IGNORED, 0.0).sum()
     match model.product(features) if isinstance(model, HasLinearReadout) else None:
-        case Product(x, weight, bias):
-            return linear_cross_entropy(x.flatten(0, 1), weight, bias, targets, smoothing)
+        case Product() as product:
+            return product_loss(product, targets, smoothing)
         case Clustered() as clustered if not smoothing:  # smoothing needs the logits of all clusters
             return _adaptive_loss(clustered, targets)
     return cross_entropy(model.readout(features.flatten(0, 1)), targets, smoothing)
+
+
+def product_loss(product: Product, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """The loss of logits that are one matrix product; the logits are never in memory all at once."""
+    x, weight, bias = product
+    return linear_cross_entropy(x.flatten(0, 1), weight, bias, targets.flatten(), smoothing)
 
 
 def _adaptive_loss(logits: Clustered, targets: Tensor) -> Tensor:

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from regard.data.batches import Batch
 from regard.errors import UserError
-from regard.kernels.cross_entropy import linear_cross_entropy
 from regard.layers.product import Product
+from regard.objectives.loss import product_loss
 from regard.objectives.objective import CausalModel, Objective, ReadsBothWays, Sums, carries
 from regard.objectives.sequence import forced
+from regard.scores import at_least_float32
 from regard.tensor_tree import tensors, with_tensors
 
 
@@ -53,11 +54,8 @@ class RegularisedActivations(Objective):
         product: Any = model.product(features)  # type: ignore[attr-defined]
         if not isinstance(product, Product):
             raise UserError("objective=regularised: the model has an adaptive softmax; set model.softmax=plain.")
-        x, weight, bias = product
-        sums = {
-            "nll": linear_cross_entropy(x.flatten(0, 1), weight, bias, batch["targets"].flatten()),
-            **regularisation(x, features, batch.real["tokens"]),
-        }
+        penalties = regularisation(product.x, features, batch.real["tokens"])
+        sums = {"nll": product_loss(product, batch["targets"]), **penalties}
         if not carries(model, batch):
             return sums, None
         return sums, with_tensors(after, (tensor.detach() for tensor in tensors(after)))
@@ -65,7 +63,7 @@ class RegularisedActivations(Objective):
 
 def regularisation(dropped: Tensor, states: Tensor, real: Tensor) -> dict[str, Tensor]:
     """The sums of both penalties over the tokens that are real, (B, T), given states (B, T, width)."""
-    dropped, states = dropped.float(), states.float()
+    dropped, states = at_least_float32(dropped), at_least_float32(states)
     change = (states[:, 1:] - states[:, :-1]).square().mean(-1)
     return {
         "ar": (dropped.square().mean(-1) * real).sum(),

@@ -134,6 +134,8 @@ CASES: dict[str, Case] = {
     "ptb-char": Case("ptb-char", f"data.window=24 {WORDS}", "running"),
     "text8": Case("text8", f"data.window=24 {WORDS}", "running"),
     "wikitext103": Case("wikitext103", f"data.window=12 {WORDS} model.cutoffs=6", "lines"),
+    "awd-lstm": Case("awd-lstm", f"data.window=12 {WORDS} model.layers=2 model.hidden=12 plan.rate=5 plan.trigger=0", "lines"),
+    "ulmfit": Case("ulmfit", f"data.train=book.txt data.window=12 data.vocab=90 {WORDS} model.layers=2 model.hidden=12", "running"),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     "scenes": Case("scenes", f"{SCENES} {RECURRENT}", "scenes"),
@@ -516,7 +518,8 @@ def _made() -> dict[str, str | bytes]:
     }
     for part, seed, count in (("train", 15, 120), ("valid", 16, 24), ("test", 17, 8)):
         lines = "".join(f" {line} \n" for line in _sentences(seed, count))
-        files |= {f"ptb/ptb.{part}.txt.gz": lines, f"wikitext-103/wiki.{part}.tokens": lines}
+        files |= {f"ptb/ptb.{part}.txt.gz": lines}
+        files |= {f"{corpus}/wiki.{part}.tokens": lines for corpus in ("wikitext2", "wikitext-103")}
     for part, seed, count in (("train", 21, 60), ("t10k", 22, 6)):
         images, labels = _digits(seed, count)
         files |= {f"mnist/{part}-images-idx3-ubyte.gz": images, f"mnist/{part}-labels-idx1-ubyte.gz": labels}

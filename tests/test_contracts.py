@@ -77,6 +77,7 @@ BERT = BertConfig(vocab=VOCAB, mask=3, specials=(0, 1, 2, 3), **SMALL)
 TRANSFORMER = TransformerConfig(source_vocab=VOCAB, target_vocab=VOCAB, **SMALL)
 T5: dict[str, Any] = {"positions": "t5", "buckets": 6, "norm": "rms", "score": "dot", "attention_bias": False}
 XL: dict[str, Any] = {"positions": "xl", "memory": 2 * LONGEST, "attention_bias": False}
+AWD: dict[str, Any] = {"embed": 8, "hidden": 10, "tied": True, "layers": 3, "weight_drop": 0.2, "variational": True}
 ADAPTIVE: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2}
 CLUSTERED: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2, "projections": (0,)}
 
@@ -148,6 +149,10 @@ VARIANTS: dict[str, ModelConfig] = {
     "convs2s-kernels": replace(CONVS2S, kernels=(5, 3, 1), channels=(8,)),
     "tcn-tied": replace(TCN, kernel=3, layers=1, embed=8, tied=True),
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
+    **{f"awd-{cell}": replace(RECURRENT, cell=cell, **AWD) for cell in KERNELS},
+    "awd-both": both(replace(RECURRENT, **AWD)),
+    "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),
+    "bert-class-concat": classifier(BERT, pool="concat"),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     "kim-static": replace(KIM, vectors="static", max_norm=0.0),

@@ -134,8 +134,12 @@ CASES: dict[str, Case] = {
     "ptb-char": Case("ptb-char", f"data.window=24 {WORDS}", "running"),
     "text8": Case("text8", f"data.window=24 {WORDS}", "running"),
     "wikitext103": Case("wikitext103", f"data.window=12 {WORDS} model.cutoffs=6", "lines"),
-    "awd-lstm": Case("awd-lstm", f"data.window=12 {WORDS} model.layers=2 model.hidden=12 plan.rate=5 plan.trigger=0", "lines"),
-    "ulmfit": Case("ulmfit", f"data.train=book.txt data.window=12 data.vocab=90 {WORDS} model.layers=2 model.hidden=12", "running"),
+    "awd-lstm": Case(
+        "awd-lstm", f"data.window=12 {WORDS} model.layers=2 model.hidden=12 plan.rate=5 plan.trigger=0", "lines"
+    ),
+    "ulmfit": Case(
+        "ulmfit", f"data.train=book.txt data.window=12 data.vocab=90 {WORDS} model.layers=2 model.hidden=12", "running"
+    ),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     "scenes": Case("scenes", f"{SCENES} {RECURRENT}", "scenes"),

@@ -1,4 +1,4 @@
-"""Averaged SGD with the non-monotonic trigger: the algorithm as written, and the run that evaluates and saves the mean."""
+"""Averaged SGD with the non-monotonic trigger: the algorithm, and the run that evaluates and saves the mean."""
 
 import random
 from pathlib import Path

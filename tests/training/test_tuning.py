@@ -125,7 +125,9 @@ def test_a_leftover_of_the_first_stage_is_replaced_and_other_files_are_refused(s
 
 
 def test_the_triangle_is_the_formula_of_the_paper() -> None:
-    plan = override(find_recipe("classify"), ["plan.schedule=triangular", "plan.steps=200", "plan.rate=0.01"], KINDS).plan
+    plan = override(
+        find_recipe("classify"), ["plan.schedule=triangular", "plan.steps=200", "plan.rate=0.01"], KINDS
+    ).plan
     cut = int(200 * 0.1)
     for t in range(200):
         p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / 0.1 - 1))

@@ -109,7 +109,7 @@ def main() -> None:
     parser.add_argument("--corpora", default=",".join(CORPORA))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/ulmfit-stages"))
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     table: dict[str, dict[str, list[float]]] = {name: {} for name in ROWS}
     for corpus in given.corpora.split(","):
         data = CORPORA[corpus](given.out)

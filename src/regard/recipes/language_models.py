@@ -196,7 +196,7 @@ def awd_lstm() -> Recipe:
     return Recipe(
         name="awd-lstm",
         title="WikiText-2 by words, AWD-LSTM: weight drop, variational dropout, averaged SGD",
-        data=WikiText2(),
+        data=WikiText2(spread=0.07),
         model=RecurrentLmConfig(
             width=400,
             embed=400,
@@ -238,7 +238,7 @@ def ulmfit() -> Recipe:
         base,
         name="ulmfit",
         title="a language model of your own text, for classifiers that start from it (ULMFiT)",
-        data=Book(tokens="bpe", vocab=16_000, window=70, order="contiguous"),
+        data=Book(tokens="bpe", vocab=16_000, window=70, order="contiguous", spread=0.07),
         model=replace(
             base.model, dropout=0.1, input_dropout=0.25, hidden_dropout=0.15, embedding_dropout=0.02, weight_drop=0.2
         ),

@@ -239,7 +239,8 @@ def _windows(
         if not recipe.objective.carries:
             why = "this objective starts every window from a fresh state"
             raise UserError(f"data.order=contiguous: {why}; use objective=teacher, or data.order=random.")
-        return Streams(ids, window, plan.batch_tokens, plan.seed, plan.accumulate * ranks, key), part
+        lanes = plan.accumulate * ranks
+        return Streams(ids, window, plan.batch_tokens, plan.seed, lanes, key, recipe.data.spread), part
     return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
 
 

@@ -64,7 +64,8 @@ def mr(place: Path) -> list[str]:
 
 def sst2(place: Path) -> list[str]:
     """The settings of the Stanford Sentiment Treebank with two classes."""
-    return [f"data.{part}={find_data(f'sst2/{name}.tsv.gz')}" for part, name in PARTS.items()]
+    columns = ["data.text=sentence", "data.label=label"]
+    return [*columns, *(f"data.{part}={find_data(f'sst2/{name}.tsv.gz')}" for part, name in PARTS.items())]
 
 
 PARTS = {"train": "train", "valid": "dev"}

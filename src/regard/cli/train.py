@@ -258,7 +258,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
         except KeyboardInterrupt:
             if run.saved < 0:
                 raise
-            console.out(f"\nstopped and saved at step {run.state.step}; continue with: {job.again}", highlight=False)
+            console.out(f"\nstopped and saved at {run.where}; continue with: {job.again}", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -140,6 +140,12 @@ class Run:
         """The model that is trained."""
         return cast(Model, self.trainer.model)
 
+    @property
+    def where(self) -> str:
+        """The present step, in words."""
+        tuning = self._tuning
+        return f"step {self.state.step}" if tuning is None else f"step {tuning.state.step} of the language model"
+
     def __iter__(self) -> Iterator[Event]:
         """Train to the end. An interrupt saves the last step; so does the end of iteration or a lack of memory, but not
         with several ranks, since these are not at the same step then."""

@@ -63,8 +63,9 @@ class TeacherForcing(Objective):
         Of two directions, it is half the sum of their losses: its mean is that over the targets of both.
         """
         if isinstance(model, ReadsBothWays):
-            losses = [self(half, part, step)[0]["nll"] for half, part in model.halves(batch)]
-            return {"nll": torch.stack(losses).mean()}, None
+            halves = zip(model.halves(batch), (None, None) if state is None else state)
+            (one, ahead), (other, behind) = (self(half, part, step, None, before) for (half, part), before in halves)
+            return {"nll": (one["nll"] + other["nll"]) / 2}, None if ahead is None else (ahead, behind)
         ratio = self.ratio_at(step)
         features, after = forced(model, batch, state) if ratio == 1.0 else mixed(model, batch, ratio, state)
         sums = {"nll": token_loss(model, features, batch["targets"], self.smoothing)}

@@ -127,6 +127,11 @@ CASES: dict[str, Case] = {
     "greek": Case("greek", f"data.vocab=80 {RECURRENT}", "greek"),
     "text": _writer(RECURRENT),
     "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
+    "elmo": Case(
+        "elmo",
+        f"{LINES} {TEN} model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 model.characters=9",
+        "lines",
+    ),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
     "hello": Case("hello", TEN, "running"),

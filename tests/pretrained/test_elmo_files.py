@@ -191,8 +191,8 @@ def damaged(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
             r"some_weights.hdf5: has no CNN/b_cnn_1, which a model with this options.json",
         ),
         (lambda w: w.update(other=np.zeros(3, np.float32)), "has other, which is no weight of a model with this"),
-        (lambda w: w.update(char_embed=w["char_embed"][1:]), "char_embed is 260 × 3 of float32, but .* 261 × 3"),
-        (lambda w: w.update(char_embed=w["char_embed"].astype(int)), "char_embed is 261 × 3 of int64"),
+        (lambda w: w.update(char_embed=w["char_embed"][1:]), "char_embed is 260×3 of float32, but .* 261×3"),
+        (lambda w: w.update(char_embed=w["char_embed"].astype(int)), "char_embed is 261×3 of int64"),
         (lambda w: w["CNN_proj/b_proj"].fill(np.nan), "NaN"),
     ],
 )

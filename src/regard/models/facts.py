@@ -62,6 +62,11 @@ class Facts(Protocol):
         return 0
 
     @property
+    def characters(self) -> int:
+        """The ids of characters of a word that the model can read in place of a token (B, T, C); 0: it reads tokens."""
+        return 0
+
+    @property
     def source_shape(self) -> tuple[int, ...]:
         """The shape of a source that is an image: pixels (H, W, 3), or features (cells, D); empty: it is no image."""
         return ()
@@ -261,6 +266,10 @@ class SharesFacts(Facts):
         return int(self.body.numbers)
 
     @property
+    def characters(self) -> int:
+        return int(self.body.characters)
+
+    @property
     def embedding(self) -> str:
         return str(self.body.embedding)
 
@@ -292,6 +301,13 @@ class ReadsText(Protocol):
         positions: Tensor | None = None,
     ) -> Tensor:
         """The states (B, T, width) of the last layer at tokens (B, T)."""
+
+
+class GivesLayers(Protocol):
+    """A model that reads a text, or a source, and gives the states of every layer."""
+
+    def layers(self, tokens: Tensor, real: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The states (B, T, D) of every layer at tokens (B, T) of a text or source, the input embeddings first."""
 
 
 class ReadsSource(Protocol):

@@ -12,6 +12,7 @@ from regard.recipes.classifiers import classify, multilabel, rate
 from regard.recipes.language_models import (
     awd_lstm,
     bigram,
+    elmo,
     hello,
     masked,
     ptb,
@@ -52,6 +53,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "greek": greek,
     "text": text,
     "bigram": bigram,
+    "elmo": elmo,
     "shakespeare": shakespeare,
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,

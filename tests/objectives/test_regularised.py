@@ -39,8 +39,8 @@ def test_the_terms_are_those_of_the_paper(batch: Batch) -> None:
     tar = sum(float(value) ** 2 for a, b in pairs for value in states[b] - states[a]) / (5 * 6)
     counts = objective.count(batch)
     assert counts == {"nll": 7, "ar": 7, "tar": 5}
-    assert float(sums["ar"]) / counts["ar"] == pytest.approx(ar, rel=1e-6)
-    assert float(sums["tar"]) / counts["tar"] == pytest.approx(tar, rel=1e-6)
+    assert sums["ar"].item() / counts["ar"] == pytest.approx(ar, rel=1e-6)
+    assert sums["tar"].item() / counts["tar"] == pytest.approx(tar, rel=1e-6)
     assert objective.weights == {"nll": 1.0, "ar": 2.0, "tar": 0.5}
 
 

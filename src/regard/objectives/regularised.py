@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from regard.data.batches import Batch
@@ -48,8 +47,10 @@ class RegularisedActivations(Objective):
         self, model: CausalModel, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Sums, Any]:
         if isinstance(model, ReadsBothWays):
-            halves = [self(half, part, step)[0] for half, part in model.halves(batch)]
-            return {name: torch.stack([sums[name] for sums in halves]).mean() for name in self.weights}, None
+            halves = zip(model.halves(batch), (None, None) if state is None else state)
+            (one, ahead), (other, behind) = (self(half, part, step, None, before) for (half, part), before in halves)
+            sums = {name: (one[name] + other[name]) / 2 for name in self.weights}
+            return sums, None if ahead is None else (ahead, behind)
         features, after = forced(model, batch, state)
         product: Any = model.product(features)  # type: ignore[attr-defined]
         if not isinstance(product, Product):

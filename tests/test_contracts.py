@@ -31,6 +31,7 @@ from regard.models import (
     BertConfig,
     BigramConfig,
     CaptionerConfig,
+    Context2vecConfig,
     ConvS2sConfig,
     GnmtConfig,
     GptConfig,
@@ -69,6 +70,7 @@ CONVS2S = ConvS2sConfig(
     source_vocab=VOCAB, target_vocab=VOCAB, width=8, layers=3, channels=(6, 10), context=2 * LONGEST, dropout=0.1
 )
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
+CONTEXT2VEC = Context2vecConfig(vocab=VOCAB, width=8, embed=6, inner=10, layers=2, dropout=0.1)
 KIM = KimConfig(vocab=VOCAB, labels=VOCAB, kernels=(2, 3, 9), filters=4, embed=6)
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
@@ -109,6 +111,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "lstmn": LSTMN,
     "structured": STRUCTURED,
     "kim": KIM,
+    "context2vec": CONTEXT2VEC,
     "gpt": GPT,
     "xl": replace(GPT, **XL, norm_place="post"),
     "xl-adaptive": replace(GPT, **XL, memory_zeros=True, windows=(2 * LONGEST - 1,), norm_place="pre", **CLUSTERED),
@@ -149,6 +152,7 @@ VARIANTS: dict[str, ModelConfig] = {
     "tcn-tied": replace(TCN, kernel=3, layers=1, embed=8, tied=True),
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
+    "context2vec-gru": replace(CONTEXT2VEC, cell="gru", layers=1, power=0.0),
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     "kim-static": replace(KIM, vectors="static", max_norm=0.0),
     "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),
@@ -231,6 +235,7 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "language": text_columns(texts),
         "two-way language": text_columns(texts),
         "masked": whole_columns(texts),
+        "context": text_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
     }
     return collate(rows_of(columns[task.name]), task)

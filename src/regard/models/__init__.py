@@ -3,6 +3,7 @@
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
 from regard.models.captioner import Captioner, CaptionerConfig
+from regard.models.context2vec import Context2vec, Context2vecConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.facts import Facts, reads_whole
@@ -32,6 +33,7 @@ ModelConfig = (
     | BertConfig
     | BigramConfig
     | CaptionerConfig
+    | Context2vecConfig
     | HeadedConfig
     | TwoDirectionsConfig
 )
@@ -49,6 +51,7 @@ Model = (
     | Bert
     | Bigram
     | Captioner
+    | Context2vec
     | Headed
     | TwoDirections
 )
@@ -66,6 +69,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "gpt": GptConfig,
     "bert": BertConfig,
     "captioner": CaptionerConfig,
+    "context2vec": Context2vecConfig,
 }
 CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name of their cell
     "rnn": RecurrentLmConfig(cell="rnn"),
@@ -83,6 +87,8 @@ __all__ = [
     "BigramConfig",
     "Captioner",
     "CaptionerConfig",
+    "Context2vec",
+    "Context2vecConfig",
     "ConvS2s",
     "ConvS2sConfig",
     "Facts",

@@ -5,6 +5,7 @@ from regard.objectives.classify import Classification, Recall
 from regard.objectives.counting import Counting
 from regard.objectives.guided import GuidedAlignment
 from regard.objectives.masked import MaskedTokens
+from regard.objectives.negative import NegativeSampling
 from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
@@ -20,6 +21,7 @@ __all__ = [
     "HardAttention",
     "LossModule",
     "MaskedTokens",
+    "NegativeSampling",
     "Objective",
     "ProfessorForcing",
     "Recall",

@@ -11,6 +11,7 @@ from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate
 from regard.recipes.language_models import (
     bigram,
+    context2vec,
     hello,
     masked,
     ptb,
@@ -72,6 +73,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "ptb-char": ptb_char,
     "text8": text8,
     "wikitext103": wikitext103,
+    "context2vec": context2vec,
 }
 # The names that settings, recipe.json and the command line use: one table per part of a recipe.
 KINDS: Kinds = {

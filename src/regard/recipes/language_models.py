@@ -5,8 +5,8 @@ from dataclasses import replace
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText103
 from regard.data.sources import Lines
 from regard.data.streams import Shakespeare
-from regard.models import BertConfig, BigramConfig, GptConfig, LstmnConfig, RecurrentLmConfig
-from regard.objectives import Counting, MaskedTokens, TeacherForcing
+from regard.models import BertConfig, BigramConfig, Context2vecConfig, GptConfig, LstmnConfig, RecurrentLmConfig
+from regard.objectives import Counting, MaskedTokens, NegativeSampling, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe
 
 
@@ -53,6 +53,22 @@ def masked() -> Recipe:
         objective=MaskedTokens(),
         plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=500, schedule="linear", evaluate=500),
         metrics=("perplexity",),
+    )
+
+
+def context2vec() -> Recipe:
+    """Vectors of words and of their contexts, context2vec (Melamud et al. 2016): `data.train=FILE`.
+
+    `regard eval RUN --substitution` measures how well the context of a word ranks its substitutes.
+    """
+    return Recipe(
+        name="context2vec",
+        title="vectors of words and of their contexts",
+        data=Lines(tokens="word", vocab=30_000),
+        model=Context2vecConfig(),
+        objective=NegativeSampling(),
+        plan=Plan(steps=5000, batch_tokens=4096, rate=1e-3, schedule="linear", evaluate=500),
+        metrics=(),
     )
 
 

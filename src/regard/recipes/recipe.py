@@ -27,6 +27,7 @@ from regard.objectives import (
     GuidedAlignment,
     HardAttention,
     MaskedTokens,
+    NegativeSampling,
     ProfessorForcing,
     Recall,
     Regression,
@@ -80,6 +81,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "recall": Recall,
     "captioning": Captioning,
     "hard": HardAttention,
+    "context": NegativeSampling,
 }
 
 

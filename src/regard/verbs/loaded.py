@@ -47,6 +47,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "labels": "a classifier with several labels",
     "tag": "a tagger",
     "keys": "a model of independent answers",
+    "context": "a model of contexts",
 }
 IMAGE_MODEL_NAMES = {"target": "a captioner"}  # the same, of a model whose source is an image
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens

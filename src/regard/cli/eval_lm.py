@@ -1,4 +1,4 @@
-"""The measures of `regard eval` that are for language models alone: --last-word, --running, --fill and --substitution."""
+"""Measures of `regard eval` for language models alone: --last-word, --running, --fill, --substitution."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any

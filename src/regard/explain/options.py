@@ -170,3 +170,14 @@ class FiltersOptions(Options):
     layer: int = 0  # the layer whose heads are shown, from 0, the lowest; -1 is the last
     steps: int = 600  # training steps of each small network
     places: ClassVar[tuple[str, ...]] = ("runs", "text")
+
+
+@dataclass(frozen=True)
+class NgramsOptions(Options):
+    """The options of the topic `ngrams`."""
+
+    file: str = ""  # FILE: a text of yours, a sentence on each line; empty: sentences of a toy grammar
+    words: int = 8  # words whose pairs are shown
+    steps: int = 300  # training steps of the LSTM
+    limits: ClassVar[Limits] = {"words": (1, 1000)}
+    places: ClassVar[tuple[str, ...]] = ("file",)

@@ -80,7 +80,10 @@ def fill(
 
 def can_fill(model: Loaded) -> bool:
     """Whether the model fills masks: a masked language model, a language model of any direction, or context2vec."""
-    return any(model.predicts(head) for head in ("masked", "next", "both", "context")) and not model.module.config.reads_source
+    return (
+        any(model.predicts(head) for head in ("masked", "next", "both", "context"))
+        and not model.module.config.reads_source
+    )
 
 
 def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_tokens: int, first: int) -> list[Filled]:

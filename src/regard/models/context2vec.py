@@ -16,11 +16,12 @@ from torch.nn import functional as F
 from regard.data.batches import IGNORED, Batch
 from regard.errors import UserError
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent, real_first
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer, real_first
 from regard.mask import zero_padding
 from regard.models.checks import check_config, refuse, resized_embed
 from regard.models.directions import last_first
 from regard.models.facts import Facts
+from regard.models.layered import Layered
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Context2vecConfig(Facts):
         return Context2vec(self, readout=False)
 
 
-class Context2vec(nn.Module):
+class Context2vec(Layered):
     """Embedding, a recurrent network for each side, a network that joins them, and a vector for each target word.
 
     Without ``readout`` it is a body: it has no vectors of target words.
@@ -96,14 +97,20 @@ class Context2vec(nn.Module):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """The vector of the context of each place, (B, T, width), for tokens (B, T)."""
+        """The vector of the context of each place, (B, T, width), for tokens (B, T).
+
+        The embeddings, which are those of the places themselves, and the vectors are added to ``layers``.
+        """
         refuse("segments", segments)
         refuse("positions", positions)
         x = zero_padding(self._drop(self.embedding(tokens)), real)
+        add_layer(layers, x)
         there = torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device) if real is None else real
         sides = (_beside(self.before, x, real_first(there)), _beside(self.after, x, last_first(there)))
         joined: Tensor = self.join(self._drop(torch.cat(sides, -1)))
+        add_layer(layers, joined)
         return joined
 
     def log_noise(self) -> Tensor:

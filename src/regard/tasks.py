@@ -29,8 +29,8 @@ from regard.data.streams import RunningText
 from regard.objectives import (
     BinaryAnswers,
     Classification,
+    ContextSampling,
     MaskedTokens,
-    NegativeSampling,
     Recall,
     Regression,
     TeacherForcing,
@@ -271,7 +271,7 @@ TASKS: dict[str, Task] = {
         widths=_axes("text"),
         collate=words_in_context,
         head="context",
-        objective=NegativeSampling,
+        objective=ContextSampling,
         metrics=(),
     ),
     "classify": Task(

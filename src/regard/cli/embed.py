@@ -36,6 +36,10 @@ def embed(
             help="Vectors of length one. Default: the model's own.",
         ),
     ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--as", help="cove: of a translator, the embedding of each token and the state of its encoder."),
+    ] = None,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -50,23 +54,30 @@ def embed(
     sentence-transformers model has settings of pooling, which are the default. The .npz holds
     `vectors`, float32, in the order of the lines; with --pool tokens also `lengths`, how many of them each line has.
     The special tokens around a line count as tokens. A blank line has a vector like any other.
+    With --as cove a vector is the embedding of a token and then its state in the encoder of a translator (CoVe, McCann
+    et al. 2017); without --pool, each token has one.
 
     \b
     Examples:
       regard embed bert/ < lines.txt > out.npz
       regard embed bert/ lines.txt --pool cls --normalize -o out.npz
       regard embed runs/translate --pool tokens < lines.txt > out.npz
+      regard embed runs/translate --as cove < lines.txt > out.npz
       regard embed hf:sentence-transformers/all-MiniLM-L6-v2 --download --json < lines.txt
     """
-    from regard.verbs.embedding import chosen, gathered
+    from regard.verbs.cove import cove_states
+    from regard.verbs.embedding import chosen, gathered, last_states
 
+    if form not in (None, "cove"):
+        raise UserError(f"--as {form}: no such form of vectors; give --as cove, or leave it out.")
     if out is None and not json and sys.stdout.isatty():
         raise UserError("embed: vectors are binary, and this is a terminal; give > out.npz, --out out.npz or --json.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
-    pooling = chosen(model, pool, normalise)
+    pooling = chosen(model, pool or ("tokens" if form else None), normalise)
+    states_of = cove_states if form else last_states
     parts = []
     for first, lines in count_unknown(model, chunks(file) if json else chunks(file, TOGETHER, prints=file == "-")):
-        part = gathered(model, lines, pooling, batch_tokens, first)
+        part = gathered(model, lines, pooling, batch_tokens, first, states_of)
         if json:
             ends = part.lengths.cumsum()
             for number, (length, end) in enumerate(zip(part.lengths, ends), first):

@@ -2,10 +2,10 @@
 
 from regard.objectives.captioning import Captioning, HardAttention
 from regard.objectives.classify import Classification, Recall
+from regard.objectives.context import ContextSampling
 from regard.objectives.counting import Counting
 from regard.objectives.guided import GuidedAlignment
 from regard.objectives.masked import MaskedTokens
-from regard.objectives.negative import NegativeSampling
 from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
@@ -15,13 +15,13 @@ __all__ = [
     "BinaryAnswers",
     "Captioning",
     "Classification",
+    "ContextSampling",
     "Counting",
     "Exposure",
     "GuidedAlignment",
     "HardAttention",
     "LossModule",
     "MaskedTokens",
-    "NegativeSampling",
     "Objective",
     "ProfessorForcing",
     "Recall",

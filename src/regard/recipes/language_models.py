@@ -6,7 +6,7 @@ from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText103
 from regard.data.sources import Lines
 from regard.data.streams import Shakespeare
 from regard.models import BertConfig, BigramConfig, Context2vecConfig, GptConfig, LstmnConfig, RecurrentLmConfig
-from regard.objectives import Counting, MaskedTokens, NegativeSampling, TeacherForcing
+from regard.objectives import ContextSampling, Counting, MaskedTokens, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe
 
 
@@ -66,7 +66,7 @@ def context2vec() -> Recipe:
         title="vectors of words and of their contexts",
         data=Lines(tokens="word", vocab=30_000),
         model=Context2vecConfig(),
-        objective=NegativeSampling(),
+        objective=ContextSampling(),
         plan=Plan(steps=5000, batch_tokens=4096, rate=1e-3, schedule="linear", evaluate=500),
         metrics=(),
     )

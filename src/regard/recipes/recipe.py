@@ -23,11 +23,11 @@ from regard.objectives import (
     BinaryAnswers,
     Captioning,
     Classification,
+    ContextSampling,
     Counting,
     GuidedAlignment,
     HardAttention,
     MaskedTokens,
-    NegativeSampling,
     ProfessorForcing,
     Recall,
     Regression,
@@ -81,7 +81,7 @@ OBJECTIVES: dict[str, type[Any]] = {
     "recall": Recall,
     "captioning": Captioning,
     "hard": HardAttention,
-    "context": NegativeSampling,
+    "context": ContextSampling,
 }
 
 

@@ -1,7 +1,7 @@
 """Embed: texts as vectors, computed from the states of the last layer of any model."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -21,6 +21,7 @@ from regard.verbs.loaded import LONG_CURE, Loaded
 from regard.verbs.pooling import POOLING_MODES, Pooling, pooling_of
 
 Vectors = NDArray[np.float32]
+States = Callable[[Loaded, Tensor, Tensor | None], Tensor]  # of a model, tokens (B, T) and `real`: vectors (B, T, D)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,25 +60,40 @@ def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None
     return pooling
 
 
+def last_states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
+    """The states (B, T, width) of the last layer, of the source where the model reads one."""
+    if tokens.shape[1] == 0:
+        return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)
+    if model.module.config.reads_source:
+        return cast(ReadsSource, model.module).encode(tokens, real)
+    return model.states(tokens, real)
+
+
 @torch.no_grad()
 def gathered(
-    model: Loaded, texts: Sequence[str], pooling: Pooling, batch_tokens: int = BATCH_TOKENS, first: int = 1
+    model: Loaded,
+    texts: Sequence[str],
+    pooling: Pooling,
+    batch_tokens: int = BATCH_TOKENS,
+    first: int = 1,
+    states_of: States = last_states,
 ) -> Embedded:
     """The vectors of texts that are read in batches of about the same length; `first` is the number of the first."""
     check_is_list(texts)
     model.expect("embed", not model.reads_images)
     tokens = _read(model, texts, pooling, first)
-    found = [np.zeros((0, model.module.config.width), dtype=np.float32) for _ in texts]
+    none = states_of(model, torch.zeros(0, 0, dtype=torch.long, device=model.device), None).flatten(0, 1)
+    found: list[Vectors] = [none.float().cpu().numpy() for _ in texts]
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):
         ids, there = pad_ids([tokens[row] for row in rows])
         real = torch.from_numpy(there).to(model.device)
         visible = None if there.all() else real  # a mask that forbids nothing is none
-        states = _states(model, torch.from_numpy(ids).to(model.device), visible)  # (B, T, width)
+        with pause_recording(model.module), model.autocast():
+            states = states_of(model, torch.from_numpy(ids).to(model.device), visible)  # (B, T, D)
         for row, vectors in zip(rows, _pooled(states.float(), real, pooling)):
             found[row] = vectors.flip(0).cpu().numpy() if model.reads_backward else vectors.cpu().numpy()
     lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
-    none = np.zeros((0, model.module.config.width), dtype=np.float32)
-    return Embedded(np.concatenate([none, *found]), lengths)
+    return Embedded(np.concatenate([none.float().cpu().numpy(), *found]), lengths)
 
 
 def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> list[list[int]]:
@@ -102,16 +118,6 @@ def _cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> lis
     if model.long == "error":
         raise UserError(f"line {number}: {len(tokens)} tokens, but at most {most} are read; {LONG_CURE}")
     return tokens[:most] if model.long == "truncate" else tokens[len(tokens) - most :]
-
-
-def _states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
-    """The states (B, T, width) of the last layer, of the source where the model reads one."""
-    if tokens.shape[1] == 0:
-        return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)
-    with pause_recording(model.module), model.autocast():
-        if model.module.config.reads_source:
-            return cast(ReadsSource, model.module).encode(tokens, real)
-        return model.states(tokens, real)
 
 
 def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""Negative sampling (Mikolov et al. 2013): tell the word of a context from words that are drawn at random."""
+"""Negative sampling for vectors of contexts (Mikolov et al. 2013; Melamud et al. 2016, eq. 1)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -30,8 +30,8 @@ class ContextModel(Protocol):
 
 
 @dataclass(frozen=True)
-class NegativeSampling(Objective):
-    """−log σ(c · w) − Σ log σ(−c · n) for the vector c of a context, its word w and noise words n.
+class ContextSampling(Objective):
+    """Tell the word w of a context c from noise words n: the loss is −log σ(c · w) − Σ log σ(−c · n).
 
     The loss of an evaluation is the expectation over the noise, so that it does not depend on random numbers.
     """

@@ -142,4 +142,13 @@ TOPICS: dict[str, Topic] = {
         "bigram.md#beside-an-lstm",
         ("perplexity", "parameters", "chance", "token", "state"),
     ),
+    "senses": Topic(
+        "senses",
+        WORDS,
+        options.SensesOptions(),
+        "about a minute",
+        ("", "steps=800 -o senses.html", "runs/lm,runs/masked", "models/bert-base-uncased,models/gpt2 -o senses.html"),
+        "senses.md",
+        ("state", "token", "chance", "causal", "width"),
+    ),
 }

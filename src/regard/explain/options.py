@@ -181,3 +181,12 @@ class NgramsOptions(Options):
     steps: int = 300  # training steps of the LSTM
     limits: ClassVar[Limits] = {"words": (1, 1000)}
     places: ClassVar[tuple[str, ...]] = ("file",)
+
+
+@dataclass(frozen=True)
+class SensesOptions(Options):
+    """The options of the topic `senses`."""
+
+    models: tuple[str, ...] = ()  # DIR,DIR: runs or public checkpoints to compare; empty: small models are trained now
+    steps: int = 400  # training steps of each small model
+    places: ClassVar[tuple[str, ...]] = ("models",)

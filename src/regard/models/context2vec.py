@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.data.batches import IGNORED, Batch
+from regard.data.example import Direction
 from regard.errors import UserError
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS, Recurrent, add_layer, real_first
@@ -34,6 +35,7 @@ class Context2vecConfig(Facts):
     takes_head: ClassVar[bool] = True
     longest: ClassVar[int | None] = None
     output_layer: ClassVar[str] = "target"
+    direction: ClassVar[Direction] = "both"  # a text is read between bos and eos
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     cell: str = "lstm"  # kind of recurrent cell: rnn, lstm or gru

@@ -1,0 +1,153 @@
+"""The occurrences of a word in texts, their vectors in context, and the nearest of them.
+
+An occurrence is a whole word of a text. Its vector in a layer is the mean over its tokens, of which a word of a
+sub-word tokenizer has several.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.flat import pad_ids
+from regard.errors import UserError
+from regard.models import reads_whole
+from regard.models.facts import GivesLayers
+from regard.recording import pause_recording
+from regard.verbs.forced import BATCH_TOKENS, grouped
+from regard.verbs.loaded import Loaded
+
+MARKED = re.compile(r"\*([^*]+)\*")
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A word of a text: the text from `start` to `end`."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        return self.text[self.start : self.end]
+
+    @property
+    def marked(self) -> str:
+        """The text with the word in asterisks."""
+        return f"{self.text[: self.start]}*{self.word}*{self.text[self.end :]}"
+
+
+def marked_occurrence(text: str) -> Occurrence:
+    """The occurrence that a text marks with asterisks: "let's *play* chess"."""
+    found = MARKED.findall(text)
+    if len(found) != 1:
+        raise UserError(f'"{text[:60]}": mark one word with asterisks, such as "let\'s *play* chess".')
+    start = text.index("*")
+    return Occurrence(MARKED.sub(r"\1", text), start, start + len(found[0]))
+
+
+def occurrences_of(word: str, texts: Sequence[str]) -> list[Occurrence]:
+    """All places of texts where the word stands alone, in upper or lower case."""
+    whole = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+    return [Occurrence(text, match.start(), match.end()) for text in texts for match in whole.finditer(text)]
+
+
+@torch.no_grad()
+def occurrence_layers(
+    model: Loaded, occurrences: Sequence[Occurrence], batch_tokens: int = BATCH_TOKENS
+) -> tuple[Tensor, ...]:
+    """The vectors (N, D) of N occurrences in every layer, the input embeddings first; of a translator, in its encoder.
+
+    A text that is longer than the context is cut around the word.
+    """
+    config, special = model.module.config, model.tokenizer.special_tokens
+    model.expect("give vectors of words", not model.reads_images)
+    prefix = [special.prefix] if special.prefix is not None else []
+    suffix = [special.suffix] if special.suffix is not None else []
+    before, after = (prefix, suffix) if reads_whole(config) else (model.opening, [])
+    most = None if model.longest is None else model.longest - len(before) - len(after)
+    ids, places = zip(*(_tokens(model, one, most) for one in occurrences)) if occurrences else ((), ())
+    lines = [[*before, *tokens, *after] for tokens in ids]
+    found: list[tuple[Tensor, ...]] = [()] * len(lines)
+    for rows in grouped([len(line) for line in lines], batch_tokens):
+        padded, there = pad_ids([lines[row] for row in rows])
+        tokens, real = (torch.from_numpy(each).to(model.device) for each in (padded, there))
+        with pause_recording(model.module), model.autocast():
+            layers = cast(GivesLayers, model.module).layers(tokens, None if there.all() else real)
+        for at, row in enumerate(rows):
+            first, last = (len(before) + place for place in places[row])
+            found[row] = tuple(layer[at, first:last].float().mean(0).cpu() for layer in layers)
+    return tuple(torch.stack(each) for each in zip(*found))
+
+
+def _tokens(model: Loaded, one: Occurrence, most: int | None) -> tuple[list[int], tuple[int, int]]:
+    """The ids of the text around a word, and the first and the last place of the word among them, the last excluded."""
+    encode = model.tokenizer.in_direction("forward").encode
+    ids, first, last = encode(one.text), len(encode(one.text[: one.start].rstrip())), len(encode(one.text[: one.end]))
+    if first >= last:
+        raise UserError(f'"{one.word}": the tokenizer of {model.path} has no token for it in "{one.text[:60]}".')
+    if most is not None and len(ids) > most:
+        start = min(max(0, (first + last - most) // 2), len(ids) - most)
+        ids, first, last = ids[start : start + most], first - start, last - start
+    if model.reads_backward:
+        ids, first, last = ids[::-1], len(ids) - last, len(ids) - first
+    return ids, (first, last)
+
+
+@dataclass(frozen=True)
+class NearOccurrence:
+    """An occurrence that is near another one: the cosine of their vectors."""
+
+    occurrence: Occurrence
+    cosine: float
+
+
+def nearest_occurrences(
+    query: Tensor, vectors: Tensor, occurrences: Sequence[Occurrence], top: int
+) -> list[NearOccurrence]:
+    """The occurrences whose vectors (N, D) have the largest cosine with the query (D,)."""
+    cosines = F.cosine_similarity(vectors, query[None], dim=-1)
+    best = cosines.topk(min(top, len(occurrences)))
+    return [NearOccurrence(occurrences[at], value) for at, value in zip(best.indices.tolist(), best.values.tolist())]
+
+
+def project(vectors: Tensor, axes: int = 2) -> Tensor:
+    """The coordinates (N, axes) of vectors (N, D) on their first principal components.
+
+    The sign of an axis is arbitrary; here the coordinate with the largest absolute value is positive.
+    """
+    centred = vectors.double() - vectors.double().mean(0)
+    left, values, _ = torch.linalg.svd(centred, full_matrices=False)
+    found = F.pad(left * values, (0, max(0, axes - len(values))))[:, :axes]
+    largest = found.gather(0, found.abs().argmax(0, keepdim=True))
+    return found * torch.where(largest < 0, -1.0, 1.0)
+
+
+def centroid_accuracy(vectors: Tensor, senses: Sequence[str]) -> float:
+    """How often an occurrence is nearest to the mean vector of the others of its sense; a tie counts half.
+
+    Each occurrence is left out of the means that it is compared with.
+    """
+    names, right = sorted(set(senses)), 0.0
+    of = torch.tensor([names.index(sense) for sense in senses])
+    for at, sense in enumerate(of.tolist()):
+        kept = torch.arange(len(of)) != at
+        means = torch.stack([vectors[kept & (of == number)].mean(0) for number in range(len(names))])
+        distances = torch.linalg.vector_norm(means - vectors[at], dim=-1)
+        best = distances <= distances.min() + 1e-5 * vectors[at].norm()  # static vectors are equal up to rounding
+        right += float(best[sense]) / float(best.sum())
+    return right / len(of)
+
+
+def static_vectors(model: Loaded, words: Sequence[str]) -> tuple[list[str], Tensor]:
+    """The words that are one token of the model, and the rows (N, D) of its input embedding for them."""
+    module: Any = model.module
+    table = module.get_submodule(module.config.input_embedding).weight
+    tokens = {word: model.tokenizer.encode(word) for word in words}
+    known = [word for word, ids in tokens.items() if len(ids) == 1 and model.tokenizer.decode(ids).strip() == word]
+    return known, table[[tokens[word][0] for word in known]].float().detach().cpu()

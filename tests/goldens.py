@@ -82,6 +82,7 @@ SCENES = "data.train=40 data.valid=8 data.test=4 data.size=32 model.blocks=2 pla
 HARD = "model.decoder=attend model.attention=hard objective=hard"
 BOOK = "data=book data.train=book.txt"
 WORDS = f"model.width=8 model.embed=8 model.layers=1 {TEN}"
+CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 plan.epsilon=1e-3"
 GPT = f"model=gpt {STACK} model.context=48"
 DRAWN = "data.train=60 data.valid=12 data.test=4"
 CONVOLUTIONS = f"model.width=8 model.embed=8 model.layers=2 model.kernel=3 plan.epsilon=1e-3 {TEN}"
@@ -127,6 +128,7 @@ CASES: dict[str, Case] = {
     "greek": Case("greek", f"data.vocab=80 {RECURRENT}", "greek"),
     "text": _writer(RECURRENT),
     "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
+    "elmo": Case("elmo", f"{LINES} {TEN} {CHARACTERS}", "both"),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
     "hello": Case("hello", TEN, "running"),
@@ -323,6 +325,7 @@ def _of_classifier(model: Any, texts: Texts) -> dict[str, Any]:
 VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
     "translate": _of_translator,
     "language": _of_writer,
+    "both": lambda model, texts: {"score": _scores(model, texts.given), "embed": _vectors(model, texts)},
     "caption": _of_captioner,
     "fill": _of_filler,
     "classify": _of_classifier,
@@ -405,6 +408,7 @@ TEXTS: dict[str, Texts] = {
     ),
     "moves": Texts("caption", ("a square moves right then up", "a cross moves left then down then right")),
     "scenes": Texts("caption", ("a red circle above a blue square", "a small white ring left of a green cross")),
+    "both": Texts("both", ("the dog", "a small man", "the", "a bird sees", "an unseen word")),
     "lines": Texts("language", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "running": Texts("language", ("the dog", "a small man", "the", "a bird sees\n", "the man likes the")),
     "masks": Texts(

@@ -33,6 +33,7 @@ from regard.models import (
     CaptionerConfig,
     Context2vecConfig,
     ConvS2sConfig,
+    ElmoConfig,
     GnmtConfig,
     GptConfig,
     HeadedConfig,
@@ -62,6 +63,19 @@ SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, ca
 BIGRAM = BigramConfig(vocab=VOCAB, k=0.5)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 RECURRENT = RecurrentLmConfig(vocab=VOCAB, width=8, embed=6, layers=2, dropout=0.1)
+ELMO = ElmoConfig(
+    vocab=VOCAB,
+    width=8,
+    cells=10,
+    cell_clip=1.0,
+    state_clip=1.0,
+    characters=6,
+    embed=4,
+    kernels=(1, 3),
+    filters=(8, 16),
+    dropout=0.1,
+    direction="forward",
+)
 TCN = TcnConfig(vocab=VOCAB, width=8, embed=6, layers=2, kernel=2, dropout=0.1)
 PIXELS = CaptionerConfig(image=8, target_vocab=VOCAB, width=8, embed=6, blocks=2, dropout=0.1)
 FEATURES = replace(PIXELS, encoder="features", image=5, grid=3)
@@ -107,6 +121,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "convs2s": CONVS2S,
     "bigram": BIGRAM,
     "lstm": RECURRENT,
+    "elmo": ELMO,
     "tcn": TCN,
     "lstmn": LSTMN,
     "structured": STRUCTURED,
@@ -120,6 +135,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "t5": replace(TRANSFORMER, **T5, feed_bias=False, gated=True, shared="all", scaled=False, readout_scale=0.5),
     "lstm-both": both(RECURRENT),
     "bigram-both": both(BIGRAM),
+    "elmo-both": both(ELMO),
     "bert-class": classifier(BERT),
     "gpt-class": classifier(GPT),
     "lstmn-class": classifier(LSTMN),
@@ -174,6 +190,10 @@ VARIANTS: dict[str, ModelConfig] = {
     "bert-groups": replace(BERT, layers=4, groups=2, group_blocks=2),
     "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
     "bert-window": replace(BERT, windows=(1,), norm_place="pre"),
+    "elmo-plain": replace(ELMO, skip=False, cell_clip=0.0, state_clip=0.0, highways=0, activation="tanh"),
+    "elmo-wide": replace(ELMO, width=10, layers=3),
+    "elmo-clipped": replace(ELMO, cell_clip=0.1, state_clip=0.02),
+    "elmo-class": classifier(both(ELMO)),
     "lstm-adaptive": replace(RECURRENT, **ADAPTIVE),
     "gru-adaptive-tied": replace(RECURRENT, cell="gru", embed=8, tied=True, **ADAPTIVE),
     "tcn-adaptive": replace(TCN, embed=8, tied=True, **ADAPTIVE | {"divide": 1}),
@@ -212,7 +232,7 @@ READERS = {name: config for name, config in CASES.items() if attentions(config.b
 PROMPTED = {  # whose prompts may be padded
     name: config
     for name, config in CAUSAL.items()
-    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig | TcnConfig)
+    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig | TcnConfig | ElmoConfig)
     and not getattr(config, "memory", 0)
 }
 SOURCE_READERS = {name: config for name, config in READERS.items() if config.reads_source}
@@ -674,7 +694,7 @@ def test_a_carried_state_differs_from_the_first_only_in_its_tensors(config: Mode
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
     body, head = config.split()
     narrow = {"embed": 16} if hasattr(body, "embed") and not isinstance(body, Shape) else {}
-    body = body.resized(32) if isinstance(body, KimConfig) else replace(body, width=32)
+    body = body.resized(32) if isinstance(body, KimConfig | ElmoConfig) else replace(body, width=32)
     body = replace(body, dropout=0.0, **narrow)
     model = (body if head is None else HeadedConfig(body, replace(head, dropout=0.0))).build()
     noise = torch.Generator().manual_seed(3)

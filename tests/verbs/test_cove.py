@@ -19,7 +19,6 @@ from regard.models import ConvS2sConfig, GnmtConfig, TransformerConfig
 from regard.objectives import TeacherForcing
 from regard.recipes import Plan, Recipe
 from regard.verbs import Loaded
-from regard.verbs.cove import cove_states
 from regard.verbs.embedding import gathered
 from regard.verbs.pooling import Pooling
 
@@ -47,7 +46,7 @@ def test_the_vectors_are_the_embeddings_and_the_states_of_the_encoder(
     name: str, translator: Callable[..., Path]
 ) -> None:
     model = made(name, translator)
-    found = gathered(model, TEXTS, Pooling("tokens"), states_of=cove_states)
+    found = gathered(model, TEXTS, Pooling("tokens"), layers="cove")
     assert found.lengths.tolist() == [2, 3, 0]
     module: Any = model.module
     table = module.get_submodule(model.module.config.input_embedding).weight
@@ -66,7 +65,7 @@ def test_the_command_prints_them(translator: Callable[..., Path], capsys: Any, t
     run = str(translator("word"))
     assert main(["embed", run, str(text), "--as", "cove", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["vectors"]
-    expected = gathered(load(run, "cpu"), ["ab ba"], Pooling("tokens"), states_of=cove_states).vectors
+    expected = gathered(load(run, "cpu"), ["ab ba"], Pooling("tokens"), layers="cove").vectors
     np.testing.assert_allclose(shown, expected, rtol=1e-5)
     assert main(["embed", run, str(text), "--as", "cow", "--json"]) == 2
     assert "--as cow" in capsys.readouterr().err
@@ -74,4 +73,4 @@ def test_the_command_prints_them(translator: Callable[..., Path], capsys: Any, t
 
 def test_a_model_without_a_source_has_none(language: Path) -> None:
     with pytest.raises(UserError, match="cannot embed --as cove"):
-        gathered(load(language, "cpu"), ["ab"], Pooling("tokens"), states_of=cove_states)
+        gathered(load(language, "cpu"), ["ab"], Pooling("tokens"), layers="cove")

@@ -13,7 +13,7 @@ from regard.cli.lines import print_line
 def export(
     run: options.Run,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write.")],
-    to: Annotated[str, typer.Option(help="transformers or ctranslate2.")] = "transformers",
+    to: Annotated[str, typer.Option(help="transformers, ctranslate2 or elmo.")] = "transformers",
     average: Annotated[
         int, typer.Option(min=0, help="Average the weights of so many of the run's newest steps; 0: none.")
     ] = 0,
@@ -25,13 +25,15 @@ def export(
     """Write a model as other tools read it: config.json, weights, tokenizer files.
 
     The `transformers` library opens the directory with from_pretrained and gets the same numbers. `ctranslate2` is for
-    translation Transformers, and takes that package.
+    translation Transformers, and takes that package. `elmo` writes an ELMo in its public form, options.json and
+    lm_weights.hdf5, without its output layer; it takes the package h5py.
 
     \b
     Examples:
       regard export runs/multi30k multi30k-hf
       regard export runs/shakespeare/steps/005000 shakespeare-hf
       regard export runs/multi30k multi30k-ct2 --to ctranslate2 --average 5
+      regard export runs/elmo elmo --to elmo
     """
     from regard.verbs import export as write
 

@@ -6,6 +6,7 @@ from regard.models.captioner import Captioner, CaptionerConfig
 from regard.models.context2vec import Context2vec, Context2vecConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
+from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gnmt import Gnmt, GnmtConfig
 from regard.models.gpt import Gpt, GptConfig
@@ -32,6 +33,7 @@ ModelConfig = (
     | GptConfig
     | BertConfig
     | BigramConfig
+    | ElmoConfig
     | CaptionerConfig
     | Context2vecConfig
     | HeadedConfig
@@ -50,6 +52,7 @@ Model = (
     | Gpt
     | Bert
     | Bigram
+    | Elmo
     | Captioner
     | Context2vec
     | Headed
@@ -61,6 +64,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "convs2s": ConvS2sConfig,
     "bigram": BigramConfig,
     "recurrent": RecurrentLmConfig,
+    "elmo": ElmoConfig,
     "tcn": TcnConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
@@ -91,6 +95,8 @@ __all__ = [
     "Context2vecConfig",
     "ConvS2s",
     "ConvS2sConfig",
+    "Elmo",
+    "ElmoConfig",
     "Facts",
     "Gnmt",
     "GnmtConfig",

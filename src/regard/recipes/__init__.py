@@ -12,6 +12,7 @@ from regard.recipes.classifiers import classify, multilabel, rate
 from regard.recipes.language_models import (
     bigram,
     context2vec,
+    elmo,
     hello,
     masked,
     ptb,
@@ -51,6 +52,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "greek": greek,
     "text": text,
     "bigram": bigram,
+    "elmo": elmo,
     "shakespeare": shakespeare,
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,

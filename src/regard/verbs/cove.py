@@ -19,7 +19,5 @@ def cove_states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
     model.expect("embed --as cove", config.reads_source and not model.reads_images)
     embedding = model.module.get_submodule(config.input_embedding)
     assert isinstance(embedding, nn.Embedding)
-    if tokens.shape[1] == 0:
-        return torch.zeros(len(tokens), 0, embedding.embedding_dim + config.width, device=model.device)
     states = cast(ReadsSource, model.module).encode(tokens, real)
     return torch.cat([embedding(tokens).to(states.dtype), states], dim=-1)

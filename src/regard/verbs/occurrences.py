@@ -15,11 +15,11 @@ from torch.nn import functional as F
 
 from regard.data.flat import pad_ids
 from regard.errors import UserError
-from regard.models import reads_whole
 from regard.models.facts import GivesLayers
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, grouped
 from regard.verbs.loaded import Loaded
+from regard.verbs.words import embed_words, ends
 
 MARKED = re.compile(r"\*([^*]+)\*")
 
@@ -65,11 +65,10 @@ def occurrence_layers(
 
     A text that is longer than the context is cut around the word.
     """
-    config, special = model.module.config, model.tokenizer.special_tokens
     model.expect("give vectors of words", not model.reads_images)
-    prefix = [special.prefix] if special.prefix is not None else []
-    suffix = [special.suffix] if special.suffix is not None else []
-    before, after = (prefix, suffix) if reads_whole(config) else (model.opening, [])
+    if model.module.config.characters:
+        return _word_layers(model, occurrences, batch_tokens)
+    before, after = ends(model)
     most = None if model.longest is None else model.longest - len(before) - len(after)
     ids, places = zip(*(_tokens(model, one, most) for one in occurrences)) if occurrences else ((), ())
     lines = [[*before, *tokens, *after] for tokens in ids]
@@ -83,6 +82,16 @@ def occurrence_layers(
             first, last = (len(before) + place for place in places[row])
             found[row] = tuple(layer[at, first:last].float().mean(0).cpu() for layer in layers)
     return tuple(torch.stack(each) for each in zip(*found))
+
+
+def _word_layers(model: Loaded, occurrences: Sequence[Occurrence], batch_tokens: int) -> tuple[Tensor, ...]:
+    """The same of a model that reads the characters of words, which are the parts of a text between spaces."""
+    rows = []
+    lines = embed_words(model, [one.text for one in occurrences], "all", batch_tokens=batch_tokens)
+    for one, line in zip(occurrences, lines):
+        place = next(at for at, (start, end) in enumerate(line.spans) if start <= one.start < end)
+        rows.append(torch.from_numpy(line.vectors[place]))  # (layers, D)
+    return torch.stack(rows, 1).unbind(0)
 
 
 def _tokens(model: Loaded, one: Occurrence, most: int | None) -> tuple[list[int], tuple[int, int]]:

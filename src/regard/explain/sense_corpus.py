@@ -18,8 +18,8 @@ from regard.verbs.occurrences import Occurrence, marked_occurrence
 HIDDEN = 0.05  # the part of the words of the corpus that is replaced by rare words, which are unknown to the models
 NOTES = 0.5  # the part of the texts that are notes
 SHARED = 0.3  # the part of the words of notes that all topics share
-ENGLISH_WORDS = tuple(["the", "a", "of", "and", "in", "to", "at", "on", "from", "with", "was", "is", "that", "it", "his", "her", "we", "by", "for", "there", "side", "other", ","])
-GERMAN_WORDS = tuple(["das", "der", "die", "im", "in", "den", "ist", "nicht", "ein", "sehr", "an", "dem", ","])
+ENGLISH_WORDS = "the a of and in to at on from with was is that it his her we by for there side other ,"
+GERMAN_WORDS = "das der die im in den ist nicht ein sehr an dem ,"
 NOUNS = {"river": ("bank",), "money": ("bank",), "thing": ("bucket",), "idiom": ("kicked", "bucket")}  # in notes, often
 SLOT = re.compile(r"\{(\w+)\}")
 
@@ -178,7 +178,7 @@ def sample_notes(topic: str, rng: random.Random) -> str:
     words = TOPICS[topic]
     content = [word for slot in words.slots.values() for word in slot.split()]
     content += [word for word in NOUNS.get(topic, ()) for _ in range(len(content) // 6)]
-    shared = GERMAN_WORDS if topic == "German" else ENGLISH_WORDS
+    shared = (GERMAN_WORDS if topic == "German" else ENGLISH_WORDS).split()
     return " ".join(rng.choice(shared if rng.random() < SHARED else content) for _ in range(rng.randint(5, 14))) + " ."
 
 

@@ -53,10 +53,10 @@ def embed_words(
     """The vectors of the words of each text: the mean of the states of a word's pieces.
 
     `layers` is last; first, the input embeddings; mix, the mean of all layers (a scalar mix with equal weights); or
-    all; cove is the embedding and the last state of a translator. Layers of another width than the last are left out of mix and all. An ELMo reads the characters of a word, so
-    that no word is unknown. With `carry=n` it reads n texts at a time, in order, and each of them starts from the state
-    that the text n places before left, in both directions; else every text starts from zeros. `first` is the number of
-    the first text in error messages.
+    all; cove is the embedding and the last state of a translator. Layers of another width than the last are left out of
+    mix and all. An ELMo reads the characters of a word, so that no word is unknown. With `carry=n` it reads n texts at
+    a time, in order, and each of them starts from the state that the text n places before left, in both directions;
+    else every text starts from zeros. `first` is the number of the first text in error messages.
     """
     check_is_list(texts)
     check_layers(layers)

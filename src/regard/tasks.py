@@ -26,11 +26,13 @@ from regard.data.fields import (
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
 from regard.data.streams import RunningText
+from regard.data.words import WordText
 from regard.objectives import (
     BinaryAnswers,
     Classification,
     ContextSampling,
     MaskedTokens,
+    NegativeSampling,
     Recall,
     Regression,
     TeacherForcing,
@@ -57,6 +59,7 @@ class Task:
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
     rows: Callable[[Columns, int], list[Row]] = one_row
+    validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best
 
     def __repr__(self) -> str:
         return f"<Task {self.name}: {', '.join(self.fields)}>"
@@ -363,6 +366,17 @@ TASKS: dict[str, Task] = {
         head="number",
         objective=Regression,
         metrics=("mse", "pearson", "spearman"),
+    ),
+    "words": Task(
+        name="words",
+        verb="neighbours",
+        fields={"text": WordText},
+        widths=_axes("text"),
+        collate=whole_text,
+        head="words",
+        objective=NegativeSampling,
+        metrics=(),
+        validates=False,
     ),
 }
 

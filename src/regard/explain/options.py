@@ -188,5 +188,5 @@ class SensesOptions(Options):
     """The options of the topic `senses`."""
 
     models: tuple[str, ...] = ()  # DIR,DIR: runs or public checkpoints to compare; empty: small models are trained now
-    steps: int = 400  # training steps of each small model
+    steps: int = 1000  # training steps of each small model
     places: ClassVar[tuple[str, ...]] = ("models",)

@@ -94,13 +94,13 @@ def recipes(options: SensesOptions) -> list[Recipe]:
     steps = max(1, options.steps)
     data = SenseTexts(seed=options.seed)
     plan = Plan(
-        steps, batch_tokens=1024, rate=1e-2, schedule="linear", warmup=steps // 10, seed=options.seed, device="cpu"
+        steps, batch_tokens=2048, rate=1e-2, schedule="linear", warmup=steps // 10, seed=options.seed, device="cpu"
     )
     lstm = RecurrentLmConfig(width=64, embed=64, layers=1, dropout=0.0)
     shape: dict[str, Any] = {"width": 64, "heads": 4, "layers": 2, "inner": 128, "context": 64}
     shape |= {"dropout": 0.0, "attention_dropout": 0.0, "norm_place": "pre", "positions": "sinusoidal"}
     c2v = Context2vecConfig(width=64, embed=64, inner=128, dropout=0.0)
-    slower = replace(plan, rate=4e-3, betas=(0.9, 0.98))
+    slower = replace(plan, rate=5e-3, betas=(0.9, 0.98))
     return [
         Recipe("LSTM, forward", "", data, lstm, TeacherForcing(), plan, ()),
         Recipe("biLM (two LSTMs)", "", data, replace(lstm, direction="both"), TeacherForcing(), plan, ()),

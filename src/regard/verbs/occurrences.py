@@ -19,8 +19,10 @@ from regard.models.facts import GivesLayers
 from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, grouped
 from regard.verbs.loaded import Loaded
+from regard.verbs.neighbours import Neighbour
 from regard.verbs.words import embed_words, ends
 
+MOST = 5000  # occurrences that are compared, at most
 MARKED = re.compile(r"\*([^*]+)\*")
 
 
@@ -153,10 +155,39 @@ def centroid_accuracy(vectors: Tensor, senses: Sequence[str]) -> float:
     return right / len(of)
 
 
-def static_vectors(model: Loaded, words: Sequence[str]) -> tuple[list[str], Tensor]:
-    """The words that are one token of the model, and the rows (N, D) of its input embedding for them."""
+@dataclass(frozen=True)
+class OccurrenceNeighbours:
+    """The nearest occurrences of a word to one of them, and the nearest words to its static vector."""
+
+    query: Occurrence
+    near: list[NearOccurrence]  # by the vectors of the last layer
+    static: list[Neighbour]  # by the input embedding; empty if the word is not one token of it
+    occurrences: list[Occurrence]  # all that were found in the texts
+    points: list[tuple[float, float]]  # the first two principal components of the query and of all occurrences
+
+
+def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: int = 10) -> OccurrenceNeighbours:
+    """The occurrences in texts that are nearest to the word that a query marks with asterisks."""
+    one = marked_occurrence(query)
+    found = [each for each in occurrences_of(one.word, texts) if each != one][:MOST]
+    if not found:
+        raise UserError(f'"{one.word}": the texts do not have this word; give --text FILE with sentences that have it.')
+    vectors = occurrence_layers(model, [one, *found])[-1]
+    near = nearest_occurrences(vectors[0], vectors[1:], found, top)
+    points = [(x, y) for x, y in project(vectors).tolist()]
+    return OccurrenceNeighbours(one, near, static_neighbours(model, one.word, top), found, points)
+
+
+@torch.no_grad()
+def static_neighbours(model: Loaded, word: str, top: int) -> list[Neighbour]:
+    """The words whose rows of the input embedding are nearest to that of a word; none if it is not one token."""
+    ids = [] if model.module.config.characters else model.tokenizer.encode(word)
+    if len(ids) != 1 or model.tokenizer.unknown(word):
+        return []
     module: Any = model.module
-    table = module.get_submodule(module.config.input_embedding).weight
-    tokens = {word: model.tokenizer.encode(word) for word in words}
-    known = [word for word, ids in tokens.items() if len(ids) == 1 and model.tokenizer.decode(ids).strip() == word]
-    return known, table[[tokens[word][0] for word in known]].float().detach().cpu()
+    table = module.get_submodule(module.config.input_embedding).weight[: model.tokenizer.size].float()
+    cosines = F.cosine_similarity(table, table[ids[0]][None], dim=-1)
+    cosines[[ids[0], *model.tokenizer.special_tokens.ids]] = -torch.inf
+    best = cosines.topk(min(top, len(table) - 1))
+    pieces = model.tokenizer.pieces(best.indices.tolist())
+    return [Neighbour(piece, value) for piece, value in zip(pieces, best.values.tolist()) if value > -torch.inf]

@@ -151,4 +151,13 @@ TOPICS: dict[str, Topic] = {
         "senses.md",
         ("state", "token", "chance", "causal", "width"),
     ),
+    "mix": Topic(
+        "mix",
+        WORDS,
+        options.MixOptions(),
+        "about half a minute",
+        ("", "steps=1000 -o mix.html"),
+        "senses.md#a-mix-of-layers",
+        ("state", "softmax", "chance", "width"),
+    ),
 }

@@ -190,3 +190,12 @@ class SensesOptions(Options):
     models: tuple[str, ...] = ()  # DIR,DIR: runs or public checkpoints to compare; empty: small models are trained now
     steps: int = 1000  # training steps of each small model
     places: ClassVar[tuple[str, ...]] = ("models",)
+
+
+@dataclass(frozen=True)
+class MixOptions(Options):
+    """The options of the topic `mix`."""
+
+    steps: int = 300  # training steps of the language model
+    fit: int = 300  # training steps of each task
+    limits: ClassVar[Limits] = {"fit": (0, 100_000)}

@@ -92,7 +92,7 @@ def _spaced(one: Sense, lower: bool) -> Sense:
 def recipes(options: SensesOptions) -> list[Recipe]:
     """A small model of each kind, all of one corpus."""
     steps = max(1, options.steps)
-    data = SenseTexts(seed=options.seed)
+    data = SenseTexts(train=min(SenseTexts.train, 32 * steps), seed=options.seed)
     plan = Plan(
         steps, batch_tokens=2048, rate=1e-2, schedule="linear", warmup=steps // 10, seed=options.seed, device="cpu"
     )

@@ -31,8 +31,11 @@ from regard.models import (
     BertConfig,
     BigramConfig,
     CaptionerConfig,
+    CbowConfig,
+    Context2vecConfig,
     ConvS2sConfig,
     ElmoConfig,
+    GloveConfig,
     GnmtConfig,
     GptConfig,
     HeadedConfig,
@@ -42,6 +45,7 @@ from regard.models import (
     ModelConfig,
     RecurrentLmConfig,
     Seq2SeqConfig,
+    SkipgramConfig,
     StructuredConfig,
     TcnConfig,
     TransformerConfig,
@@ -83,6 +87,7 @@ CONVS2S = ConvS2sConfig(
     source_vocab=VOCAB, target_vocab=VOCAB, width=8, layers=3, channels=(6, 10), context=2 * LONGEST, dropout=0.1
 )
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
+CONTEXT2VEC = Context2vecConfig(vocab=VOCAB, width=8, embed=6, inner=10, layers=2, dropout=0.1)
 KIM = KimConfig(vocab=VOCAB, labels=VOCAB, kernels=(2, 3, 9), filters=4, embed=6)
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
@@ -125,12 +130,16 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "lstmn": LSTMN,
     "structured": STRUCTURED,
     "kim": KIM,
+    "context2vec": CONTEXT2VEC,
     "gpt": GPT,
     "xl": replace(GPT, **XL, norm_place="post"),
     "xl-adaptive": replace(GPT, **XL, memory_zeros=True, windows=(2 * LONGEST - 1,), norm_place="pre", **CLUSTERED),
     "bert": BERT,
     "transformer": TRANSFORMER,
     "t5": replace(TRANSFORMER, **T5, feed_bias=False, gated=True, shared="all", scaled=False, readout_scale=0.5),
+    "cbow": CbowConfig(vocab=VOCAB, width=6),
+    "skipgram": SkipgramConfig(vocab=VOCAB, width=6),
+    "glove": GloveConfig(vocab=VOCAB, width=6),
     "lstm-both": both(RECURRENT),
     "bigram-both": both(BIGRAM),
     "elmo-both": both(ELMO),
@@ -170,6 +179,7 @@ VARIANTS: dict[str, ModelConfig] = {
     "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),
     "bert-class-concat": classifier(BERT, pool="concat"),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
+    "context2vec-gru": replace(CONTEXT2VEC, cell="gru", layers=1, power=0.0),
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     "kim-static": replace(KIM, vectors="static", max_norm=0.0),
     "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),
@@ -256,6 +266,8 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "language": text_columns(texts),
         "two-way language": text_columns(texts),
         "masked": whole_columns(texts),
+        "context": text_columns(texts),
+        "words": whole_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
     }
     return collate(rows_of(columns[task.name]), task)
@@ -396,7 +408,7 @@ def test_the_layers_end_with_the_features(config: ModelConfig) -> None:
     read = "source" if config.reads_source else "tokens"
     ids, real = each[read], each.real[read]
     layers = model.layers(ids, real)
-    assert len(layers) >= 2 or config.learns_by == "counts"
+    assert len(layers) >= 2 or config.learns_by == "counts" or "words" in config.predicts
     assert all(layer.shape[:2] == ids.shape for layer in layers)
     last = model.encode(ids, real) if config.reads_source else model.features(ids, real)
     close(layers[-1], last)

@@ -3,6 +3,7 @@
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
 from regard.models.captioner import Captioner, CaptionerConfig
+from regard.models.context2vec import Context2vec, Context2vecConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.elmo import Elmo, ElmoConfig
@@ -18,6 +19,7 @@ from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.tcn import Tcn, TcnConfig
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.word_vectors import CbowConfig, GloveConfig, SkipgramConfig, WordVectors, WordVectorsConfig
 
 ModelConfig = (
     Seq2SeqConfig
@@ -34,6 +36,11 @@ ModelConfig = (
     | BigramConfig
     | ElmoConfig
     | CaptionerConfig
+    | Context2vecConfig
+    | CbowConfig
+    | SkipgramConfig
+    | GloveConfig
+    | WordVectorsConfig
     | HeadedConfig
     | TwoDirectionsConfig
 )
@@ -52,6 +59,8 @@ Model = (
     | Bigram
     | Elmo
     | Captioner
+    | Context2vec
+    | WordVectors
     | Headed
     | TwoDirections
 )
@@ -70,6 +79,10 @@ MODELS: dict[str, type[ModelConfig]] = {
     "gpt": GptConfig,
     "bert": BertConfig,
     "captioner": CaptionerConfig,
+    "context2vec": Context2vecConfig,
+    "cbow": CbowConfig,
+    "skipgram": SkipgramConfig,
+    "glove": GloveConfig,
 }
 CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name of their cell
     "rnn": RecurrentLmConfig(cell="rnn"),
@@ -87,11 +100,15 @@ __all__ = [
     "BigramConfig",
     "Captioner",
     "CaptionerConfig",
+    "CbowConfig",
+    "Context2vec",
+    "Context2vecConfig",
     "ConvS2s",
     "ConvS2sConfig",
     "Elmo",
     "ElmoConfig",
     "Facts",
+    "GloveConfig",
     "Gnmt",
     "GnmtConfig",
     "Gpt",
@@ -108,6 +125,7 @@ __all__ = [
     "RecurrentLmConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
+    "SkipgramConfig",
     "Structured",
     "StructuredConfig",
     "Tcn",
@@ -116,5 +134,7 @@ __all__ = [
     "TransformerConfig",
     "TwoDirections",
     "TwoDirectionsConfig",
+    "WordVectors",
+    "WordVectorsConfig",
     "reads_whole",
 ]

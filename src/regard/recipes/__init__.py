@@ -12,6 +12,7 @@ from regard.recipes.classifiers import classify, multilabel, rate
 from regard.recipes.language_models import (
     awd_lstm,
     bigram,
+    context2vec,
     elmo,
     hello,
     masked,
@@ -38,6 +39,7 @@ from regard.recipes.translation import (
     wmt14,
     wmt14_big,
 )
+from regard.recipes.word_vectors import glove, word2vec
 from regard.tasks import TASKS
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -78,6 +80,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "wikitext103": wikitext103,
     "awd-lstm": awd_lstm,
     "ulmfit": ulmfit,
+    "context2vec": context2vec,
+    "word2vec": word2vec,
+    "glove": glove,
 }
 # The names that settings, recipe.json and the command line use: one table per part of a recipe.
 KINDS: Kinds = {

@@ -5,8 +5,16 @@ from dataclasses import replace
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText2, WikiText103
 from regard.data.sources import Lines
 from regard.data.streams import Book, Shakespeare
-from regard.models import BertConfig, BigramConfig, ElmoConfig, GptConfig, LstmnConfig, RecurrentLmConfig
-from regard.objectives import Counting, MaskedTokens, RegularisedActivations, TeacherForcing
+from regard.models import (
+    BertConfig,
+    BigramConfig,
+    Context2vecConfig,
+    ElmoConfig,
+    GptConfig,
+    LstmnConfig,
+    RecurrentLmConfig,
+)
+from regard.objectives import ContextSampling, Counting, MaskedTokens, RegularisedActivations, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe
 
 
@@ -70,6 +78,22 @@ def masked() -> Recipe:
         objective=MaskedTokens(),
         plan=Plan(steps=10_000, batch_tokens=8192, rate=5e-4, warmup=500, schedule="linear", evaluate=500),
         metrics=("perplexity",),
+    )
+
+
+def context2vec() -> Recipe:
+    """Vectors of words and of their contexts, context2vec (Melamud et al. 2016): `data.train=FILE`.
+
+    `regard eval RUN --substitution` measures how well the context of a word ranks its substitutes.
+    """
+    return Recipe(
+        name="context2vec",
+        title="vectors of words and of their contexts",
+        data=Lines(tokens="word", vocab=30_000),
+        model=Context2vecConfig(),
+        objective=ContextSampling(),
+        plan=Plan(steps=5000, batch_tokens=4096, rate=1e-3, schedule="linear", evaluate=500),
+        metrics=(),
     )
 
 

@@ -16,6 +16,7 @@ from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
+from regard.data.words import Words
 from regard.device import check_seed
 from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
@@ -23,10 +24,14 @@ from regard.objectives import (
     BinaryAnswers,
     Captioning,
     Classification,
+    ContextSampling,
     Counting,
+    GloveSquares,
     GuidedAlignment,
     HardAttention,
+    HierarchicalSoftmax,
     MaskedTokens,
+    NegativeSampling,
     ProfessorForcing,
     Recall,
     Regression,
@@ -69,6 +74,7 @@ DATA: dict[str, type[Any]] = {
     "wikitext2": WikiText2,
     "wikitext103": WikiText103,
     "text8": Text8,
+    "words": Words,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
@@ -83,6 +89,10 @@ OBJECTIVES: dict[str, type[Any]] = {
     "recall": Recall,
     "captioning": Captioning,
     "hard": HardAttention,
+    "context": ContextSampling,
+    "negative": NegativeSampling,
+    "hierarchical": HierarchicalSoftmax,
+    "glove": GloveSquares,
 }
 
 

@@ -15,6 +15,7 @@ from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
 from regard.data.token_files import CACHE_BYTES
+from regard.data.words import Sentences
 from regard.recipes import KINDS, Plan, Recipe
 from regard.tensor_tree import signature
 from regard.training.evaluate import check_evaluation
@@ -57,7 +58,7 @@ class Estimate:
 class SelectedBatches:
     """Some batches of a corpus, selected by their numbers."""
 
-    batches: Batches | Windows
+    batches: Batches | Windows | Sentences
     numbers: list[int]
 
     def batch(self, step: int) -> Batch:
@@ -123,7 +124,7 @@ def _measure(prepared: Prepared) -> Estimate:
         host_bytes=host + (CACHE_BYTES if prepared.encoded < 1 else 0),  # the whole text is still to be encoded
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
-        counts=not isinstance(trainer, GradientTrainer),
+        counts=prepared.recipe.objective.learns_by == "counts",
         warnings=prepared.warnings,
         head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
     )

@@ -198,7 +198,11 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Read one of our tokenizers, as `save` wrote it: a `tokenizer.json` of the `tokenizers` library."""
-        text = read_text(path)
+        return cls.parse(read_text(path), path)
+
+    @classmethod
+    def parse(cls, text: str, path: str | Path) -> Tokenizer:
+        """One of our tokenizers from the text that `serialize` returned; `path` is the file that has it."""
         try:
             tokenizer = _from_rust(rust.Tokenizer.from_str(text))
             tokenizer.encode("\ue000")  # a character that is not in its vocabulary

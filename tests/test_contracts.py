@@ -363,6 +363,24 @@ def test_a_batch_has_the_logits_of_its_inputs(config: ModelConfig) -> None:
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
+@over({name: config for name, config in CASES.items() if not config.source_shape}, fast=FAMILIES)
+def test_the_layers_end_with_the_features(config: ModelConfig) -> None:
+    """The states of every layer, the embeddings first; padding changes no layer."""
+    model = built(config)
+    each = padded(config, batch_for(model), 2, 1)
+    read = "source" if config.reads_source else "tokens"
+    ids, real = each[read], each.real[read]
+    layers = model.layers(ids, real)
+    assert len(layers) >= 2 or config.learns_by == "counts"
+    assert all(layer.shape[:2] == ids.shape for layer in layers)
+    last = model.encode(ids, real) if config.reads_source else model.features(ids, real)
+    close(layers[-1], last)
+    for row in range(len(ids)):
+        alone = model.layers(ids[row : row + 1, real[row]], None)
+        for whole, one in zip(layers, alone, strict=True):
+            close(whole[row, real[row]], one[0])
+
+
 # Models that read numbers instead of tokens. Under a head they promise the same.
 
 NUMBERS = 3

@@ -92,11 +92,14 @@ class Recurrent(nn.Module):
             flatten_bfloat16(layer)
         return self
 
-    def forward(self, x: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(B, T, inputs) → the outputs (B, T, width), and the last output of each layer (B, layers, width).
 
         Padding may be anywhere and changes nothing: each direction reads the real positions of a row first. This is a
-        gather and not a packed sequence, so shapes are static and no length is copied to the CPU.
+        gather and not a packed sequence, so shapes are static and no length is copied to the CPU. The outputs of each
+        layer are added to ``layers``.
         """
         x = zero_padding(x, real)
         if real is None:
@@ -108,19 +111,23 @@ class Recurrent(nn.Module):
         finals = []
         for depth in range(self.layers):
             outputs, ends = [], []
-            for layers, order in runs:
-                read, _ = layers[depth](_take(x, order))
+            for kernels, order in runs:
+                read, _ = kernels[depth](_take(x, order))
                 ends.append(read.take_along_dim(end, dim=1).squeeze(1))
                 outputs.append(_take(read, order.argsort(1)))
             x = torch.cat(outputs, -1)
             finals.append(torch.cat(ends, -1))
+            add_layer(layers, x)
             if depth + 1 < self.layers:
                 x = F.dropout(x, self.dropout, self.training)
         return x, torch.stack(finals, 1)
 
-    def advance(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Reads x (B, T, inputs) from ``state`` on: outputs (B, T, width) and the new state."""
-        if x.shape[1] == 1:
+    def advance(self, x: Tensor, state: Tensor, layers: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """Reads x (B, T, inputs) from ``state`` on: outputs (B, T, width) and the new state.
+
+        The outputs of each layer are added to ``layers``.
+        """
+        if x.shape[1] == 1 and layers is None:
             output, state = self.step(x[:, 0], state)
             return output[:, None], state
         after = []
@@ -128,6 +135,7 @@ class Recurrent(nn.Module):
             parts = tuple(part.contiguous()[None] for part in state[:, depth].unbind(1))  # kernels need (1, B, width)
             x, ended = kernel(x, parts if self.parts == 2 else parts[0])
             after.append(torch.cat(ended if self.parts == 2 else (ended,)).transpose(0, 1))
+            add_layer(layers, x)
             if depth + 1 < self.layers:
                 x = F.dropout(x, self.dropout, self.training)
         return x, torch.stack(after, 1)
@@ -185,6 +193,12 @@ def flatten_bfloat16(layer: Any) -> None:
         layer.flatten_parameters()
     finally:
         cudnn.CUDNN_TENSOR_DTYPES.remove(torch.bfloat16)
+
+
+def add_layer(layers: list[Tensor] | None, states: Tensor) -> None:
+    """Adds the states (B, T, width) of a layer to a list, if the caller gave one."""
+    if layers is not None:
+        layers.append(states)
 
 
 def real_first(real: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ other layers of their own. The loss is −Σ (log p(xₜ | x₁ … xₜ₋₁) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -113,13 +113,30 @@ class TwoDirections(nn.Module):
         The first has read the token and those before it, the second the token and those after it.
         """
         refuse("positions", positions)
+        return self._joined(tokens, real, lambda half, ids, there: (half.features(ids, there, segments),))[0]
+
+    def layers(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The states (B, T, 2 · D) of every layer: of the forward model, then of the backward model."""
+        refuse("positions", positions)
+        return self._joined(tokens, real, lambda half, ids, there: half.layers(ids, there, segments))
+
+    def _joined(
+        self, tokens: Tensor, real: Tensor | None, read: Callable[[Any, Tensor, Tensor | None], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
+        """The states that both models give, side by side; the backward model reads the last real token first."""
         real_now = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device) if real is None else real
         order = last_first(real_now)
         back = tokens.take_along_dim(order.reshape(*order.shape, *[1] * (tokens.dim() - 2)), dim=1)
         back_real = None if real is None else real.take_along_dim(order, dim=1)
-        ahead = self.onward.features(tokens, real, segments)
-        behind = self.returning.features(back, back_real, segments)
-        return torch.cat([ahead, behind.take_along_dim(order.argsort(1)[..., None], dim=1)], -1)
+        ahead, behind = read(self.onward, tokens, real), read(self.returning, back, back_real)
+        undo = order.argsort(1)[..., None]
+        return tuple(torch.cat([one, two.take_along_dim(undo, dim=1)], -1) for one, two in zip(ahead, behind))
 
     def readout(self, features: Tensor) -> Tensor:
         """The logits (…, 2 · V) of features (…, 2 · width): of the token after, then of the token before."""

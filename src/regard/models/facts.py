@@ -299,6 +299,13 @@ class ReadsText(Protocol):
         """The states (B, T, width) of the last layer at tokens (B, T)."""
 
 
+class GivesLayers(Protocol):
+    """A model that reads a text, or a source, and gives the states of every layer."""
+
+    def layers(self, tokens: Tensor, real: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The states (B, T, D) of every layer at tokens (B, T) of a text or source, the input embeddings first."""
+
+
 class ReadsSource(Protocol):
     """A model that reads a source."""
 

@@ -110,6 +110,17 @@ class Headed(nn.Module):
         """The states (B, T, width) of the body at tokens (B, T)."""
         return self.body.features(tokens, real, segments, positions)
 
+    def layers(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The states (B, T, D) of every layer of the body at tokens (B, T), the embeddings first."""
+        found: tuple[Tensor, ...] = self.body.layers(tokens, real, segments, positions)
+        return found
+
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The logits of the head."""
         return self.head(features, real)

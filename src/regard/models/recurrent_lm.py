@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from regard.data.example import Direction
 from regard.layers.adaptive import Clustered
 from regard.layers.product import Product
-from regard.layers.recurrent import KERNELS, Recurrent
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.mask import zero_padding
 from regard.models.causal import Causal
@@ -107,15 +107,21 @@ class RecurrentLm(Causal):
         return self.start(rows=rows)
 
     def advance(
-        self, tokens: Tensor, state: RecurrentLmState, real: Tensor | None = None
+        self,
+        tokens: Tensor,
+        state: RecurrentLmState,
+        real: Tensor | None = None,
+        layers: list[Tensor] | None = None,
     ) -> tuple[Tensor, RecurrentLmState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 
-        Padding, False in ``real``, may be anywhere: the state does not change at it.
+        Padding, False in ``real``, may be anywhere: the state does not change at it. Without padding, the embeddings
+        and the outputs of each layer are added to ``layers``.
         """
         x, hidden = self._drop(self.embedding(tokens)), state.hidden
         if real is None:
-            features, hidden = self.rnn.advance(x, hidden)
+            add_layer(layers, x)
+            features, hidden = self.rnn.advance(x, hidden, layers)
             return features, RecurrentLmState(hidden)
         outputs = []
         for t, read in enumerate(zero_padding(x, real).unbind(1)):

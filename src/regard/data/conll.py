@@ -42,15 +42,14 @@ class Conll:
     test: str = ""  # the file of the test sentences; may be empty
     column: int | Literal["last"] = "last"  # the column of the tags, from 1, or the last one; words are in the first
     scheme: Scheme = "bioes"  # the scheme of the tags that the model learns: bioes or iob2
-    lowercase: bool = True  # whether the words, but not their characters, are read in lower case
-    tokens: Tokens = "word"  # the kind of tokens: word
+    tokens: Tokens = "word-lower"  # the kind of tokens: word-lower, or word; characters always keep their case
     vocab: int = 50_000  # the most words
 
     def __post_init__(self) -> None:
         if self.column != "last" and self.column < 2:
             raise UserError(f"data.column={self.column}: the first column has the words; give 2 or more, or last.")
-        if self.tokens != "word":
-            raise UserError(f"data.tokens={self.tokens}: each word has a tag; set data.tokens=word.")
+        if self.tokens not in ("word", "word-lower"):
+            raise UserError(f"data.tokens={self.tokens}: each word has a tag; set data.tokens=word or word-lower.")
 
     def load(self) -> Corpus:
         warnings: list[str] = []
@@ -117,7 +116,7 @@ def read_conll(path: str | Path, column: int | Literal["last"] = "last") -> Iter
 def _illegal(sentences: list[Sentence], scheme: str) -> list[tuple[int, str]]:
     """The lines and tags that are not legal after the tag before, such as I-PER after O in IOB2."""
     found = []
-    for words, tags, lines in sentences:
+    for _, tags, lines in sentences:
         before: str | None = None
         for tag, line in zip(tags, lines):
             if not may_follow(before, tag, scheme):

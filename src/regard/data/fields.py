@@ -104,6 +104,10 @@ class TextField:
     def encode(self, values: Sequence[str]) -> list[list[int]]:
         return [self.wrap(ids) for ids in self.tokenizer.encode_batch(values)]
 
+    def arrays(self, texts: Sequence[str], ids: Sequence[list[int]]) -> Sequence[ArrayLike]:
+        """What `encode` gives for texts whose ids are known, and may have been cut."""
+        return [self.wrap(one) for one in ids]
+
 
 class InputText(TextField):
     """A text that a model reads whole: between prefix and suffix, where its tokenizer has them."""

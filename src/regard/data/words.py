@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from regard.data.characters import word_characters
-from regard.data.fields import InputText
+from regard.data.fields import Field, InputText
 from regard.data.flat import Values
 from regard.data.public_tokenizers import unpack_tokenizer
-from regard.data.tokenizers import Tokenizer, train_tokenizer
+from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.file_io import RESTORE, read_json, write_text
 
@@ -30,47 +30,46 @@ class WordText(InputText):
     """A text as one row of numbers for each word, (T, 1 + CHARACTERS + pieces).
 
     The columns are the id of the word, the ids of its characters, and one more than the ids of the tokens into which
-    the tokenizer of an extractor splits the word; 0 is no token. Words are separated by spaces. With `lowercase`, the
-    word has the id of its lower-case form; the characters and the tokens of the extractor are those of the text.
+    the tokenizer of an extractor splits the word; 0 is no token. Words are separated by spaces. The characters keep
+    their case, also if the tokenizer has words in lower case.
     """
 
-    lowercase: bool = True
     extractor: Tokenizer | None = None  # the tokenizer of an extractor
     pieces: int = 0  # tokens of a word that the extractor reads, at most
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)  # type: ignore[misc]
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
     @classmethod
     def fit(cls, values: Iterable[str], name: str, data: Any) -> Self:
-        if data.tokens != "word":
-            raise UserError(f"data.tokens={data.tokens}: this model reads words; set data.tokens=word.")
-        lowercase = getattr(data, "lowercase", True)
-        texts = (value.lower() if lowercase else value for value in values)
-        return cls(train_tokenizer("word", texts, data.vocab), lowercase)
+        if data.tokens not in ("word", "word-lower"):
+            raise UserError(f"data.tokens={data.tokens}: this model reads words; set data.tokens=word or word-lower.")
+        return super().fit(values, name, data)
 
     def save(self, path: Path) -> None:
         parts = {"words": self.tokenizer, "extractor": self.extractor}
         content = {name: None if one is None else json.loads(one.serialize()) for name, one in parts.items()}
-        content |= {"lowercase": self.lowercase, "pieces": self.pieces}
-        write_text(path, json.dumps(content, ensure_ascii=False) + "\n")
+        write_text(path, json.dumps({**content, "pieces": self.pieces}, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Self:
         content = read_json(path)
-        if not isinstance(content, dict) or not {"words", "lowercase", "extractor", "pieces"} <= content.keys():
+        if not isinstance(content, dict) or not {"words", "extractor", "pieces"} <= content.keys():
             raise UserError(f"{path}: not the words of a run; {RESTORE}.")
         words, extractor = (content[name] and _unpacked(content[name], path) for name in ("words", "extractor"))
-        return cls(words, bool(content["lowercase"]), extractor, int(content["pieces"]))
+        return cls(words, extractor, int(content["pieces"]))
+
+    def arrays(self, texts: Sequence[str], ids: Sequence[list[int]]) -> list[Values]:
+        return self.encode(texts)
 
     def with_extractor(self, tokenizer: Tokenizer, texts: Iterable[str]) -> Self:
         """The field of a model with an extractor; a word has as many tokens as a word of these texts needs."""
         words = {word for text in texts for word in text.split()}
         most = max(map(len, _pieces(tokenizer, words).values()), default=1)
-        return type(self)(self.tokenizer, self.lowercase, tokenizer, max(1, min(most, MOST_PIECES)))
+        return replace(self, extractor=tokenizer, pieces=max(1, min(most, MOST_PIECES)))
 
     def encode(self, values: Sequence[str]) -> list[Values]:  # type: ignore[override]
         texts = [value.split() for value in values]
         words = sorted(set(chain.from_iterable(texts)))
-        ids = self.tokenizer.encode_batch([word.lower() if self.lowercase else word for word in words])
+        ids = self.tokenizer.encode_batch(words)
         rows = np.zeros((len(words), 1 + CHARACTERS + self.pieces), self.dtype)
         rows[:, 0] = [_only(one, self.tokenizer) for one in ids]
         for row, word in zip(rows, words):
@@ -105,3 +104,8 @@ def _unpacked(content: Any, path: Path) -> Tokenizer:
     if isinstance(content, dict) and "files" in content:
         return unpack_tokenizer(content, path)
     return Tokenizer.parse(json.dumps(content), path)
+
+
+def field_kinds(kinds: Mapping[str, type[Field]], reads_words: bool) -> dict[str, type[Field]]:
+    """The fields of a task, for a model that reads words with their characters if `reads_words`."""
+    return {name: WordText if reads_words and kind is InputText else kind for name, kind in kinds.items()}

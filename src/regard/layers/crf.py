@@ -35,7 +35,8 @@ class LinearChain(nn.Module):
         self.transitions = nn.Parameter(torch.zeros(labels, labels))  # [i, j]: from tag i to tag j
         self.start = nn.Parameter(torch.zeros(labels))
         self.end = nn.Parameter(torch.zeros(labels))
-        legal = torch.ones(labels + 1, labels + 1, dtype=torch.bool)  # the last row is the start, the last column the end
+        # Whether tag j may follow tag i; the last row is the start of a text, the last column its end.
+        legal = torch.ones(labels + 1, labels + 1, dtype=torch.bool)
         if names_entities(names):
             scheme = "bioes" if any(split_tag(name)[0] in ("E", "S") for name in names) else "iob2"
             around: list[str | None] = [*names, None]

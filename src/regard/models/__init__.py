@@ -2,6 +2,7 @@
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
+from regard.models.bilstm import BiLstm, BiLstmConfig
 from regard.models.captioner import Captioner, CaptionerConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
@@ -27,6 +28,7 @@ ModelConfig = (
     | LstmnConfig
     | StructuredConfig
     | KimConfig
+    | BiLstmConfig
     | TransformerConfig
     | GptConfig
     | BertConfig
@@ -44,6 +46,7 @@ Model = (
     | Lstmn
     | Structured
     | Kim
+    | BiLstm
     | Transformer
     | Gpt
     | Bert
@@ -62,6 +65,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "kim": KimConfig,
+    "bilstm": BiLstmConfig,
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
@@ -79,6 +83,8 @@ __all__ = [
     "SIZES",
     "Bert",
     "BertConfig",
+    "BiLstm",
+    "BiLstmConfig",
     "Bigram",
     "BigramConfig",
     "Captioner",

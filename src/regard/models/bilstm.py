@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +17,17 @@ from torch.nn import functional as F
 
 from regard.config import Table
 from regard.data.batches import Batch
-from regard.data.tokenizers import PAD, UNK
+from regard.data.tokenizers import UNK
 from regard.data.words import CHARACTERS
 from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.characters import CharacterEncoder
 from regard.layers.mix import ScalarMix, equal_width
-from regard.layers.recurrent import Recurrent, real_first
+from regard.layers.recurrent import Recurrent, add_layer, real_first
+from regard.mask import zero_padding
 from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
-from regard.models.facts import Facts
+from regard.models.facts import Facts, GivesLayers
+from regard.models.layered import Layered
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class BiLstmConfig(Facts):
     longest: ClassVar[int | None] = None
     layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("extractor",),
-        ("embedding", "characters", "mix"),
+        ("embedding", "characters"),
         ("encoder",),
         ("readout_",),
     )
@@ -60,9 +62,11 @@ class BiLstmConfig(Facts):
     word_dropout: float = 0.05  # the part of the words that training reads as unknown words
     embedding: str = ""  # a file of word vectors (word2vec or GloVe text) that the embedding starts from
     extractor: Annotated[Any | None, Table("model")] = None  # another model whose states are read: set by from=DIR
-    before: tuple[int, ...] = ()  # special tokens that the extractor reads before a text
-    after: tuple[int, ...] = ()  # special tokens that the extractor reads after a text
-    tune: bool = False  # whether the extractor is trained too, or frozen
+    mixed: int = 0  # number of layers of the extractor that are mixed: set by from=DIR
+    extracted: int = 0  # width of these layers: set by from=DIR
+    before: tuple[int, ...] = ()  # special tokens that the extractor reads before a text: set by from=DIR
+    after: tuple[int, ...] = ()  # special tokens that the extractor reads after a text: set by from=DIR
+    tune: bool = False  # whether the extractor is trained too; false: it is frozen
 
     def __post_init__(self) -> None:
         check_config(self, ("width", "embed", "layers", "kernel", "character_embed"), {})
@@ -87,7 +91,7 @@ class BiLstmConfig(Facts):
         return BiLstm(self, readout=False)
 
 
-class BiLstm(nn.Module):
+class BiLstm(Layered):
     """Words, characters and the layers of an extractor → states of both directions. Without ``readout`` it is a body.
 
     Dropout is variational: a feature that is dropped is dropped at all words of a text (Gal & Ghahramani 2016).
@@ -105,8 +109,8 @@ class BiLstm(nn.Module):
         inputs = config.embed + config.filters
         self.extractor = None
         if config.extractor is not None:
-            self.extractor = Extractor(config.extractor, config.before, config.after, config.tune)
-            inputs += self.extractor.width
+            self.extractor = Extractor(config)
+            inputs += config.extracted
         self.encoder = Recurrent("lstm", inputs, config.width, config.layers, directions=2, dropout=config.dropout)
         if readout:
             self.readout_ = nn.Linear(config.width, config.labels)
@@ -117,10 +121,12 @@ class BiLstm(nn.Module):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
         """The states (B, T, width) at words (B, T, 1 + CHARACTERS + pieces), see `regard.data.words.WordText`.
 
-        Words may also be their ids alone, (B, T); they then have no characters, and no states of the extractor.
+        Words may also be their ids alone, (B, T); they then have no characters, and no states of the extractor. The
+        vectors of the words and the states of each layer are added to ``layers``.
         """
         refuse("segments", segments)
         refuse("positions", positions)
@@ -136,7 +142,9 @@ class BiLstm(nn.Module):
             parts.append(self.characters(characters))
         if self.extractor is not None:
             parts.append(self.extractor(pieces, real))
-        states, _ = self.encoder(self._drop(torch.cat([part.to(parts[0].dtype) for part in parts], -1)), real)
+        x = self._drop(torch.cat([part.to(parts[0].dtype) for part in parts], -1))
+        add_layer(layers, x)
+        states, _ = self.encoder(x, real, layers)
         return self._drop(states)
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
@@ -153,15 +161,50 @@ class BiLstm(nn.Module):
 
 
 class Extractor(nn.Module):
-    """Another model as a source of word vectors: the learned mix of its layers, averaged over the tokens of a word."""
+    """Another model as a source of word vectors: the mean over the tokens of a word of the mix of the model's layers.
 
-    before: Tensor
-    after: Tensor
+    The weights of the mix are trained, and those of the model only with ``config.tune``. A frozen model runs without
+    dropout.
+    """
 
-    def __init__(self, config: Any, before: tuple[int, ...], after: tuple[int, ...], tune: bool) -> None:
+    around: Tensor
+
+    def __init__(self, config: BiLstmConfig) -> None:
         super().__init__()
-        self.body: Any = config.build_body() if config.takes_head else config.build()
-        self.tune = tune
-        for name, ids in (("before", before), ("after", after)):
-            self.register_buffer(name, torch.tensor(ids, dtype=torch.long), persistent=False)
-        self.body.requires_grad_(tune)
+        self.config = config
+        inner: Any = config.extractor
+        self.longest: int | None = inner.longest
+        self.body = inner.build_body() if inner.takes_head else inner.build()
+        self.body.requires_grad_(config.tune)
+        self.mix = ScalarMix(config.mixed)
+        self.register_buffer("around", torch.tensor([*config.before, *config.after]), persistent=False)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        self.body.train(mode and self.config.tune)
+        return self
+
+    def forward(self, pieces: Tensor, real: Tensor | None = None) -> Tensor:
+        """The vectors (B, T, D) of words that are the tokens (B, T, P) plus one; 0 is no token.
+
+        A word without tokens has the vector 0.
+        """
+        there = (pieces > 0) if real is None else (pieces > 0) & real[..., None]
+        before, after = (
+            ids.expand(len(pieces), -1) for ids in self.around.split([len(self.config.before), len(self.config.after)])
+        )
+        tokens = torch.cat([before, (pieces - 1).clamp_min(0).flatten(1), after], 1)
+        some = there.flatten(1).any(1, keepdim=True)
+        seen = torch.cat([some.expand_as(before), there.flatten(1), some.expand_as(after)], 1)
+        order = real_first(seen)
+        longest = self.longest or tokens.shape[1]
+        if tokens.device.type == "cpu":  # on a GPU the shapes are those of the batch, whatever it contains
+            longest = min(longest, max(int(seen.sum(1).max()), 1))
+        kept = order[:, :longest]
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.config.tune):
+            layers = equal_width(cast(GivesLayers, self.body).layers(tokens.gather(1, kept), seen.gather(1, kept)))
+        states = zero_padding(self.mix(layers), seen.gather(1, kept))
+        states = F.pad(states, (0, 0, 0, order.shape[1] - kept.shape[1]))
+        states = states.take_along_dim(order.argsort(1)[..., None], dim=1)  # as in `tokens`
+        states = states[:, before.shape[1] : states.shape[1] - after.shape[1]].unflatten(1, pieces.shape[1:])
+        return states.sum(2) / there.sum(2, keepdim=True).clamp(min=1).to(states.dtype)

@@ -61,14 +61,14 @@ class Classification(Objective):
         if model.config.attention_rows:  # hops: the queries of the one attention of the model
             with watch(model) as watched:
                 logits = model(batch)  # (B, labels), or (B, T, labels)
-            *_, weights = (watched.weights[name] for name in watched.weights)  # (B, hops, T)
-            shared = weights @ weights.mT  # (B, hops, hops)
+            *_, hops = (watched.weights[name] for name in watched.weights)  # (B, hops, T)
+            shared = hops @ hops.mT  # (B, hops, hops)
             overlap = (shared - torch.eye(shared.shape[-1], device=shared.device)).square().sum(dim=(1, 2))
         else:
             logits, overlap = model(batch), torch.zeros(targets.shape, device=targets.device)
         found = logits.argmax(dim=-1)
         if (chain := tag_sequences(model)) is not None:
-            real = batch.real["tokens"]
+            real: Tensor | None = batch.visible("tokens")
             allowed = (targets[..., None] == torch.arange(logits.shape[-1], device=targets.device)) | (
                 targets == IGNORED
             )[..., None]

@@ -8,7 +8,7 @@ from regard.heads import HEADS
 from regard.metrics import METRICS
 from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig
 from regard.recipes.captions import clip_captions, flickr8k, scenes
-from regard.recipes.classifiers import classify, multilabel, rate
+from regard.recipes.classifiers import classify, multilabel, rate, tag
 from regard.recipes.language_models import (
     bigram,
     hello,
@@ -54,6 +54,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,
     "classify": classify,
+    "tag": tag,
     "scenes": scenes,
     "flickr8k": flickr8k,
     "multilabel": multilabel,

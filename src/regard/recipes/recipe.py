@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
+from regard.data.conll import Conll
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
 from regard.data.labelled import Labelled, MultiLabelled, Rated
@@ -53,6 +54,7 @@ DATA: dict[str, type[Any]] = {
     "labelled": Labelled,
     "multilabel": MultiLabelled,
     "rated": Rated,
+    "conll": Conll,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,

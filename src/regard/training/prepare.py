@@ -14,7 +14,7 @@ from regard.config import Kinds
 from regard.data.batches import LENGTHS, Batches
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import Field, TextField, encode, fit_fields, in_direction
+from regard.data.fields import Field, LabelField, TextField, encode, fit_fields, in_direction
 from regard.data.streams import (
     Running,
     RunningText,
@@ -27,6 +27,7 @@ from regard.data.streams import (
 )
 from regard.data.text_files import Report, TextExamples
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, WORDS, Tokenizer
+from regard.data.words import field_kinds
 from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
@@ -149,9 +150,10 @@ def prepare(
         else:
             if isinstance(corpus.train, TextExamples):  # a large text
                 sample = tokenizer_sample(recipe.data, corpus.train, report)
-            fields = fit_fields(task.fields, sample, recipe.data)
+            fields = fit_fields(field_kinds(task.fields, recipe.model.reads_words), sample, recipe.data)
         sizes = {name: field.size for name, field in fields.items()}
-        config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None)
+        names = {name: field.names for name, field in fields.items() if isinstance(field, LabelField)}
+        config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None).with_names(names)
         fields = in_direction(fields, config.direction)
     for name, field in fields.items():
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation

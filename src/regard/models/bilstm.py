@@ -172,7 +172,7 @@ class Extractor(nn.Module):
     def __init__(self, config: BiLstmConfig) -> None:
         super().__init__()
         self.config = config
-        inner: Any = config.extractor
+        inner: Any = config.extractor.directed()  # type: ignore[union-attr]
         self.longest: int | None = inner.longest
         self.body = inner.build_body() if inner.takes_head else inner.build()
         self.body.requires_grad_(config.tune)

@@ -36,9 +36,9 @@ from regard.objectives.objective import CountsTargets, LossModule, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
+from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, Passed
 from regard.training.parallel import ALONE, Ranks
-from regard.training.warm_start import WarmStart
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
@@ -122,7 +122,7 @@ class Prepared:
 def prepare(
     recipe: Recipe,
     folder: Path | None = None,
-    given: WarmStart | None = None,
+    given: Start | None = None,
     kinds: Kinds = KINDS,
     report: Report | None = None,
     whole: bool = True,

@@ -27,6 +27,7 @@ from regard.recipes import Recipe, with_kinds
 from regard.stored import stored_recipe
 from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
+from regard.training.extractor import Start
 from regard.training.folder import (
     Existing,
     RunState,
@@ -47,7 +48,7 @@ from regard.training.loop import require_finite
 from regard.training.optim import place_in_schedule
 from regard.training.parallel import ALONE, RankLost, Ranks, Share
 from regard.training.prepare import prepare
-from regard.training.warm_start import Transfer, WarmStart
+from regard.training.warm_start import Transfer
 from regard.verbs.loaded import Loaded
 
 
@@ -66,7 +67,7 @@ class Run:
         recipe: Recipe | None,
         out: Path,
         existing: Existing = "refuse",
-        init: WarmStart | None = None,
+        init: Start | None = None,
         ranks: Ranks = ALONE,
         kinds: Kinds | None = None,
         report: Report | None = None,
@@ -111,7 +112,7 @@ class Run:
                 self.state = RunState(data=digest, batches=plan.accumulate * ranks.count)
                 if init:
                     self.transfer = init.load_into(self.model, recipe)
-                else:
+                if init is None or init.fills_embeddings:
                     self._vectors = self.prepared.init_embeddings(self.model)
         self._last: Step | None = None  # the last step of this process
         self.saved = self.state.step if before else -1  # the last step on disk; -1: none

@@ -338,7 +338,7 @@ METRICS: dict[str, Metric] = {
             format="percent",
             heads=("tag",),
         )
-        for place, name in enumerate(("precision", "recall", "F1"))
+        for place, name in ((2, "F1"), (0, "precision"), (1, "recall"))
     },
     "pearson": Metric("Pearson", "predictions", pearson, lower_is_better=False, heads=("number",)),
     "spearman": Metric("Spearman", "predictions", spearman, lower_is_better=False, heads=("number",)),

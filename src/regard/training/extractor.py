@@ -68,12 +68,11 @@ def started(name: str, settings: Sequence[str], path: str | Path, kinds: Kinds =
     the weights of the given one, which must be of its kind.
     """
     recipe, chosen = find_recipe(name, kinds), [one for one in settings if one.startswith("model=")]
-    if (
-        change(recipe, chosen, kinds).model.reads_words
-        and not (given := load(path, "cpu", kinds=kinds)).module.config.reads_words
-    ):
-        found = extraction_from(given, path, kinds)
-        return found.recipe_for(change(recipe, settings, kinds), kinds), found
+    if change(recipe, chosen, kinds).model.reads_words:
+        given = load(path, "cpu", kinds=kinds)
+        if not given.module.config.reads_words:
+            found = extraction_from(given, path, kinds)
+            return found.recipe_for(change(recipe, settings, kinds), kinds), found
     return warm_started(recipe, settings, warm_start_from(path, kinds), path, kinds)
 
 

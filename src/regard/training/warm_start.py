@@ -150,9 +150,8 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
     texts = {name: each for name, each in model.fields.items() if isinstance(each, TextField)}
     tokenizers = [each.tokenizer for each in texts.values()]
     words = next((each for each in texts.values() if isinstance(each, WordText)), None)
-    if (
-        model.recipe is not None and words is None
-    ):  # the field of a running text has no bos and no eos, but its file still has them
+    # The field of a running text has no bos and no eos, but its file still has them.
+    if model.recipe is not None and words is None:
         tokenizers = read_step(Path(path), lambda step: [read_tokenizer(field_path(step, name)) for name in texts])
     if not tokenizers:
         raise UserError(f"from={path}: has no tokenizer; add its tokenizer.json.")

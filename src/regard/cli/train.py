@@ -301,6 +301,7 @@ def next_commands(outcome: "Outcome", samples: "Sequence[Sample]") -> list[str]:
     model, verb, (text, *_) = outcome.model, outcome.model.task.verb, outcome.texts or [""]
     run, me, prompt = shlex.quote(str(outcome.path)), program(), samples[0].given if samples else text
     looks = text and (model.source_tokenizer or attentions(model.module)) and not model.reads_images
+    looks = looks and not model.module.config.reads_words
     commands = [
         *(["{me} look {run} {text} -o look.html"] if looks else []),
         *NEXT.get(verb, ("echo {text} | {me} {verb} {run}",)),

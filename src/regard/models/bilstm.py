@@ -177,7 +177,7 @@ class Extractor(nn.Module):
         self.body = inner.build_body() if inner.takes_head else inner.build()
         self.body.requires_grad_(config.tune)
         self.mix = ScalarMix(config.mixed)
-        self.register_buffer("around", torch.tensor([*config.before, *config.after]), persistent=False)
+        self.register_buffer("around", torch.tensor([*config.before, *config.after], dtype=torch.long), persistent=False)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)

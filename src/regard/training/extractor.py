@@ -49,11 +49,11 @@ class Extraction:
 
     def load_into(self, model: Any, recipe: Recipe) -> Transfer:
         """Load the weights of the extractor into the model of a recipe."""
-        expected, given = model.state_dict(), self.weights()
-        place = next(name for name, _ in model.named_modules() if name.endswith("extractor"))
-        taken = {f"{place}.body.{name}": tensor for name, tensor in given.items()}
-        unused = [name for name in given if f"{place}.body.{name}" not in expected]
-        taken = {name: tensor for name, tensor in taken.items() if name in expected}
+        expected = {name: tensor for name, tensor in model.state_dict().items() if tensor.numel()}
+        path = next(name for name, _ in model.named_modules() if name.endswith("extractor"))
+        places = {f"{path}.body.{name}": (name, tensor) for name, tensor in self.weights().items()}
+        taken = {place: tensor for place, (_, tensor) in places.items() if place in expected}
+        unused = [name for place, (name, _) in places.items() if place not in expected]
         model.load_state_dict(taken, strict=False)
         return Transfer(len(taken), module_names(set(expected) - set(taken)), module_names(unused))
 

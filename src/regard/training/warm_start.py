@@ -87,7 +87,7 @@ class WarmStart(NamedTuple):
         unused = []
         for name, tensor in given.items():
             place = self._place(name, head, self._keeps_head(recipe))
-            if place not in expected:
+            if place not in expected or not expected[place].numel():  # a body has no counts of tokens
                 unused.append(name)
             elif expected[place].shape != tensor.shape:
                 shapes = (format_shape(shape) for shape in (tensor.shape, expected[place].shape))

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from regard.config import Table
 from regard.data.batches import Batch
 from regard.data.tokenizers import UNK
-from regard.data.words import CHARACTERS
+from regard.data.spelled import CHARACTERS
 from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.characters import CharacterEncoder
@@ -123,7 +123,7 @@ class BiLstm(Layered):
         positions: Tensor | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """The states (B, T, width) at words (B, T, 1 + CHARACTERS + pieces), see `regard.data.words.WordText`.
+        """The states (B, T, width) at words (B, T, 1 + CHARACTERS + pieces), see `regard.data.spelled.SpelledText`.
 
         Words may also be their ids alone, (B, T); they then have no characters, and no states of the extractor. The
         vectors of the words and the states of each layer are added to ``layers``.

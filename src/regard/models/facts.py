@@ -24,7 +24,7 @@ class Facts(Protocol):
 
     learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
     takes_numbers: ClassVar[bool] = False  # whether it can read numbers in place of tokens
-    reads_words: ClassVar[bool] = False  # whether its texts are words with their characters (`regard.data.words`)
+    reads_words: ClassVar[bool] = False  # whether its texts are words with their characters (`regard.data.spelled`)
     takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
     source_field: ClassVar[str] = "source"  # the field of a task that the source is made of: a text, or an image
 

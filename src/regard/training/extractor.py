@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.config import Kinds
 from regard.data.fields import Field, fit_fields
 from regard.data.tokenizers import Tokenizer
-from regard.data.words import WordText, field_kinds
+from regard.data.spelled import SpelledText, field_kinds
 from regard.errors import UserError
 from regard.layers.mix import equal_width
 from regard.models.facts import GivesLayers
@@ -42,7 +42,7 @@ class Extraction:
         fields = fit_fields(field_kinds(task.fields, reads_words=True), examples, recipe.data)
         return {
             name: each.with_extractor(self.tokenizer, (example.text for example in examples))
-            if isinstance(each, WordText)
+            if isinstance(each, SpelledText)
             else each
             for name, each in fields.items()
         }

@@ -27,7 +27,7 @@ from regard.data.streams import (
 )
 from regard.data.text_files import Report, TextExamples
 from regard.data.tokenizers import OUR_SPECIAL_TOKENS, WORDS, Tokenizer
-from regard.data.words import field_kinds
+from regard.data.spelled import field_kinds
 from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding

@@ -17,7 +17,7 @@ from regard.config import Kinds, format_value
 from regard.data.example import Tokens
 from regard.data.fields import Field, InputText, LabelField, TextField, fit_fields, read_tokenizer
 from regard.data.tokenizers import Tokenizer
-from regard.data.words import WordText
+from regard.data.spelled import SpelledText
 from regard.errors import UserError
 from regard.heads import HeadConfig
 from regard.models import HeadedConfig, ModelConfig
@@ -41,7 +41,7 @@ class WarmStart(NamedTuple):
     data: Any = None  # the data of the run that the model is from; None for a public checkpoint
     path: str = ""  # where the model is, for messages
     new_head: bool = False  # whether its own head is replaced even if the data needs such a head
-    words: WordText | None = None  # the field of the text of a model that reads words
+    words: SpelledText | None = None  # the field of the text of a model that reads words
     fills_embeddings: bool = False  # the embeddings have weights already
 
     def __repr__(self) -> str:
@@ -149,7 +149,7 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
     model = load(path, "cpu", kinds=kinds)
     texts = {name: each for name, each in model.fields.items() if isinstance(each, TextField)}
     tokenizers = [each.tokenizer for each in texts.values()]
-    words = next((each for each in texts.values() if isinstance(each, WordText)), None)
+    words = next((each for each in texts.values() if isinstance(each, SpelledText)), None)
     # The field of a running text has no bos and no eos, but its file still has them.
     if model.recipe is not None and words is None:
         tokenizers = read_step(Path(path), lambda step: [read_tokenizer(field_path(step, name)) for name in texts])

@@ -26,7 +26,7 @@ WITH_SPACE = ("char", "byte-bpe", "bytes")
 
 
 @dataclass(frozen=True, eq=False)
-class WordText(InputText):
+class SpelledText(InputText):
     """A text as one row of numbers for each word, (T, 1 + CHARACTERS + pieces).
 
     The columns are the id of the word, the ids of its characters, and one more than the ids of the tokens into which
@@ -108,4 +108,4 @@ def _unpacked(content: Any, path: Path) -> Tokenizer:
 
 def field_kinds(kinds: Mapping[str, type[Field]], reads_words: bool) -> dict[str, type[Field]]:
     """The fields of a task, for a model that reads words with their characters if `reads_words`."""
-    return {name: WordText if reads_words and kind is InputText else kind for name, kind in kinds.items()}
+    return {name: SpelledText if reads_words and kind is InputText else kind for name, kind in kinds.items()}

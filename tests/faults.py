@@ -99,8 +99,8 @@ FAULTS = (
     Fault(
         "the ladder of sequences trains the worst trial",
         "training/ladder/sequences.py",
-        "winner = min(values, key",
-        "winner = max(values, key",
+        "min(costs, key",
+        "max(costs, key",
         "cli/test_cli_sequences.py",
     ),
     Fault(

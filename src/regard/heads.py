@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.config import set_sizes
+from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.layers.crf import LinearChain
 from regard.layers.init import init_weights
@@ -202,8 +203,9 @@ class NumberHead(PooledHead):
         super().__init__(pool, dropout, width, 1)
         self.register_buffer("statistics", torch.zeros(3))  # count, mean, sum of the squared differences from the mean
 
-    def count_targets(self, targets: Tensor) -> None:
-        """Add numbers to the statistics (Chan et al. 1979); NaN does not count."""
+    def count_batch(self, batch: Batch) -> None:
+        """Add the targets, which are numbers, to the statistics (Chan et al. 1979); NaN does not count."""
+        targets = batch["targets"]
         found = targets[~targets.isnan()].double().to(self.statistics.device)
         if len(found):
             count, mean, squares = self.statistics.double()

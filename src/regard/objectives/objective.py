@@ -127,11 +127,11 @@ class ReadsBothWays(Protocol):
 
 
 @runtime_checkable
-class CountsTargets(Protocol):
-    """A part of a model that needs statistics of the training targets: how often each token occurs, or a mean."""
+class CountsBatches(Protocol):
+    """A part of a model that needs statistics of the training data: how often each token occurs, or a mean."""
 
-    def count_targets(self, targets: Tensor) -> None:
-        """Add the targets of a batch; those that are IGNORED, or NaN, do not count."""
+    def count_batch(self, batch: Batch) -> None:
+        """Add a batch. Padding, and targets that are IGNORED or NaN, do not count."""
         ...
 
 

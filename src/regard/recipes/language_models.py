@@ -148,7 +148,7 @@ def ptb_char() -> Recipe:
         title="the Penn Treebank by characters, an LSTM",
         data=PtbChar(),
         model=RecurrentLmConfig(width=600, embed=128, layers=2, dropout=0.2),
-        plan=Plan(steps=20_000, batch_tokens=64 * 150, rate=2e-3, warmup=500, decay=1e-6, clip=0.25, evaluate=1000),
+        plan=Plan(steps=40_000, batch_tokens=64 * 150, rate=4e-3, warmup=500, decay=1e-6, clip=0.25, evaluate=1000),
     )
 
 

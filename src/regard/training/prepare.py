@@ -32,7 +32,7 @@ from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
-from regard.objectives.objective import CountsTargets, LossModule, Trainer
+from regard.objectives.objective import CountsBatches, LossModule, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
@@ -72,10 +72,10 @@ class Prepared:
             torch.set_num_threads(self.recipe.plan.threads)
         torch.manual_seed(self.recipe.plan.seed)
         model = self.config.build()
-        if counting := [part for part in model.modules() if isinstance(part, CountsTargets)]:
+        if counting := [part for part in model.modules() if isinstance(part, CountsBatches)]:
             for batch in self.batches.part(0, 1):
                 for part in counting:
-                    part.count_targets(batch["targets"])
+                    part.count_batch(batch)
         return LossModule(model, self.recipe.objective, self.fields).to(self.device)
 
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:

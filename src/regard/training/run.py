@@ -65,7 +65,7 @@ class Run:
     def __init__(
         self,
         recipe: Recipe | None,
-        out: Path,
+        out: str | Path,
         existing: Existing = "refuse",
         init: Start | None = None,
         ranks: Ranks = ALONE,
@@ -73,6 +73,7 @@ class Run:
         report: Report | None = None,
     ) -> None:
         self.kinds = kinds = with_kinds(kinds)
+        out = Path(out)
         check_folder(out, existing, kinds)
         if ranks.first and is_run(out):
             with lock_run(out):  # a run that another process trains is refused before its data is read

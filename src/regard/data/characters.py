@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD_WORD = range(257, 262)
 COUNT = 262  # ids of characters: 256 bytes, the five above, and 0
 LONGEST = 50  # ids of a word in the public models, the marks of its ends included
-SENTENCE_ENDS = {"<S>": BEGIN_SENTENCE, "</S>": END_SENTENCE}  # how the words are written in their vocabularies
+BEGIN, END = "<S>", "</S>"  # the words at the ends of a sentence, as the public vocabularies write them
+SENTENCE_ENDS = {BEGIN: BEGIN_SENTENCE, END: END_SENTENCE}
 
 Ids = NDArray[np.int64]
 
@@ -33,7 +34,7 @@ def words_characters(words: Iterable[str], longest: int = LONGEST) -> Ids:
 
 def sentence_characters(words: Sequence[str], longest: int = LONGEST) -> Ids:
     """The ids (T + 2, longest) of the characters of a sentence of T words, between its two ends."""
-    return words_characters(["<S>", *words, "</S>"], longest)
+    return words_characters([BEGIN, *words, END], longest)
 
 
 def _row(inside: Sequence[int], longest: int) -> Ids:

@@ -6,6 +6,7 @@ from regard.models.bilstm import BiLstm, BiLstmConfig
 from regard.models.captioner import Captioner, CaptionerConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
+from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gnmt import Gnmt, GnmtConfig
 from regard.models.gpt import Gpt, GptConfig
@@ -33,6 +34,7 @@ ModelConfig = (
     | GptConfig
     | BertConfig
     | BigramConfig
+    | ElmoConfig
     | CaptionerConfig
     | HeadedConfig
     | TwoDirectionsConfig
@@ -51,6 +53,7 @@ Model = (
     | Gpt
     | Bert
     | Bigram
+    | Elmo
     | Captioner
     | Headed
     | TwoDirections
@@ -61,6 +64,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "convs2s": ConvS2sConfig,
     "bigram": BigramConfig,
     "recurrent": RecurrentLmConfig,
+    "elmo": ElmoConfig,
     "tcn": TcnConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
@@ -91,6 +95,8 @@ __all__ = [
     "CaptionerConfig",
     "ConvS2s",
     "ConvS2sConfig",
+    "Elmo",
+    "ElmoConfig",
     "Facts",
     "Gnmt",
     "GnmtConfig",

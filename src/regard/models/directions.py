@@ -20,6 +20,9 @@ from regard.layers.recurrent import real_first
 from regard.models.checks import refuse
 from regard.models.facts import Facts, SharesFacts
 
+States = tuple[Any, Any]  # of the forward and the backward model
+Layers = tuple[Tensor, ...]
+
 
 class Directed(Facts):
     """The facts of a language model whose config has the setting `direction`."""
@@ -66,6 +69,13 @@ class TwoDirectionsConfig(SharesFacts):
             tuple(f"{half}.{path}" for half in ("onward", "returning") for path in group)
             for group in self.body.layer_groups
         )
+
+    @property
+    def carries(self) -> bool:
+        return bool(self.body.carries)
+
+    def with_output(self, name: str) -> TwoDirectionsConfig:
+        return replace(self, body=self.body.with_output(name))
 
     def resized(self, width: int) -> TwoDirectionsConfig:
         return replace(self, body=self.body.resized(width // 2))
@@ -126,9 +136,29 @@ class TwoDirections(nn.Module):
         refuse("positions", positions)
         return self._joined(tokens, real, lambda half, ids, there: half.layers(ids, there, segments))
 
+    def advance_layers(self, tokens: Tensor, state: States, real: Tensor | None = None) -> tuple[Layers, States]:
+        """The states of every layer at tokens that follow those before, and the state of each model after them.
+
+        Each model carries its own state: the backward model has read the first token of the texts before when it reads
+        the last token of these.
+        """
+        after: list[Any] = []
+
+        def read(half: Any, ids: Tensor, there: Tensor | None) -> Layers:
+            found: list[Tensor] = []
+            after.append(half.advance(ids, state[len(after)], there, layers=found)[1])
+            return tuple(found)
+
+        layers = self._joined(tokens, real, read)
+        return layers, (after[0], after[1])
+
+    def start_segments(self, rows: int) -> States:
+        """The states of both models before the first segment of training."""
+        return self.onward.start_segments(rows), self.returning.start_segments(rows)
+
     def _joined(
-        self, tokens: Tensor, real: Tensor | None, read: Callable[[Any, Tensor, Tensor | None], tuple[Tensor, ...]]
-    ) -> tuple[Tensor, ...]:
+        self, tokens: Tensor, real: Tensor | None, read: Callable[[Any, Tensor, Tensor | None], Layers]
+    ) -> Layers:
         """The states that both models give, side by side; the backward model reads the last real token first."""
         real_now = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device) if real is None else real
         order = last_first(real_now)
@@ -150,7 +180,7 @@ class TwoDirections(nn.Module):
         """Each model with the batch that it reads, for a batch of tokens and the tokens after them."""
         return [(self.onward, batch), (self.returning, from_the_end(batch))]
 
-def count_batch(self, batch: Batch) -> None:
+    def count_batch(self, batch: Batch) -> None:
         """Count tokens of the training text; ids that are IGNORED do not count. A body has nothing to count."""
         if not len(self.frequency):
             return

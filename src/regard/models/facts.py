@@ -63,6 +63,11 @@ class Facts(Protocol):
         return 0
 
     @property
+    def characters(self) -> int:
+        """The ids of characters of a word that the model can read in place of a token (B, T, C); 0: it reads tokens."""
+        return 0
+
+    @property
     def source_shape(self) -> tuple[int, ...]:
         """The shape of a source that is an image: pixels (H, W, 3), or features (cells, D); empty: it is no image."""
         return ()
@@ -264,6 +269,10 @@ class SharesFacts(Facts):
     @property
     def numbers(self) -> int:
         return int(self.body.numbers)
+
+    @property
+    def characters(self) -> int:
+        return int(self.body.characters)
 
     @property
     def embedding(self) -> str:

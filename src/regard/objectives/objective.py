@@ -1,6 +1,6 @@
 """The protocols of an objective and of a trainer, and the module that computes an objective for a model."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -132,6 +132,15 @@ class CountsBatches(Protocol):
 
     def count_batch(self, batch: Batch) -> None:
         """Add a batch. Padding, and targets that are IGNORED or NaN, do not count."""
+        ...
+
+
+@runtime_checkable
+class ReadsSpelling(Protocol):
+    """A part of a model that needs the spelling of each id of the vocabulary."""
+
+    def set_words(self, words: Sequence[str]) -> None:
+        """Spell the ids by these words."""
         ...
 
 

@@ -11,6 +11,7 @@ from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate, tag
 from regard.recipes.language_models import (
     bigram,
+    elmo,
     hello,
     masked,
     ptb,
@@ -50,6 +51,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "greek": greek,
     "text": text,
     "bigram": bigram,
+    "elmo": elmo,
     "shakespeare": shakespeare,
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,

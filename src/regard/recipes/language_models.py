@@ -5,7 +5,7 @@ from dataclasses import replace
 from regard.data.running_corpora import Hello, Ptb, PtbChar, Text8, WikiText103
 from regard.data.sources import Lines
 from regard.data.streams import Shakespeare
-from regard.models import BertConfig, BigramConfig, GptConfig, LstmnConfig, RecurrentLmConfig
+from regard.models import BertConfig, BigramConfig, ElmoConfig, GptConfig, LstmnConfig, RecurrentLmConfig
 from regard.objectives import Counting, MaskedTokens, TeacherForcing
 from regard.recipes.recipe import Plan, Recipe
 
@@ -39,6 +39,23 @@ def bigram() -> Recipe:
         model=BigramConfig(),
         objective=Counting(),
         plan=Plan(steps=10, batch_tokens=65_536, evaluate=10, log=1),
+        metrics=("perplexity",),
+    )
+
+
+def elmo() -> Recipe:
+    """ELMo of your own lines (Peters et al. 2018): words read by characters, both directions: `data.train=FILE`.
+
+    `regard embed RUN --words --layers all` gives the vectors of words. `objective.sampled=8192` makes training with a
+    large vocabulary faster. `data=book data.order=contiguous` reads the file as one running text, with carried states.
+    """
+    return Recipe(
+        name="elmo",
+        title="words in context from both directions, by characters (ELMo)",
+        data=Lines(tokens="word", vocab=50_000),
+        model=ElmoConfig(),
+        objective=TeacherForcing(),
+        plan=Plan(steps=3000, batch_tokens=2048, rate=2e-3, clip=1.0, evaluate=300),
         metrics=("perplexity",),
     )
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from regard.config import Kinds
 from regard.data.batches import LENGTHS, Batches
+from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import Field, LabelField, TextField, encode, fit_fields, in_direction
@@ -26,13 +27,13 @@ from regard.data.streams import (
     window_of,
 )
 from regard.data.text_files import Report, TextExamples
-from regard.data.tokenizers import OUR_SPECIAL_TOKENS, WORDS, Tokenizer
 from regard.data.spelled import field_kinds
+from regard.data.tokenizers import LINE_END, OUR_SPECIAL_TOKENS, WORDS, Tokenizer
 from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
 from regard.models import ModelConfig
-from regard.objectives.objective import CountsBatches, LossModule, Trainer
+from regard.objectives.objective import CountsBatches, LossModule, ReadsSpelling, Trainer
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
@@ -76,6 +77,11 @@ class Prepared:
             for batch in self.batches.part(0, 1):
                 for part in counting:
                     part.count_batch(batch)
+        if self.config.characters:  # not the characters of an extractor, whose words are its own
+            names = _spelled_names(next(each for each in self.fields.values() if isinstance(each, TextField)).tokenizer)
+            for spelled in model.modules():
+                if isinstance(spelled, ReadsSpelling):
+                    spelled.set_words(names)
         return LossModule(model, self.recipe.objective, self.fields).to(self.device)
 
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
@@ -246,6 +252,20 @@ def _longest_row(config: ModelConfig) -> int | None:
         name = config.longest_setting
         raise UserError(f"model.{name}={config.longest}: batches are padded to {LENGTHS[0]} tokens; give that or more.")
     return max((length for length in LENGTHS if length <= config.longest), default=config.longest)
+
+
+def _spelled_names(tokenizer: Tokenizer) -> list[str]:
+    """The spelling of each token for a model that reads the characters of words; bos and eos end a sentence."""
+    if tokenizer.kind not in WORDS:
+        raise UserError(
+            f"data.tokens={tokenizer.kind}: this model reads the characters of words; set data.tokens=word."
+        )
+    special = tokenizer.in_direction("forward").special_tokens
+    names = tokenizer.pieces(range(tokenizer.size))
+    for token, name in ((special.bos, BEGIN), (special.eos, END)):
+        if token is not None:
+            names[token] = name
+    return [END if name == LINE_END else name for name in names]
 
 
 def _word_vector_names(tokenizer: Tokenizer) -> list[str]:

@@ -27,7 +27,16 @@ from regard.data.fields import (
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
 from regard.data.streams import RunningText
-from regard.objectives import BinaryAnswers, Classification, MaskedTokens, Recall, Regression, TeacherForcing
+from regard.data.words import WordText
+from regard.objectives import (
+    BinaryAnswers,
+    Classification,
+    MaskedTokens,
+    NegativeSampling,
+    Recall,
+    Regression,
+    TeacherForcing,
+)
 
 Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
 Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
@@ -50,6 +59,7 @@ class Task:
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
     rows: Callable[[Columns, int], list[Row]] = one_row
+    validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best
 
     def __repr__(self) -> str:
         return f"<Task {self.name}: {', '.join(self.fields)}>"
@@ -337,6 +347,17 @@ TASKS: dict[str, Task] = {
         head="number",
         objective=Regression,
         metrics=("mse", "pearson", "spearman"),
+    ),
+    "words": Task(
+        name="words",
+        verb="neighbours",
+        fields={"text": WordText},
+        widths=_axes("text"),
+        collate=whole_text,
+        head="words",
+        objective=NegativeSampling,
+        metrics=(),
+        validates=False,
     ),
 }
 

@@ -24,6 +24,7 @@ from regard.cli.fill import fill
 from regard.cli.generate import generate
 from regard.cli.ladder import ladder
 from regard.cli.look import look
+from regard.cli.neighbours import neighbours
 from regard.cli.options import added, help_of
 from regard.cli.score import score
 from regard.cli.show import show
@@ -46,6 +47,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "generate": generate,
         "fill": fill,
         "embed": embed,
+        "neighbours": neighbours,
         "classify": classify,
         "tag": tag,
         "score": score,

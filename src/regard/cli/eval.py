@@ -10,6 +10,7 @@ from rich.console import Group
 from regard.cli import options
 from regard.cli.console import SafeConsole, grid, notice
 from regard.cli.eval_lm import measure_fill, print_last_words, print_running
+from regard.cli.eval_words import print_word_tests
 from regard.cli.lines import print_line
 from regard.errors import UserError
 
@@ -58,6 +59,18 @@ LastWord = Annotated[
     bool,
     typer.Option("--last-word", help="Of --data FILE or --data lambada: how well the last word of each text is found."),
 ]
+Wordsim = Annotated[
+    bool,
+    typer.Option(
+        "--wordsim", help="Of word vectors: agreement with people about similar words; --data FILE, or REGARD_DATA/wordsim."
+    ),
+]
+AnalogiesOption = Annotated[
+    bool, typer.Option("--analogies", help="Of word vectors: a is to b as c is to ?; --data FILE, or REGARD_DATA/wordsim.")
+]
+Most = Annotated[
+    int | None, typer.Option(min=1, help="Of --analogies: answers are among so many of the first words; else 300000.")
+]
 Stride = Annotated[
     int | None,
     typer.Option(help="Of --running: the tokens by which a window of the text moves on; else half of a window."),
@@ -81,6 +94,9 @@ def evaluate(
     running: Running = False,
     last_word: LastWord = False,
     stride: Stride = None,
+    wordsim: Wordsim = False,
+    analogies: AnalogiesOption = False,
+    most: Most = None,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -96,7 +112,8 @@ def evaluate(
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
     reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
     overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill every token of a
-    text is masked in turn, and a language model predicts it from one side or from both.
+    text is masked in turn, and a language model predicts it from one side or from both. With --wordsim and --analogies
+    word vectors are measured: the rank correlation (Spearman) of cosines with judgements, and the share of right answers.
 
     \b
     Examples:
@@ -110,6 +127,8 @@ def evaluate(
       regard eval runs/ptb --fill
       regard eval gpt2/ --last-word --data lambada
       regard eval gpt2/ --data book.txt --running --stride 256
+      regard eval runs/word2vec --wordsim --analogies
+      regard eval vectors.bin --wordsim --data pairs.tsv
     """
     from regard.decode import Penalty
 
@@ -118,6 +137,15 @@ def evaluate(
         raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     searches = (beam, ranking) != (1, Penalty(1.0))
+    if wordsim or analogies or model.task.head == "words":
+        if not (wordsim or analogies):
+            raise UserError(f"{run}: this is {model.kind}; give --wordsim, --analogies or both.")
+        if split or settings or free_running or by_length or fill or searches or last_word or running:
+            raise UserError("--wordsim and --analogies: measure word vectors and nothing else; leave the others out.")
+        if wordsim and analogies and data is not None:
+            raise UserError(f"--data {data}: pairs or analogies, not both; give one of --wordsim and --analogies.")
+        print_word_tests(model, data, wordsim, analogies, most, json)
+        return
     if last_word or running:
         others = split or settings or free_running or by_length or fill or searches or (last_word and running)
         if data is None or others:

@@ -36,12 +36,13 @@ NEXT = {
     "generate": ("{me} generate {run} {prompt} --temperature 0.8", "echo {text} | {me} score {run}"),
     "fill": ("{me} fill {run} {prompt}",),
     "eval": ("{me} doctor {run}",),
+    "neighbours": ("{me} neighbours {run} {prompt}", "{me} export {run} vectors.txt --to word2vec"),
     "caption": (
         "{me} caption {run} {run}/" + EXAMPLE,
         "{me} caption {run} {run}/" + EXAMPLE + " -o caption.html",
     ),
 }
-EVAL = {"translate": " --beam 5", "caption": " --beam 3"}  # options of `regard eval`, by the model's verb
+EVAL = {"translate": " --beam 5", "caption": " --beam 3", "neighbours": " --wordsim"}  # options of `regard eval`, by the model's verb
 
 
 def train(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -128,7 +128,7 @@ def encode_sample(tokenizer: Tokenizer, examples: Iterable[Text]) -> tuple[Value
     return np.concatenate(list(encode_pieces(tokenizer, pieces))), min(1.0, part)
 
 
-def tokenizer_sample(data: Running, examples: TextExamples, report: Report | None = None) -> Iterator[Text]:
+def tokenizer_sample(data: Any, examples: TextExamples, report: Report | None = None) -> Iterator[Text]:
     """The texts that the tokenizer is trained on: `data.sample_mb` megabytes, spread over a text on disk."""
     text = examples.text
     size, done = min(data.sample_mb * 2**20 or len(text), len(text)), 0

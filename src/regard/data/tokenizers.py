@@ -215,21 +215,26 @@ class Tokenizer:
             ) from error
 
 
-def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | None = None) -> Tokenizer:
+def train_tokenizer(
+    kind: str, lines: Iterable[str], vocab: int, mask: str | None = None, least: int | None = None
+) -> Tokenizer:
     """Train a tokenizer on lines of text. The same lines give the same tokenizer.
 
     `vocab` is the largest size, special tokens included. Characters and words keep the most frequent ones; sub-words
     always keep every character seen, or all 256 bytes, even if these are more than `vocab`. `mask` is the text of the
-    mask token, such as "[MASK]", for models that fill it in; these read a text between bos and eos.
+    mask token, such as "[MASK]", for models that fill it in; these read a text between bos and eos. With `least`, tokens
+    that occur less often are left out, and the end of a line is the first token after the special tokens.
     """
     if kind not in KINDS:
         raise UserError(f'"{kind}" is not a kind of tokens.{nearest(kind, KINDS)}')
-    specials = [*_special_names(kind), *([mask] if mask else [])]
+    specials = [*_special_names(kind), *([mask] if mask else []), *([LINE_END] if least is not None else [])]
     if vocab <= len(specials):
         least = len(specials) + (256 if kind == "byte-bpe" else 1)  # every byte is a token of its own
         raise UserError(f"data.vocab={vocab} leaves no room for tokens of the text; give at least {least}.")
     trainer_of = trainers.WordLevelTrainer if kind in ("char", *WORDS) else trainers.BpeTrainer
-    trainer: Any = trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False)
+    trainer: Any = trainer_of(
+        vocab_size=vocab, min_frequency=least or 0, special_tokens=specials, show_progress=False
+    )
     if kind == "byte-bpe":
         trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
     inner = _untrained(kind)
@@ -242,7 +247,18 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
         for token in state["added_tokens"]
         if token["content"] == mask
     ]
+    if least is not None:  # the end of a line is a special token and a token of the text: its second id is not used
+        ids = state["model"]["vocab"]
+        state["model"]["vocab"] = {name: place for place, name in enumerate(sorted(ids, key=ids.__getitem__))}
     return _from_rust(rust.Tokenizer.from_str(json.dumps(state)))
+
+
+def word_tokenizer(words: Sequence[str]) -> Tokenizer:
+    """A tokenizer of given words, which have the ids after the special tokens, in their order."""
+    ids = {name: place for place, name in enumerate((*SPECIALS, *words))}
+    inner = _untrained("word")
+    inner.model = models.WordLevel(ids, unk_token=SPECIALS[UNK])
+    return _from_rust(inner)
 
 
 def rust_encode_function(inner: rust.Tokenizer) -> EncodeFunction:

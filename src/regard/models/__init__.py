@@ -19,6 +19,7 @@ from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.tcn import Tcn, TcnConfig
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.word_vectors import CbowConfig, GloveConfig, SkipgramConfig, WordVectors, WordVectorsConfig
 
 ModelConfig = (
     Seq2SeqConfig
@@ -36,6 +37,10 @@ ModelConfig = (
     | BigramConfig
     | ElmoConfig
     | CaptionerConfig
+    | CbowConfig
+    | SkipgramConfig
+    | GloveConfig
+    | WordVectorsConfig
     | HeadedConfig
     | TwoDirectionsConfig
 )
@@ -55,6 +60,7 @@ Model = (
     | Bigram
     | Elmo
     | Captioner
+    | WordVectors
     | Headed
     | TwoDirections
 )
@@ -74,6 +80,9 @@ MODELS: dict[str, type[ModelConfig]] = {
     "gpt": GptConfig,
     "bert": BertConfig,
     "captioner": CaptionerConfig,
+    "cbow": CbowConfig,
+    "skipgram": SkipgramConfig,
+    "glove": GloveConfig,
 }
 CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name of their cell
     "rnn": RecurrentLmConfig(cell="rnn"),
@@ -93,11 +102,13 @@ __all__ = [
     "BigramConfig",
     "Captioner",
     "CaptionerConfig",
+    "CbowConfig",
     "ConvS2s",
     "ConvS2sConfig",
     "Elmo",
     "ElmoConfig",
     "Facts",
+    "GloveConfig",
     "Gnmt",
     "GnmtConfig",
     "Gpt",
@@ -114,6 +125,7 @@ __all__ = [
     "RecurrentLmConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
+    "SkipgramConfig",
     "Structured",
     "StructuredConfig",
     "Tcn",
@@ -122,5 +134,7 @@ __all__ = [
     "TransformerConfig",
     "TwoDirections",
     "TwoDirectionsConfig",
+    "WordVectors",
+    "WordVectorsConfig",
     "reads_whole",
 ]

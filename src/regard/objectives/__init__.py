@@ -3,12 +3,14 @@
 from regard.objectives.captioning import Captioning, HardAttention
 from regard.objectives.classify import Classification, Recall
 from regard.objectives.counting import Counting
+from regard.objectives.glove import GloveSquares
 from regard.objectives.guided import GuidedAlignment
 from regard.objectives.masked import MaskedTokens
 from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
+from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
 __all__ = [
     "BinaryAnswers",
@@ -16,10 +18,13 @@ __all__ = [
     "Classification",
     "Counting",
     "Exposure",
+    "GloveSquares",
     "GuidedAlignment",
     "HardAttention",
+    "HierarchicalSoftmax",
     "LossModule",
     "MaskedTokens",
+    "NegativeSampling",
     "Objective",
     "ProfessorForcing",
     "Recall",

@@ -180,8 +180,8 @@ class Objective(Protocol):
         """What changes the rows of a batch before the model reads them, such as masking; None if nothing does."""
         return None
 
-    def trainer(self, model: Any, batches: Any, steps: int) -> Trainer | None:
-        """The objective's own way to train a model, in so many steps; None: by gradients."""
+    def trainer(self, model: Any, batches: Any, plan: Any) -> Trainer | None:
+        """The objective's own way to train a model, with the settings of `plan`; None: by gradients."""
         return None
 
     def count(self, batch: Batch) -> dict[str, int]:

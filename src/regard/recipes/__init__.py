@@ -36,6 +36,7 @@ from regard.recipes.translation import (
     wmt14,
     wmt14_big,
 )
+from regard.recipes.word_vectors import glove, word2vec
 from regard.tasks import TASKS
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -75,6 +76,8 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "ptb-char": ptb_char,
     "text8": text8,
     "wikitext103": wikitext103,
+    "word2vec": word2vec,
+    "glove": glove,
 }
 # The names that settings, recipe.json and the command line use: one table per part of a recipe.
 KINDS: Kinds = {

@@ -17,6 +17,7 @@ from regard.data.sounds import Sounds
 from regard.data.sources import GreekEnglish, Lines, Multi30k, Pairs, Wmt14
 from regard.data.streams import Book, Shakespeare
 from regard.data.synthetic import Adding, ClipCaptions, Clips, CopyMemory
+from regard.data.words import Words
 from regard.device import check_seed
 from regard.errors import UserError, nearest
 from regard.models import HeadedConfig, ModelConfig, Seq2SeqConfig
@@ -25,9 +26,12 @@ from regard.objectives import (
     Captioning,
     Classification,
     Counting,
+    GloveSquares,
     GuidedAlignment,
     HardAttention,
+    HierarchicalSoftmax,
     MaskedTokens,
+    NegativeSampling,
     ProfessorForcing,
     Recall,
     Regression,
@@ -69,6 +73,7 @@ DATA: dict[str, type[Any]] = {
     "wikitext2": WikiText2,
     "wikitext103": WikiText103,
     "text8": Text8,
+    "words": Words,
 }
 OBJECTIVES: dict[str, type[Any]] = {
     "teacher": TeacherForcing,
@@ -82,6 +87,9 @@ OBJECTIVES: dict[str, type[Any]] = {
     "recall": Recall,
     "captioning": Captioning,
     "hard": HardAttention,
+    "negative": NegativeSampling,
+    "hierarchical": HierarchicalSoftmax,
+    "glove": GloveSquares,
 }
 
 

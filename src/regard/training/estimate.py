@@ -123,7 +123,7 @@ def _measure(prepared: Prepared) -> Estimate:
         host_bytes=host + (CACHE_BYTES if prepared.encoded < 1 else 0),  # the whole text is still to be encoded
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
-        counts=not isinstance(trainer, GradientTrainer),
+        counts=prepared.recipe.objective.learns_by == "counts",
         warnings=prepared.warnings,
         head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
     )

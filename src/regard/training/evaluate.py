@@ -324,6 +324,8 @@ def encoded(model: Loaded, examples: Sequence[Any]) -> list[Row]:
 def check_evaluation(recipe: Recipe, task: Task, corpus: Corpus, metrics: Mapping[str, Metric]) -> None:
     """Refuse a recipe whose steps cannot be evaluated, before anything is trained."""
     plan = recipe.plan
+    if not task.validates:
+        return
     if not corpus.valid:
         raise UserError("data: there are no validation examples to evaluate a step with; set data.valid.")
     fitting = [

@@ -29,6 +29,7 @@ from regard.data.streams import (
 from regard.data.text_files import Report, TextExamples
 from regard.data.spelled import field_kinds
 from regard.data.tokenizers import LINE_END, OUR_SPECIAL_TOKENS, WORDS, Tokenizer
+from regard.data.words import Sentences, Words, WordText, first_word
 from regard.device import choose_device
 from regard.errors import UserError, is_out_of_memory
 from regard.layers.embedding import init_embedding
@@ -56,7 +57,7 @@ class Prepared:
     fields: Mapping[str, Field]
     corpus: Corpus  # without the training examples: the text is needed only to encode it, and may be large
     examples: int  # how many training examples there are
-    batches: Batches | Windows  # of the training examples
+    batches: Batches | Windows | Sentences  # of the training examples
     device: torch.device
     kinds: Kinds
     text_bytes: int = 0  # of a large training text; 0 for any other
@@ -87,7 +88,7 @@ class Prepared:
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
         """What trains the model: the objective's own trainer if it has one, else gradients; `passed`: see `train`."""
         loss_module, plan = self.build(), self.recipe.plan
-        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan.steps)
+        own = self.recipe.objective.trainer(loss_module.model, self.batches, plan)
         return own or GradientTrainer(loss_module, self.batches, plan, ranks, passed)
 
     @contextmanager
@@ -143,7 +144,7 @@ def prepare(
     if given:
         recipe = given.recipe_for(recipe, kinds)
     task = find_task(recipe, kinds)
-    corpus: Corpus = recipe.data.load(report) if isinstance(recipe.data, Running) else recipe.data.load()
+    corpus: Corpus = recipe.data.load(report) if isinstance(recipe.data, Running | Words) else recipe.data.load()
     if not corpus.train:
         raise UserError(f"data: {recipe.name} has no training examples; set data.train.")
     if folder:
@@ -164,10 +165,13 @@ def prepare(
     for name, field in fields.items():
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation
             field.encode([getattr(example, name) for example in corpus.valid])
-    batches: Batches | Windows
+    batches: Batches | Windows | Sentences
     text, encoded = fields.get("text"), 1.0
     if isinstance(text, RunningText):
         batches, encoded = _windows(recipe, corpus, config, text, report, whole, ranks)
+    elif isinstance(text, WordText):
+        ids, key = encode_running(text.tokenizer, corpus.train, report)
+        batches = Sentences(ids, first_word(text.tokenizer), recipe.plan.batch_tokens, recipe.plan.seed, key)
     else:
         batches = Batches(
             encode(fields, corpus.train, report),
@@ -191,7 +195,7 @@ def prepare(
         kinds=kinds,
         text_bytes=size,
         encoded=encoded,
-        warnings=(*corpus.warnings, *_warnings(recipe, corpus, running=isinstance(text, RunningText))),
+        warnings=(*corpus.warnings, *_warnings(recipe, corpus, running=isinstance(text, RunningText | WordText))),
     )
 
 

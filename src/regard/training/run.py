@@ -241,6 +241,12 @@ class Run:
 
     def _evaluate(self, guard: SignalGuard) -> Iterator[Event]:
         """Evaluate and save the step. All ranks evaluate a share each and get the same scores; the first writes."""
+        if not self.prepared.task.validates:
+            with guard.delayed():
+                self.state = replace(self.state, evaluated=self.state.step)
+                saved = self._save()
+            yield saved
+            return
         training = self.state.seconds - self.state.evaluating
         scores = self.evaluate(partial(self.ranks.share, immediate=guard.immediate))
         with guard.delayed():  # the log line and the state must agree
@@ -304,7 +310,7 @@ class Run:
             ranks=self.ranks.count,
             over=self._stop_reason(),
             warnings=prepared.warnings,
-            counts=not self._learns_by_gradients,
+            counts=self.recipe.objective.learns_by == "counts",
             vectors=self._vectors,
         )
 

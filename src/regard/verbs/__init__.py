@@ -8,6 +8,7 @@ from regard.verbs.generating import Generated, Piece, generate, generate_stream
 from regard.verbs.labelling import Classified, classify
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.looking import look, view
+from regard.verbs.neighbours import Neighbour, neighbours
 from regard.verbs.scoring import Aligned, Scored, Units, align, aligned, score
 from regard.verbs.search import Translation, translate
 
@@ -21,6 +22,7 @@ __all__ = [
     "Generated",
     "Guess",
     "Loaded",
+    "Neighbour",
     "Piece",
     "Scored",
     "Translation",
@@ -36,6 +38,7 @@ __all__ = [
     "generate_stream",
     "load",
     "look",
+    "neighbours",
     "score",
     "translate",
     "view",

@@ -1,7 +1,7 @@
 """The linear-chain CRF against all sequences of tags, written out."""
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def score(crf: LinearChain, words: Tensor, tags: tuple[int, ...]) -> float:
         return 0.0
     with torch.no_grad():
         total = crf.start[tags[0]] + crf.end[tags[-1]] + sum(word[tag] for word, tag in zip(words, tags))
-        return float(total + sum(crf.transitions[one, other] for one, other in zip(tags, tags[1:])))
+        return float(total + sum(crf.transitions[one, other] for one, other in pairwise(tags)))
 
 
 def test_the_partition_sums_over_all_sequences() -> None:
@@ -76,7 +76,7 @@ def test_the_best_sequence_is_the_best_legal_one(names: tuple[str, ...]) -> None
         legal = []
         for tags in sequences:
             around = [None, *(names[tag] for tag in tags), None] if names and tags else []
-            if all(may_follow(one, other, scheme) for one, other in zip(around, around[1:])):
+            if all(may_follow(one, other, scheme) for one, other in pairwise(around)):
                 legal.append(tags)
         best = max(legal, key=lambda tags: score(crf, words, tags))
         forbade |= score(crf, words, best) < max(score(crf, words, tags) for tags in sequences)

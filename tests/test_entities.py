@@ -1,6 +1,7 @@
 """Tagging schemes: the entities of tags, conversions, detection, what is legal; the scores are those of seqeval."""
 
 import random
+from itertools import pairwise, product
 
 import pytest
 
@@ -78,12 +79,11 @@ def test_what_may_follow(scheme: str, before: str | None, tag: str | None, legal
 
 def test_every_legal_sequence_is_that_of_its_entities() -> None:
     """The legal sequences of a scheme are those that `tags_of` writes: each is what it is converted to."""
-    from itertools import product
 
     for scheme, names in (("bioes", complete(["S-A"])), ("iob2", complete(["B-A", "I-B"]))):
         for tags in product(names, repeat=3):
             around = [None, *tags, None]
-            legal = all(may_follow(one, other, scheme) for one, other in zip(around, around[1:]))
+            legal = all(may_follow(one, other, scheme) for one, other in pairwise(around))
             assert legal == (tags_of(entities(tags), 3, scheme) == list(tags)), tags  # type: ignore[arg-type]
 
 

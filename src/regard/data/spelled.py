@@ -15,7 +15,7 @@ from regard.data.characters import word_characters
 from regard.data.fields import Field, InputText
 from regard.data.flat import Values
 from regard.data.public_tokenizers import unpack_tokenizer
-from regard.data.tokenizers import Tokenizer
+from regard.data.tokenizers import WORDS, Tokenizer
 from regard.errors import UserError
 from regard.file_io import RESTORE, read_json, write_text
 
@@ -29,13 +29,14 @@ WITH_SPACE = ("char", "byte-bpe", "bytes")
 class SpelledText(InputText):
     """A text as one row of numbers for each word, (T, 1 + CHARACTERS + pieces).
 
-    The columns are the id of the word, the ids of its characters, and one more than the ids of the tokens into which
-    the tokenizer of an extractor splits the word; 0 is no token. Words are separated by spaces. The characters keep
-    their case, also if the tokenizer has words in lower case.
+    The columns are the id of the word, the ids of its characters, and one more than the ids that an extractor reads;
+    0 is no id. An extractor reads the tokens into which its tokenizer splits the word, or, as ELMo, the word's
+    characters. Words are separated by spaces. The characters keep their case, also if the tokenizer has words in lower
+    case.
     """
 
     extractor: Tokenizer | None = None  # the tokenizer of an extractor
-    pieces: int = 0  # tokens of a word that the extractor reads, at most
+    pieces: int = 0  # ids of a word that the extractor reads, at most
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int32)
 
     @classmethod
@@ -60,8 +61,13 @@ class SpelledText(InputText):
     def arrays(self, texts: Sequence[str], ids: Sequence[list[int]]) -> list[Values]:
         return self.encode(texts)
 
-    def with_extractor(self, tokenizer: Tokenizer, texts: Iterable[str]) -> Self:
-        """The field of a model with an extractor; a word has as many tokens as a word of these texts needs."""
+    def with_extractor(self, tokenizer: Tokenizer | None, characters: int, texts: Iterable[str]) -> Self:
+        """The field of a model with an extractor, which reads so many characters of a word, or tokens if 0.
+
+        A word has as many tokens as a word of these texts needs.
+        """
+        if tokenizer is None or characters:
+            return replace(self, pieces=characters)
         words = {word for text in texts for word in text.split()}
         most = max(map(len, _pieces(tokenizer, words).values()), default=1)
         return replace(self, extractor=tokenizer, pieces=max(1, min(most, MOST_PIECES)))
@@ -74,6 +80,8 @@ class SpelledText(InputText):
         rows[:, 0] = [_only(one, self.tokenizer) for one in ids]
         for row, word in zip(rows, words):
             row[1 : 1 + CHARACTERS] = word_characters(word, CHARACTERS)
+            if self.extractor is None and self.pieces:
+                row[1 + CHARACTERS :] = word_characters(word, self.pieces) + 1
         places = {word: place for place, word in enumerate(words)}
         found = [rows[[places[word] for word in text]] for text in texts]
         if self.extractor is not None:
@@ -87,10 +95,17 @@ class SpelledText(InputText):
 
 
 def _pieces(tokenizer: Tokenizer, words: Iterable[str], inner: bool = True) -> dict[str, list[int]]:
-    """The tokens of each word; `inner`: as a word that is not the first of its text."""
+    """The tokens of each word; `inner`: as a word that is not the first of its text.
+
+    If the tokens are words, a word that is unknown has the token of its lower-case form.
+    """
     words = list(words)
     space = " " if inner and tokenizer.kind in WITH_SPACE else ""
-    return dict(zip(words, tokenizer.encode_batch([space + word for word in words])))
+    found = dict(zip(words, tokenizer.encode_batch([space + word for word in words])))
+    if tokenizer.kind in WORDS:
+        unknown = [word for word in words if found[word] == [tokenizer.special_tokens.unk]]
+        found |= zip(unknown, tokenizer.encode_batch([word.lower() for word in unknown]))
+    return found
 
 
 def _only(ids: list[int], tokenizer: Tokenizer) -> int:

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from regard.config import Table
 from regard.data.batches import Batch
-from regard.data.tokenizers import UNK
 from regard.data.spelled import CHARACTERS
+from regard.data.tokenizers import UNK
 from regard.errors import UserError
 from regard.heads import pooled
 from regard.layers.characters import CharacterEncoder
@@ -131,7 +131,8 @@ class BiLstm(Layered):
         refuse("segments", segments)
         refuse("positions", positions)
         if tokens.dim() == 2:
-            tokens = F.pad(tokens[..., None], (0, CHARACTERS + (self.extractor is not None)))
+            others = CHARACTERS + (0 if self.extractor is None else self.extractor.numbers)
+            tokens = F.pad(tokens[..., None], (0, others))
         words, characters, pieces = tokens.split([1, CHARACTERS, tokens.shape[2] - 1 - CHARACTERS], dim=2)
         words = words.squeeze(2)
         if self.training and self.config.word_dropout:
@@ -167,7 +168,8 @@ class Extractor(nn.Module):
     dropout.
     """
 
-    around: Tensor
+    before: Tensor
+    after: Tensor
 
     def __init__(self, config: BiLstmConfig) -> None:
         super().__init__()
@@ -177,7 +179,9 @@ class Extractor(nn.Module):
         self.body = inner.build_body() if inner.takes_head else inner.build()
         self.body.requires_grad_(config.tune)
         self.mix = ScalarMix(config.mixed)
-        self.register_buffer("around", torch.tensor([*config.before, *config.after], dtype=torch.long), persistent=False)
+        self.numbers = max(inner.characters, 1)
+        for name, ids in (("before", config.before), ("after", config.after)):
+            self.register_buffer(name, torch.tensor(ids, dtype=torch.long).reshape(-1, self.numbers), persistent=False)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -185,26 +189,27 @@ class Extractor(nn.Module):
         return self
 
     def forward(self, pieces: Tensor, real: Tensor | None = None) -> Tensor:
-        """The vectors (B, T, D) of words that are the tokens (B, T, P) plus one; 0 is no token.
+        """The vectors (B, T, D) of words that are the ids (B, T, P · N) plus one of P tokens; 0 is no id.
 
-        A word without tokens has the vector 0.
+        N is 1, or the ids of the characters of a token. A word without tokens has the vector 0.
         """
-        there = (pieces > 0) if real is None else (pieces > 0) & real[..., None]
-        before, after = (
-            ids.expand(len(pieces), -1) for ids in self.around.split([len(self.config.before), len(self.config.after)])
-        )
-        tokens = torch.cat([before, (pieces - 1).clamp_min(0).flatten(1), after], 1)
+        pieces = pieces.unflatten(2, (-1, self.numbers))  # (B, T, P, N)
+        there = pieces[..., 0] > 0 if real is None else (pieces[..., 0] > 0) & real[..., None]
+        before, after = (ids.expand(len(pieces), -1, -1) for ids in (self.before, self.after))
+        tokens = torch.cat([before, (pieces - 1).clamp_min(0).flatten(1, 2), after], 1)
         some = there.flatten(1).any(1, keepdim=True)
-        seen = torch.cat([some.expand_as(before), there.flatten(1), some.expand_as(after)], 1)
+        seen = torch.cat([some.expand(before.shape[:2]), there.flatten(1), some.expand(after.shape[:2])], 1)
         order = real_first(seen)
         longest = self.longest or tokens.shape[1]
         if tokens.device.type == "cpu":  # on a GPU the shapes are those of the batch, whatever it contains
             longest = min(longest, max(int(seen.sum(1).max()), 1))
         kept = order[:, :longest]
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.config.tune):
-            layers = equal_width(cast(GivesLayers, self.body).layers(tokens.gather(1, kept), seen.gather(1, kept)))
+            tokens = tokens.take_along_dim(kept[..., None], dim=1)
+            tokens = tokens if self.numbers > 1 else tokens.squeeze(2)
+            layers = equal_width(cast(GivesLayers, self.body).layers(tokens, seen.gather(1, kept)))
         states = zero_padding(self.mix(layers), seen.gather(1, kept))
         states = F.pad(states, (0, 0, 0, order.shape[1] - kept.shape[1]))
         states = states.take_along_dim(order.argsort(1)[..., None], dim=1)  # as in `tokens`
-        states = states[:, before.shape[1] : states.shape[1] - after.shape[1]].unflatten(1, pieces.shape[1:])
+        states = states[:, before.shape[1] : states.shape[1] - after.shape[1]].unflatten(1, pieces.shape[1:3])
         return states.sum(2) / there.sum(2, keepdim=True).clamp(min=1).to(states.dtype)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from regard.config import Kinds
+from regard.data.characters import BEGIN, END, word_characters
 from regard.data.fields import Field, fit_fields
-from regard.data.tokenizers import Tokenizer
 from regard.data.spelled import SpelledText, field_kinds
+from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.layers.mix import equal_width
 from regard.models.facts import GivesLayers
@@ -21,6 +22,7 @@ from regard.recipes import KINDS, Recipe, change, find_recipe
 from regard.tasks import Task
 from regard.training.warm_start import Transfer, WarmStart, module_names, warm_start_from, warm_started
 from regard.verbs.loaded import Loaded, load
+from regard.verbs.words import ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,7 @@ class Extraction:
     """An existing model whose layers a new model reads. The new model has a copy of it, and needs its files no more."""
 
     settings: Mapping[str, Any]  # of the new model: the config of the existing one, and how its layers are read
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None  # None: the model reads the characters of words
     weights: Callable[[], Mapping[str, Tensor]]  # a function, so that the weights are not kept in memory
     path: str  # where the model is, for messages
     fills_embeddings: bool = True  # whether the new model may start from word vectors too
@@ -41,7 +43,9 @@ class Extraction:
         """The fields of a task; that of the text also has the tokens of the extractor."""
         fields = fit_fields(field_kinds(task.fields, reads_words=True), examples, recipe.data)
         return {
-            name: each.with_extractor(self.tokenizer, (example.text for example in examples))
+            name: each.with_extractor(
+                self.tokenizer, self.settings["extractor"].characters, (example.text for example in examples)
+            )
             if isinstance(each, SpelledText)
             else each
             for name, each in fields.items()
@@ -82,14 +86,16 @@ def extraction_from(given: Loaded, path: str | Path, kinds: Kinds = KINDS) -> Ex
     if config.learns_by == "counts" or given.reads_images or config.direction == "backward":
         why = "reads texts backward" if config.direction == "backward" else "has no states of words"
         raise UserError(f"from={path}: {given.kind} that {why}; give another model, or leave from= out.")
-    tokenizer, special = given.tokenizer, given.tokenizer.special_tokens
-    before, after = given.opening, list[int]()
-    if config.reads_source or not config.causal:
-        before = [] if special.prefix is None else [special.prefix]
-        after = [] if special.suffix is None else [special.suffix]
     body, head = config.split()
+    tokenizer: Tokenizer | None = None
+    if config.characters:
+        before, after = (word_characters(word, config.characters).tolist() for word in (BEGIN, END))
+        tokens = torch.tensor([[before, after]])
+    else:
+        tokenizer = given.tokenizer
+        before, after = ends(given)
+        tokens = torch.tensor([[*before, tokenizer.special_tokens.pad, *after]])
     with torch.no_grad():
-        tokens = torch.tensor([[*before, special.pad, *after]])
         layers = equal_width(cast(GivesLayers, given.module).layers(tokens))
     settings = {
         "extractor": body,

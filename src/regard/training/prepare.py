@@ -16,6 +16,7 @@ from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
 from regard.data.fields import Field, LabelField, TextField, encode, fit_fields, in_direction
+from regard.data.spelled import field_kinds
 from regard.data.streams import (
     Running,
     RunningText,
@@ -27,7 +28,6 @@ from regard.data.streams import (
     window_of,
 )
 from regard.data.text_files import Report, TextExamples
-from regard.data.spelled import field_kinds
 from regard.data.tokenizers import LINE_END, OUR_SPECIAL_TOKENS, WORDS, Tokenizer
 from regard.data.words import Sentences, Words, WordText, first_word
 from regard.device import choose_device

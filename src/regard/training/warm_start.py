@@ -16,8 +16,8 @@ from regard.checkpoint import read_step
 from regard.config import Kinds, format_value
 from regard.data.example import Tokens
 from regard.data.fields import Field, InputText, LabelField, TextField, fit_fields, read_tokenizer
-from regard.data.tokenizers import Tokenizer
 from regard.data.spelled import SpelledText
+from regard.data.tokenizers import Tokenizer
 from regard.errors import UserError
 from regard.heads import HeadConfig
 from regard.models import HeadedConfig, ModelConfig

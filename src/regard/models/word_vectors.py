@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.models.facts import Facts
 
@@ -100,6 +101,13 @@ class WordVectors(nn.Module):
     ) -> Tensor:
         """The vectors (B, T, width) of tokens (B, T)."""
         return nn.functional.embedding(tokens, self.vectors)
+
+    def readout(self, features: Tensor) -> Tensor:
+        """The products (…, V) of vectors (…, width) with the vectors of all words."""
+        return features @ self.vectors.mT
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.readout(self.features(batch["tokens"]))
 
     def layers(self, tokens: Tensor, real: Tensor | None = None) -> tuple[Tensor, ...]:
         """The only layer: the vectors."""

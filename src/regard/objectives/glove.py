@@ -65,7 +65,7 @@ class GloveSquares(Objective):
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Terms, None]:
-        raise NotImplementedError("the trainer computes the loss: it needs the counts of the text")
+        raise UserError("the trainer computes the loss: it needs the counts of the text.")
 
 
 class GloveTrainer:

@@ -94,7 +94,7 @@ class WordPairs(Objective):
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
     ) -> tuple[Terms, None]:
-        raise NotImplementedError("the trainer computes the loss: it needs the lines and counts of the text")
+        raise UserError("the trainer computes the loss: it needs the lines and counts of the text.")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig
+from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
 from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate, tag
 from regard.recipes.language_models import (
@@ -83,7 +83,12 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 KINDS: Kinds = {
     "recipe": RECIPES,
     "data": DATA,
-    "model": {**MODELS, **CELLS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
+    "model": {
+        **MODELS,
+        **CELLS,
+        **{name: without_vocabularies(config) for name, config in SIZES.items()},
+        "vectors": WordVectorsConfig,  # of a file, as the extractor of another model
+    },
     "head": HEADS,
     "objective": OBJECTIVES,
     "task": TASKS,

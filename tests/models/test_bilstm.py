@@ -138,7 +138,11 @@ def test_dropout_is_that_of_whole_features_and_of_words() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"width": 7}, "model.width=7"), ({"filters": -1}, "model.filters=-1"), ({"word_dropout": 1.0}, "model.word_drop")],
+    [
+        ({"width": 7}, "model.width=7"),
+        ({"filters": -1}, "model.filters=-1"),
+        ({"word_dropout": 1.0}, "model.word_drop"),
+    ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from regard.data.fields import EntityTags
 from regard.entities import Entity, EntityScores, entities, entity_scores, names_entities
 from regard.report.sections import Cell, Table
 from regard.verbs.forced import BATCH_TOKENS
@@ -58,7 +59,8 @@ class EntityReport:
 
 def entity_report(model: Loaded, examples: Sequence[Any], batch_tokens: int = BATCH_TOKENS) -> EntityReport | None:
     """The report of a model that tags entities; None for any other model, or examples without entities."""
-    if model.task.verb != "tag" or not names_entities({tag for one in examples for tag in one.tags}):
+    tagged = any(isinstance(each, EntityTags) for each in model.fields.values())
+    if not tagged or not names_entities({tag for one in examples for tag in one.tags}):
         return None
     found = tag_words(model, [one.text.split() for one in examples], batch_tokens)
     scores = entity_scores([one.tags for one in found], [one.tags for one in examples])

@@ -38,6 +38,49 @@ class Fault:
 
 
 FAULTS = (
+    # -- tagging
+    Fault(
+        "the best sequence of tags may end inside an entity",
+        "layers/crf.py",
+        ".masked_fill(~self.end_legal, FORBIDDEN)",
+        "",
+        "test_crf.py",
+    ),
+    Fault(
+        "the forward algorithm reads padding",
+        "layers/crf.py",
+        "            alpha = torch.where(real[:, place, None], after, alpha)\n",
+        "            alpha = after\n",
+        "test_crf.py",
+    ),
+    Fault(
+        "two entities of different types are one",
+        "entities.py",
+        ' and letter in ("I", "E") and last_kind == kind',
+        ' and letter in ("I", "E")',
+        "test_entities.py",
+    ),
+    Fault(
+        "the vector of a word is the sum of its tokens",
+        "models/bilstm.py",
+        "states.sum(2) / there.sum(2, keepdim=True).clamp(min=1).to(states.dtype)",
+        "states.sum(2)",
+        "models/test_bilstm.py",
+    ),
+    Fault(
+        "a frozen extractor is trained",
+        "models/bilstm.py",
+        "        self.body.requires_grad_(config.tune)\n",
+        "",
+        "models/test_bilstm.py",
+    ),
+    Fault(
+        "the last word of a file without a line end is lost",
+        "data/conll.py",
+        "    if sentence.words:\n        yield sentence\n\n",
+        "\n",
+        "data/test_conll.py",
+    ),
     # -- classification
     Fault(
         "a window of a filter starts one token late",

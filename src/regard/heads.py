@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from regard.config import set_sizes
 from regard.data.batches import Batch
 from regard.errors import UserError
+from regard.layers.crf import LinearChain
 from regard.layers.init import init_weights
 from regard.layers.transformer import ACTIVATIONS
 from regard.mask import zero_padding
@@ -48,6 +49,10 @@ class HeadConfig(Protocol):
     def with_sizes(self, sizes: Mapping[str, int], padded: bool = False) -> Self:
         """The settings with the sizes of the fields, see `regard.config.set_sizes`."""
         return set_sizes(self, self.sizes, sizes, padded, "head")
+
+    def with_names(self, names: Mapping[str, tuple[str, ...]]) -> Self:
+        """The settings with the names of the classes, by field, if the head needs them."""
+        return self
 
     def build(self, body: Facts) -> Any:
         """The head of a body, with new weights."""
@@ -253,6 +258,74 @@ class TagHeadConfig(HeadConfig):
         return PlaceHead(body.width, self.labels, self.dropout)
 
 
+@runtime_checkable
+class TagSequences(Protocol):
+    """A head whose tags depend on one another: its logits give the probability of a whole sequence of tags."""
+
+    def log_probability(self, emissions: Tensor, allowed: Tensor, real: Tensor | None = None) -> Tensor:
+        """The log-probability (B,) that the tag of every place is one of those `allowed` (B, T, L) there."""
+
+    def best(self, emissions: Tensor, real: Tensor | None = None) -> Tensor:
+        """The tags (B, T) of the best sequence; those of padding are arbitrary."""
+
+
+def tag_sequences(model: nn.Module) -> TagSequences | None:
+    """The head of a model if it is one of `TagSequences`; None: the tag of each place has logits of its own."""
+    return next((part for part in model.modules() if isinstance(part, TagSequences)), None)
+
+
+def best_tags(model: nn.Module, logits: Tensor, real: Tensor | None) -> Tensor:
+    """The best tags (B, T) for the logits (B, T, L) of a model: those of the best sequence, or of each place."""
+    chain = tag_sequences(model)
+    return logits.argmax(-1) if chain is None else chain.best(logits, real)
+
+
+def tags_log_probability(model: nn.Module, logits: Tensor, allowed: Tensor, real: Tensor | None) -> Tensor:
+    """The log-probability (B,) that a model gives the event that every tag is one of those `allowed` (B, T, L)."""
+    if (chain := tag_sequences(model)) is not None:
+        return chain.log_probability(logits, allowed, real)
+    places = torch.logsumexp(at_least_float32(logits).log_softmax(-1).masked_fill(~allowed, -math.inf), dim=-1)
+    return places.sum(1) if real is None else places.masked_fill(~real, 0.0).sum(1)
+
+
+@dataclass(frozen=True)
+class CrfHeadConfig(HeadConfig):
+    """One class for each place of a text: a linear layer, and a conditional random field over the classes.
+
+    If the classes are the tags of a scheme, such as B-PER and I-PER, predictions are legal in that scheme.
+    """
+
+    predicts: ClassVar[str] = "tag"
+    sizes: ClassVar[Mapping[str, str]] = {"labels": "tags"}
+
+    labels: int = 0  # number of classes; 0: taken from the data
+    names: tuple[str, ...] = ()  # the names of the classes; empty: taken from the data
+    dropout: float = 0.0  # dropout before the linear layer
+
+    def __post_init__(self) -> None:
+        if self.labels < 0 or (self.names and len(self.names) != self.labels):
+            raise UserError(f"head.labels={self.labels}: follows from the data; leave it, and head.names, out.")
+        check_dropout(self.dropout)
+
+    def with_names(self, names: Mapping[str, tuple[str, ...]]) -> Self:
+        return replace(self, names=names.get("tags", self.names))
+
+    def build(self, body: Facts) -> CrfHead:
+        return CrfHead(self, body.width)
+
+
+class CrfHead(LinearChain):
+    """A linear layer at each place, whose outputs are the emissions of a conditional random field."""
+
+    def __init__(self, config: CrfHeadConfig, width: int) -> None:
+        super().__init__(config.labels, config.names)
+        self.out, self.dropout = nn.Linear(width, config.labels), config.dropout
+
+    def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
+        """The states (B, T, width) → emissions (B, T, labels)"""
+        return self.out(F.dropout(features, self.dropout, self.training))
+
+
 @dataclass(frozen=True)
 class KeysHeadConfig(HeadConfig):
     """Several independent yes-or-no answers at each place, such as which keys of a piano sound: a linear layer."""
@@ -323,5 +396,6 @@ HEADS: dict[str, type[HeadConfig]] = {
     "number": NumberHeadConfig,
     "labels": LabelsHeadConfig,
     "tag": TagHeadConfig,
+    "crf": CrfHeadConfig,
     "keys": KeysHeadConfig,
 }

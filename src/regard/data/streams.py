@@ -27,7 +27,8 @@ from regard.data.tokenizers import PAD, Tokenizer
 from regard.errors import UserError
 
 HELD_OUT = 0.1  # the fraction at the end of the training text that is for validation if data.valid is not set
-CHARACTERS = {"char": 1, "word": 6, "word-eos": 6}  # about how many characters a token has; 4 for sub-words
+# About how many characters a token has; 4 for sub-words.
+CHARACTERS = {"char": 1, "word": 6, "word-eos": 6, "word-lower": 6}
 VALID_LANES, VALID_ROWS = 4, 4  # lanes, and rows of a lane, of a validation text that is read with a carried state
 LEAST_WINDOWS = 32  # the fewest windows of a row of it; a shorter text has fewer lanes
 

@@ -6,9 +6,9 @@ from regard.config import Kinds
 from regard.errors import UserError, nearest
 from regard.heads import HEADS
 from regard.metrics import METRICS
-from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig
+from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfig, WordVectorsConfig
 from regard.recipes.captions import clip_captions, flickr8k, scenes
-from regard.recipes.classifiers import classify, multilabel, rate
+from regard.recipes.classifiers import classify, multilabel, rate, tag
 from regard.recipes.language_models import (
     awd_lstm,
     bigram,
@@ -60,6 +60,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "shakespeare-cpu": shakespeare_cpu,
     "masked": masked,
     "classify": classify,
+    "tag": tag,
     "scenes": scenes,
     "flickr8k": flickr8k,
     "multilabel": multilabel,
@@ -88,7 +89,12 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 KINDS: Kinds = {
     "recipe": RECIPES,
     "data": DATA,
-    "model": {**MODELS, **CELLS, **{name: without_vocabularies(config) for name, config in SIZES.items()}},
+    "model": {
+        **MODELS,
+        **CELLS,
+        **{name: without_vocabularies(config) for name, config in SIZES.items()},
+        "vectors": WordVectorsConfig,  # of a file, as the extractor of another model
+    },
     "head": HEADS,
     "objective": OBJECTIVES,
     "task": TASKS,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 from regard.config import Kinds, Table, override
+from regard.data.conll import Conll
 from regard.data.dates import Dates
 from regard.data.flickr8k import Flickr8k
 from regard.data.labelled import Labelled, MultiLabelled, Rated, TextsOf
@@ -60,6 +61,7 @@ DATA: dict[str, type[Any]] = {
     "multilabel": MultiLabelled,
     "rated": Rated,
     "texts": TextsOf,
+    "conll": Conll,
     "adding": Adding,
     "copy": CopyMemory,
     "clips": Clips,

@@ -15,7 +15,8 @@ from regard.data.batches import LENGTHS, Batches
 from regard.data.characters import BEGIN, END
 from regard.data.detokenize import SPACE
 from regard.data.example import Corpus
-from regard.data.fields import Field, TextField, encode, fit_fields, in_direction
+from regard.data.fields import Field, LabelField, TextField, encode, fit_fields, in_direction
+from regard.data.spelled import field_kinds
 from regard.data.streams import (
     Running,
     RunningText,
@@ -37,9 +38,9 @@ from regard.objectives.objective import CountsBatches, LossModule, ReadsSpelling
 from regard.recipes import KINDS, Recipe, find_task, model_config
 from regard.stored import read_fields, stored_config
 from regard.tasks import Task
+from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, Passed
 from regard.training.parallel import ALONE, Ranks
-from regard.training.warm_start import WarmStart
 
 WORD_KINDS = (*WORDS, "bpe", "byte-bpe")  # kinds of tokens that are words, or that begin words
 FEW = 10  # validation examples; with fewer, a warning
@@ -77,10 +78,11 @@ class Prepared:
             for batch in self.batches.part(0, 1):
                 for part in counting:
                     part.count_batch(batch)
-        if spelling := [part for part in model.modules() if isinstance(part, ReadsSpelling)]:
+        if self.config.characters:  # not the characters of an extractor, whose words are its own
             names = _spelled_names(next(each for each in self.fields.values() if isinstance(each, TextField)).tokenizer)
-            for spelled in spelling:
-                spelled.set_words(names)
+            for spelled in model.modules():
+                if isinstance(spelled, ReadsSpelling):
+                    spelled.set_words(names)
         return LossModule(model, self.recipe.objective, self.fields).to(self.device)
 
     def trainer(self, ranks: Ranks = ALONE, passed: Passed = lambda: 0.0) -> Trainer:
@@ -127,7 +129,7 @@ class Prepared:
 def prepare(
     recipe: Recipe,
     folder: Path | None = None,
-    given: WarmStart | None = None,
+    given: Start | None = None,
     kinds: Kinds = KINDS,
     report: Report | None = None,
     whole: bool = True,
@@ -155,9 +157,10 @@ def prepare(
         else:
             if isinstance(corpus.train, TextExamples):  # a large text
                 sample = tokenizer_sample(recipe.data, corpus.train, report)
-            fields = fit_fields(task.fields, sample, recipe.data)
+            fields = fit_fields(field_kinds(task.fields, recipe.model.reads_words), sample, recipe.data)
         sizes = {name: field.size for name, field in fields.items()}
-        config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None)
+        names = {name: field.names for name, field in fields.items() if isinstance(field, LabelField)}
+        config = model_config(recipe, task, kinds).with_sizes(sizes, padded=given is not None).with_names(names)
         fields = in_direction(fields, config.direction)
     for name, field in fields.items():
         if not isinstance(field, TextField):  # a class that is unknown stops the run here, not at an evaluation

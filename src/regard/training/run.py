@@ -27,6 +27,7 @@ from regard.recipes import Recipe, with_kinds
 from regard.stored import stored_recipe
 from regard.training.evaluate import Scores, check_evaluation, evaluate_step, evaluation_mode, select_best
 from regard.training.events import Evaluated, Event, Finished, Progress, Saved, Started
+from regard.training.extractor import Start
 from regard.training.folder import (
     TUNED,
     Existing,
@@ -70,7 +71,7 @@ class Run:
         recipe: Recipe | None,
         out: str | Path,
         existing: Existing = "refuse",
-        init: WarmStart | None = None,
+        init: Start | None = None,
         ranks: Ranks = ALONE,
         kinds: Kinds | None = None,
         report: Report | None = None,
@@ -93,7 +94,7 @@ class Run:
             raise UserError(f"{out}: there is no recipe to train; name a recipe.")
         self._tuning: Run | None = None  # the run of the language model that comes first
         if recipe.plan.tune_lm and before is None:
-            first = tuning_recipe(recipe, init, kinds)
+            first = tuning_recipe(recipe, init if isinstance(init, WarmStart) else None, kinds)
             self._tuning = Run(first, out / TUNED, "overwrite", init, ranks, kinds, report)
             init = tuned_start(self._tuning.prepared, self._tuning.model.state_dict, out / TUNED)
         elif recipe.plan.tune_lm and before and not int(before.name):
@@ -123,7 +124,7 @@ class Run:
                 self.state = RunState(data=digest, batches=plan.accumulate * ranks.count)
                 if init:
                     self.transfer = init.load_into(self.model, recipe)
-                else:
+                if init is None or init.fills_embeddings:
                     self._vectors = self.prepared.init_embeddings(self.model)
         self._last: Step | None = None  # the last step of this process
         self.saved = self.state.step if before else -1  # the last step on disk; -1: none

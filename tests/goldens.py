@@ -37,6 +37,7 @@ from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
 from regard.verbs import neighbours
 from regard.verbs.labelling import label_sets, rate
+from regard.verbs.tagging import tag
 
 # -- the package: with the imports above, all that knows its names ----------------------------------------------------
 
@@ -84,6 +85,7 @@ HARD = "model.decoder=attend model.attention=hard objective=hard"
 BOOK = "data=book data.train=book.txt"
 WORDS = f"model.width=8 model.embed=8 model.layers=1 {TEN}"
 VECTORS = "model.width=8 plan.batch_tokens=200 plan.epochs=none plan.steps=6 plan.rate=0.05"
+CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 plan.epsilon=1e-3"
 GPT = f"model=gpt {STACK} model.context=48"
 DRAWN = "data.train=60 data.valid=12 data.test=4"
 CONVOLUTIONS = f"model.width=8 model.embed=8 model.layers=2 model.kernel=3 plan.epsilon=1e-3 {TEN}"
@@ -132,6 +134,7 @@ CASES: dict[str, Case] = {
     "word2vec": Case("word2vec", f"{LINES} {VECTORS}", "near", stop=3),
     "word2vec-cbow": Case("word2vec", f"model=cbow objective=hierarchical {LINES} {VECTORS}", "near"),
     "glove": Case("glove", f"{LINES} {VECTORS}", "near", stop=3),
+    "elmo": Case("elmo", f"{LINES} {TEN} {CHARACTERS}", "both"),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
     "hello": Case("hello", TEN, "running"),
@@ -139,8 +142,17 @@ CASES: dict[str, Case] = {
     "ptb-char": Case("ptb-char", f"data.window=24 {WORDS}", "running"),
     "text8": Case("text8", f"data.window=24 {WORDS}", "running"),
     "wikitext103": Case("wikitext103", f"data.window=12 {WORDS} model.cutoffs=6", "lines"),
+    "awd-lstm": Case(
+        "awd-lstm", f"data.window=12 {WORDS} model.layers=2 model.hidden=12 plan.rate=5 plan.trigger=0", "lines"
+    ),
+    "ulmfit": Case(
+        "ulmfit", f"data.train=book.txt data.window=12 data.vocab=90 {WORDS} model.layers=2 model.hidden=12", "running"
+    ),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
+    "tag": Case(
+        "tag", f"data.train=columns.txt {RECURRENT} {KIM} model.character_embed=4 plan.epochs=none {TEN}", "tagged"
+    ),
     "scenes": Case("scenes", f"{SCENES} {RECURRENT}", "scenes"),
     "scenes-hard": Case("scenes", f"{SCENES} {RECURRENT} {TEN} {HARD}", "scenes"),
     "multilabel": Case("multilabel", f"data.train=labels.tsv {KIM} {TEN}", "topics"),
@@ -328,11 +340,18 @@ def _of_classifier(model: Any, texts: Texts) -> dict[str, Any]:
 VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
     "translate": _of_translator,
     "language": _of_writer,
+    "both": lambda model, texts: {"score": _scores(model, texts.given), "embed": _vectors(model, texts)},
     "caption": _of_captioner,
     "fill": _of_filler,
     "classify": _of_classifier,
     "labels": lambda model, texts: {
         "classify": [[one.given, dict(sorted(one.labels.items()))] for one in label_sets(model, texts.given)]
+    },
+    "tag": lambda model, texts: {
+        "tag": [
+            [one.tags, [[e.type, e.start, e.end, e.probability] for e in one.entities]]
+            for one in tag(model, texts.given)
+        ]
     },
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
     "near": lambda model, texts: {
@@ -414,12 +433,14 @@ TEXTS: dict[str, Texts] = {
     ),
     "moves": Texts("caption", ("a square moves right then up", "a cross moves left then down then right")),
     "scenes": Texts("caption", ("a red circle above a blue square", "a small white ring left of a green cross")),
+    "both": Texts("both", ("the dog", "a small man", "the", "a bird sees", "an unseen word")),
     "lines": Texts("language", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "running": Texts("language", ("the dog", "a small man", "the", "a bird sees\n", "the man likes the")),
     "masks": Texts(
         "fill",
         tuple(line.replace(word, "[MASK]", 1) for line, word in zip(CAPTIONS, ("dog", "a", "the", "sees", "man"))),
     ),
+    "tagged": Texts("tag", CAPTIONS),
     **{
         name: Texts(verb, ("the dog is good", "a bad old house", "fine", "the bird is sad and bad", "a fine man"))
         for name, verb in (("opinions", "classify"), ("topics", "labels"), ("numbers", "rate"))
@@ -468,6 +489,22 @@ def _opinions(seed: int, count: int) -> str:
     return _tabbed(list(zip(*rows)))
 
 
+def _columns(seed: int, count: int) -> str:
+    """Sentences in which the things are entities, with their articles: animals, and others."""
+    rows = []
+    for line in _sentences(seed, count):
+        words, inside = line.split(), False
+        for place, word in enumerate(words):
+            things = [other for other in words[place:] if other in ENGLISH[5:9]]
+            kind = "LIFE" if things and things[0] in ("dog", "man", "bird") else "THING"
+            inside = inside or word in ENGLISH[:2]
+            letter = "B" if word in ENGLISH[:2] else "I"
+            rows.append(f"{word} {f'{letter}-{kind}' if inside else 'O'}")
+            inside = inside and word not in ENGLISH[5:9]
+        rows.append("")
+    return "\n".join(rows)
+
+
 def _dictionary(seed: int, count: int) -> str:
     """Words and how they are spoken: a sound for every letter."""
     chance = Chance(seed)
@@ -514,6 +551,7 @@ def _made() -> dict[str, str | bytes]:
         "other.txt": "\n".join(_sentences(4, 80)),
         "book.txt": "\n".join(_sentences(5, 120)),
         "labels.tsv": _opinions(6, 200),
+        "columns.txt": _columns(23, 120),
         "numbers.tsv": _opinions(6, 200)
         .replace("good\t", "2.5\t")
         .replace("bad\t", "-1\t")
@@ -525,7 +563,8 @@ def _made() -> dict[str, str | bytes]:
     }
     for part, seed, count in (("train", 15, 120), ("valid", 16, 24), ("test", 17, 8)):
         lines = "".join(f" {line} \n" for line in _sentences(seed, count))
-        files |= {f"ptb/ptb.{part}.txt.gz": lines, f"wikitext-103/wiki.{part}.tokens": lines}
+        files |= {f"ptb/ptb.{part}.txt.gz": lines}
+        files |= {f"{corpus}/wiki.{part}.tokens": lines for corpus in ("wikitext2", "wikitext-103")}
     for part, seed, count in (("train", 21, 60), ("t10k", 22, 6)):
         images, labels = _digits(seed, count)
         files |= {f"mnist/{part}-images-idx3-ubyte.gz": images, f"mnist/{part}-labels-idx1-ubyte.gz": labels}

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from encoded import labelled_columns, pair_columns, rows_of, text_columns, whole_columns
+from encoded import labelled_columns, pair_columns, rows_of, tagged_columns, text_columns, whole_columns
 from regard.attention import Memory
 from regard.checks import DOES_NOT_APPLY, FAILED, doctor, model_calls
 from regard.data.batches import IGNORED, Batch, collate
 from regard.data.tokenizers import BOS, EOS
 from regard.decode import Hypotheses, beam, collect, greedy, stream
-from regard.heads import ClassHeadConfig, KeysHeadConfig, NumberHeadConfig, TagHeadConfig
+from regard.heads import ClassHeadConfig, CrfHeadConfig, KeysHeadConfig, NumberHeadConfig, TagHeadConfig
 from regard.layers.product import Product
 from regard.layers.recurrent import KERNELS
 from regard.layers.transformer import Block, Shape
@@ -30,9 +30,12 @@ from regard.models import (
     MODELS,
     BertConfig,
     BigramConfig,
+    BiLstmConfig,
     CaptionerConfig,
     CbowConfig,
+    Context2vecConfig,
     ConvS2sConfig,
+    ElmoConfig,
     GloveConfig,
     GnmtConfig,
     GptConfig,
@@ -64,6 +67,19 @@ SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, ca
 BIGRAM = BigramConfig(vocab=VOCAB, k=0.5)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 RECURRENT = RecurrentLmConfig(vocab=VOCAB, width=8, embed=6, layers=2, dropout=0.1)
+ELMO = ElmoConfig(
+    vocab=VOCAB,
+    width=8,
+    cells=10,
+    cell_clip=1.0,
+    state_clip=1.0,
+    characters=6,
+    embed=4,
+    kernels=(1, 3),
+    filters=(8, 16),
+    dropout=0.1,
+    direction="forward",
+)
 TCN = TcnConfig(vocab=VOCAB, width=8, embed=6, layers=2, kernel=2, dropout=0.1)
 PIXELS = CaptionerConfig(image=8, target_vocab=VOCAB, width=8, embed=6, blocks=2, dropout=0.1)
 FEATURES = replace(PIXELS, encoder="features", image=5, grid=3)
@@ -72,7 +88,9 @@ CONVS2S = ConvS2sConfig(
     source_vocab=VOCAB, target_vocab=VOCAB, width=8, layers=3, channels=(6, 10), context=2 * LONGEST, dropout=0.1
 )
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
+CONTEXT2VEC = Context2vecConfig(vocab=VOCAB, width=8, embed=6, inner=10, layers=2, dropout=0.1)
 KIM = KimConfig(vocab=VOCAB, labels=VOCAB, kernels=(2, 3, 9), filters=4, embed=6)
+BILSTM = BiLstmConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, filters=4, character_embed=3, dropout=0.1)
 
 SMALL: dict[str, Any] = {"width": 8, "heads": 2, "layers": 2, "inner": 12, "context": 2 * LONGEST, "furthest": 6}
 GPT = GptConfig(vocab=VOCAB, **SMALL)
@@ -80,6 +98,7 @@ BERT = BertConfig(vocab=VOCAB, mask=3, specials=(0, 1, 2, 3), **SMALL)
 TRANSFORMER = TransformerConfig(source_vocab=VOCAB, target_vocab=VOCAB, **SMALL)
 T5: dict[str, Any] = {"positions": "t5", "buckets": 6, "norm": "rms", "score": "dot", "attention_bias": False}
 XL: dict[str, Any] = {"positions": "xl", "memory": 2 * LONGEST, "attention_bias": False}
+AWD: dict[str, Any] = {"embed": 8, "hidden": 10, "tied": True, "layers": 3, "weight_drop": 0.2, "variational": True}
 ADAPTIVE: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2}
 CLUSTERED: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2, "projections": (0,)}
 
@@ -108,10 +127,13 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "convs2s": CONVS2S,
     "bigram": BIGRAM,
     "lstm": RECURRENT,
+    "elmo": ELMO,
     "tcn": TCN,
     "lstmn": LSTMN,
     "structured": STRUCTURED,
     "kim": KIM,
+    "context2vec": CONTEXT2VEC,
+    "bilstm": BILSTM,
     "gpt": GPT,
     "xl": replace(GPT, **XL, norm_place="post"),
     "xl-adaptive": replace(GPT, **XL, memory_zeros=True, windows=(2 * LONGEST - 1,), norm_place="pre", **CLUSTERED),
@@ -123,6 +145,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "glove": GloveConfig(vocab=VOCAB, width=6),
     "lstm-both": both(RECURRENT),
     "bigram-both": both(BIGRAM),
+    "elmo-both": both(ELMO),
     "bert-class": classifier(BERT),
     "gpt-class": classifier(GPT),
     "lstmn-class": classifier(LSTMN),
@@ -130,6 +153,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "tcn-class": classifier(TCN),
     "structured-class": classifier(STRUCTURED, pool="mean"),
     "kim-class": classifier(KIM),
+    "bilstm-crf": HeadedConfig(BILSTM, CrfHeadConfig(VOCAB)),
 }
 ACROSS = [score for score in SCORES if score not in NOT_FOR_A_SOURCE]
 NARROW = [window for window in WINDOWS if window != "none"]
@@ -154,9 +178,17 @@ VARIANTS: dict[str, ModelConfig] = {
     "convs2s-kernels": replace(CONVS2S, kernels=(5, 3, 1), channels=(8,)),
     "tcn-tied": replace(TCN, kernel=3, layers=1, embed=8, tied=True),
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
+    **{f"awd-{cell}": replace(RECURRENT, cell=cell, **AWD) for cell in KERNELS},
+    "awd-both": both(replace(RECURRENT, **AWD)),
+    "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),
+    "bert-class-concat": classifier(BERT, pool="concat"),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
+    "context2vec-gru": replace(CONTEXT2VEC, cell="gru", layers=1, power=0.0),
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     "kim-static": replace(KIM, vectors="static", max_norm=0.0),
+    "bilstm-deep": replace(BILSTM, layers=2, filters=0),
+    "bilstm-extractor": replace(BILSTM, extractor=RECURRENT, mixed=2, extracted=8, before=(1,), tune=True),
+    "bilstm-class": classifier(BILSTM),
     "kim-multichannel": replace(KIM, vectors="multichannel", kernels=(1, 4)),
     **{f"gpt-{score}": replace(GPT, score=score) for score in ACROSS if score not in ("location", "scaled_dot")},
     "gpt-post": replace(GPT, norm_place="post", activation="relu"),
@@ -176,6 +208,10 @@ VARIANTS: dict[str, ModelConfig] = {
     "bert-groups": replace(BERT, layers=4, groups=2, group_blocks=2),
     "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
     "bert-window": replace(BERT, windows=(1,), norm_place="pre"),
+    "elmo-plain": replace(ELMO, skip=False, cell_clip=0.0, state_clip=0.0, highways=0, activation="tanh"),
+    "elmo-wide": replace(ELMO, width=10, layers=3),
+    "elmo-clipped": replace(ELMO, cell_clip=0.1, state_clip=0.02),
+    "elmo-class": classifier(both(ELMO)),
     "lstm-adaptive": replace(RECURRENT, **ADAPTIVE),
     "gru-adaptive-tied": replace(RECURRENT, cell="gru", embed=8, tied=True, **ADAPTIVE),
     "tcn-adaptive": replace(TCN, embed=8, tied=True, **ADAPTIVE | {"divide": 1}),
@@ -214,7 +250,7 @@ READERS = {name: config for name, config in CASES.items() if attentions(config.b
 PROMPTED = {  # whose prompts may be padded
     name: config
     for name, config in CAUSAL.items()
-    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig | TcnConfig)
+    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig | TcnConfig | ElmoConfig)
     and not getattr(config, "memory", 0)
 }
 SOURCE_READERS = {name: config for name, config in READERS.items() if config.reads_source}
@@ -237,8 +273,10 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "language": text_columns(texts),
         "two-way language": text_columns(texts),
         "masked": whole_columns(texts),
+        "context": text_columns(texts),
         "words": whole_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
+        "tag": tagged_columns([(source, source[::-1]) for source, _ in pairs]),
     }
     return collate(rows_of(columns[task.name]), task)
 
@@ -368,6 +406,24 @@ def test_a_batch_has_the_logits_of_its_inputs(config: ModelConfig) -> None:
         emptied.sum().backward()
     assert emptied.isfinite().all()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@over({name: config for name, config in CASES.items() if not config.source_shape}, fast=FAMILIES)
+def test_the_layers_end_with_the_features(config: ModelConfig) -> None:
+    """The states of every layer, the embeddings first; padding changes no layer."""
+    model = built(config)
+    each = padded(config, batch_for(model), 2, 1)
+    read = "source" if config.reads_source else "tokens"
+    ids, real = each[read], each.real[read]
+    layers = model.layers(ids, real)
+    assert len(layers) >= 2 or config.learns_by == "counts" or "words" in config.predicts
+    assert all(layer.shape[:2] == ids.shape for layer in layers)
+    last = model.encode(ids, real) if config.reads_source else model.features(ids, real)
+    close(layers[-1], last)
+    for row in range(len(ids)):
+        alone = model.layers(ids[row : row + 1, real[row]], None)
+        for whole, one in zip(layers, alone, strict=True):
+            close(whole[row, real[row]], one[0])
 
 
 # Models that read numbers instead of tokens. Under a head they promise the same.
@@ -658,7 +714,7 @@ def test_a_carried_state_differs_from_the_first_only_in_its_tensors(config: Mode
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
     body, head = config.split()
     narrow = {"embed": 16} if hasattr(body, "embed") and not isinstance(body, Shape) else {}
-    body = body.resized(32) if isinstance(body, KimConfig) else replace(body, width=32)
+    body = body.resized(32) if isinstance(body, KimConfig | ElmoConfig) else replace(body, width=32)
     body = replace(body, dropout=0.0, **narrow)
     model = (body if head is None else HeadedConfig(body, replace(head, dropout=0.0))).build()
     noise = torch.Generator().manual_seed(3)

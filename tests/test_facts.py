@@ -171,12 +171,12 @@ def test_facts_are_true_of_the_model(config: Any) -> None:
         assert config.takes_padding or not config.takes_positions
         assert hasattr(module, "start_segments") or not config.carries
     else:
-        assert list(inspect.signature(module.features).parameters) == ["tokens", "real", "segments", "positions"]
+        assert list(inspect.signature(module.features).parameters)[:4] == ["tokens", "real", "segments", "positions"]
         assert ("real" in inspect.signature(module.readout).parameters) == config.one_per_text
-    assert not config.reads_source or list(inspect.signature(module.encode).parameters) == ["source", "source_real"]
+    assert not config.reads_source or list(inspect.signature(module.encode).parameters)[:2] == ["source", "source_real"]
     if config.takes_head:
         body = sized.build_body()
-        assert list(inspect.signature(body.features).parameters) == ["tokens", "real", "segments", "positions"]
+        assert list(inspect.signature(body.features).parameters)[:4] == ["tokens", "real", "segments", "positions"]
         assert len(body.state_dict()) <= len(module.state_dict())
     paths = [path for group in sized.layer_groups for path in group]
     names = [name for name, _ in module.named_parameters()]

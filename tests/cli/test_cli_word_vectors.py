@@ -41,7 +41,7 @@ def test_a_run_is_trained_asked_measured_and_exported(regard, corpus: Path) -> N
         one, other = (regard("neighbours", path, "river", "--json").out for path in ("run", name))
         assert one == other
     assert Path("v.txt").read_text().startswith("12 6\n")
-    assert not gzip.open("v.txt.gz", "rt").read().startswith("12 6\n")
+    assert not gzip.decompress(Path("v.txt.gz").read_bytes()).startswith(b"12 6\n")
     assert "v.txt: is there already" in regard("export", "run", "v.txt", "--to", "glove").err
     assert "give --to word2vec or --to glove" in regard("export", "run", "folder").err
     assert regard("train", "word2vec", "--resume", "--out", "run").code == 0

@@ -1,17 +1,18 @@
 """`regard embed`: lines in, vectors out."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli import options
-from regard.cli.lines import chunks, count_unknown, print_line
+from regard.cli.lines import Lines, chunks, count_unknown, print_line
 from regard.errors import UserError
 
 if TYPE_CHECKING:
-    from regard.verbs import Embedded
+    from regard.verbs import Loaded
 
 TOGETHER = 4096  # lines that are sorted by length and embedded together: more lines give less padding
 
@@ -36,6 +37,24 @@ def embed(
             help="Vectors of length one. Default: the model's own.",
         ),
     ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--as", help="cove: of a translator, the embedding of each token and the state of its encoder."),
+    ] = None,
+    layers: Annotated[
+        str, typer.Option(help="last; first (the embeddings); mix (the mean of all layers); or all: one vector each.")
+    ] = "last",
+    words: Annotated[
+        bool, typer.Option("--words", help="One vector for each word, with its place in the line.")
+    ] = False,
+    carry: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="ELMo: read N lines at a time, each from the state after the line N before it; 0: from zeros.",
+        ),
+    ] = 0,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -44,29 +63,53 @@ def embed(
     download: options.Download = False,
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Turn every line into a vector: the mean or maximum of the model's last states, the first of them, or all.
+    """Turn every line, or every word, into a vector: the mean or maximum of the model's states, the first, or all.
 
     Works with every model; of a translator these are the states of the source. The directory of a
     sentence-transformers model has settings of pooling, which are the default. The .npz holds
     `vectors`, float32, in the order of the lines; with --pool tokens also `lengths`, how many of them each line has.
     The special tokens around a line count as tokens. A blank line has a vector like any other.
 
+    With --words every word between spaces has a vector: the mean of the states of its pieces. The .npz then has
+    `vectors`, `lengths` (words of each line) and `offsets` (first character of a word, and the one after its last);
+    --json prints each word with `start` and `end`. With --layers all, a vector of each layer.
+
+    With --as cove a vector is the embedding of a token and then its state in the encoder of a translator (CoVe, McCann
+    et al. 2017); without --pool and --words, each token has one.
+
     \b
     Examples:
       regard embed bert/ < lines.txt > out.npz
       regard embed bert/ lines.txt --pool cls --normalize -o out.npz
       regard embed runs/translate --pool tokens < lines.txt > out.npz
+      regard embed runs/translate --as cove --words < lines.txt > out.npz
       regard embed hf:sentence-transformers/all-MiniLM-L6-v2 --download --json < lines.txt
+      regard embed elmo/ --words --layers all --carry 3 < lines.txt > words.npz
     """
     from regard.verbs.embedding import chosen, gathered
+    from regard.verbs.words import check_layers
 
     if out is None and not json and sys.stdout.isatty():
         raise UserError("embed: vectors are binary, and this is a terminal; give > out.npz, --out out.npz or --json.")
+    if form is not None and (form != "cove" or layers != "last"):
+        raise UserError(f"--as {form}: give --as cove, without --layers.")
+    layers, pool = form or layers, "tokens" if form and pool is None and not words else pool
+    check_layers(layers)
+    if words and (pool is not None or normalise is not None):
+        raise UserError("--words: has no pooling and no normalisation; leave --pool and --normalise out.")
+    if carry and not words:
+        raise UserError(f"--carry {carry}: works with --words only; add --words, or leave it out.")
     model = options.opened(run, device, precision, long, download, allow_pickle)
+    given = chunks(file) if json and not carry else chunks(file, TOGETHER, prints=file == "-")
+    if not model.module.config.characters:  # no word is unknown to a model that reads characters
+        given = count_unknown(model, given)
+    if words:
+        _words(model, given, layers, carry, batch_tokens, json, out)
+        return
     pooling = chosen(model, pool, normalise)
     parts = []
-    for first, lines in count_unknown(model, chunks(file) if json else chunks(file, TOGETHER, prints=file == "-")):
-        part = gathered(model, lines, pooling, batch_tokens, first)
+    for first, lines in given:
+        part = gathered(model, lines, pooling, batch_tokens, first, layers)
         if json:
             ends = part.lengths.cumsum()
             for number, (length, end) in enumerate(zip(part.lengths, ends), first):
@@ -76,18 +119,44 @@ def embed(
         else:
             parts.append(part)
     if not json:
-        _write(parts, pooling.pool, out)
+        arrays = {"vectors": [part.vectors for part in parts]}
+        _write(arrays | ({"lengths": [part.lengths for part in parts]} if pooling.pool == "tokens" else {}), out)
 
 
-def _write(parts: "list[Embedded]", pool: str, out: Path | None) -> None:
-    """One .npz of all lines, in its file or on standard output."""
+def _words(
+    model: "Loaded", given: Iterable[Lines], layers: str, carry: int, batch_tokens: int, json: bool, out: Path | None
+) -> None:
+    """The vectors of the words of all lines, as JSON or as one .npz. With a carried state all lines are read first."""
+    import numpy as np
+
+    from regard.verbs.words import embed_words
+
+    found = []
+    if carry:
+        given = [(1, [line for _, lines in given for line in lines])]
+    for first, lines in given:
+        for number, line in enumerate(embed_words(model, lines, layers, carry, batch_tokens, first), first):
+            if json:
+                name = "vectors" if layers == "all" else "vector"
+                each = zip(line.words, line.spans, line.vectors)
+                shown = [{"word": word, "start": at, "end": end, name: vector} for word, (at, end), vector in each]
+                print_line({"line": number, "words": shown}, digits=9)
+            else:
+                found.append(line)
+        sys.stdout.flush()
+    if not json:
+        spans = [np.array(line.spans, np.int64).reshape(-1, 2) for line in found]
+        lengths = [np.array([len(line.words) for line in found], np.int64)]
+        _write({"vectors": [line.vectors for line in found], "lengths": lengths, "offsets": spans}, out)
+
+
+def _write(parts: "dict[str, list[Any]]", out: Path | None) -> None:
+    """One .npz of all lines, in its file or on standard output: the arrays of each name, joined."""
     import numpy as np
 
     from regard.file_io import as_user_error, atomic_write
 
-    arrays = {"vectors": np.concatenate([part.vectors for part in parts])}
-    if pool == "tokens":
-        arrays["lengths"] = np.concatenate([part.lengths for part in parts])
+    arrays: dict[str, Any] = {name: np.concatenate(part) for name, part in parts.items()}
     if out is None:
         np.savez(sys.stdout.buffer, allow_pickle=False, **arrays)
         return

@@ -226,34 +226,36 @@ def numbered(line: int, answer: object | None) -> dict[str, Any]:
     return {"line": line} | {name: value for name, value in found.items() if value is not None}
 
 
-def print_line(*cells: str | Mapping[str, Any], between: str = "\t", keep: str = "") -> None:
+def print_line(*cells: str | Mapping[str, Any], between: str = "\t", keep: str = "", digits: int = 7) -> None:
     """Print cells as one line, an object as JSON. Line ends and other control characters of texts are escaped.
 
-    The characters in `keep` are not.
+    The characters in `keep` are not. Numbers have so many digits; nine are a float32 exactly.
     """
-    print(between.join(escape_controls(cell, keep) if isinstance(cell, str) else to_json(cell) for cell in cells))
+    print(
+        between.join(escape_controls(cell, keep) if isinstance(cell, str) else to_json(cell, digits) for cell in cells)
+    )
 
 
-def to_json(value: Mapping[str, Any]) -> str:
+def to_json(value: Mapping[str, Any], digits: int = 7) -> str:
     """JSON on one line, with null for numbers that are not finite; it cannot control a terminal."""
-    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(value, digits), ensure_ascii=False, allow_nan=False)
     return CONTROL.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
 
 
-def plain(value: Any) -> Any:
-    """A value that JSON can hold: dataclasses as objects, arrays as lists, floats with seven digits."""
+def plain(value: Any, digits: int = 7) -> Any:
+    """A value that JSON can hold: dataclasses as objects, arrays as lists, floats with so many digits."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(item, digits) for key, item in value.items()}
     if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(value, field.name), digits) for field in fields(value)}
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return plain(value.tolist(), digits)
     if isinstance(value, list | tuple | set | frozenset | range):
-        return [plain(item) for item in value]
+        return [plain(item, digits) for item in value]
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else None
+        return float(f"{value:.{digits}g}") if math.isfinite(value) else None
     return value
 
 

@@ -20,6 +20,7 @@ from regard.device import autocast_dtype
 from regard.errors import UserError, nearest
 from regard.layers.kv_cache import AttentionPlan, KVCache
 from regard.layers.positions import Buckets
+from regard.layers.recurrent import add_layer
 from regard.layers.segment_memory import SegmentStates, segment_plan
 from regard.mask import EVERYTHING, Mask, zero_padding
 from regard.scores import NOT_FOR_SELF_ATTENTION, Relative, Score, build_score, check_score
@@ -255,13 +256,23 @@ class Stack(nn.Module):
         groups = [blocks[first : first + self.group_blocks] for first in range(0, len(blocks), self.group_blocks)]
         return [block for group in groups for _ in range(self.repeats) for block in group]
 
-    def forward(self, x: Tensor, real: Tensor | None = None, mask: Mask = EVERYTHING) -> Tensor:
-        """Reads a whole text, in both directions unless the mask is causal. (B, T, width) → (B, T, width)"""
+    def forward(
+        self,
+        x: Tensor,
+        real: Tensor | None = None,
+        mask: Mask = EVERYTHING,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Reads a whole text, in both directions unless the mask is causal. (B, T, width) → (B, T, width)
+
+        The embeddings and the states after each layer are added to ``layers``.
+        """
         x = zero_padding(x, real)
         plans = self._plans(AttentionPlan(mask if real is None else mask & Mask(keys=real)), x)
         for number, block in enumerate(self.layers):
+            add_layer(layers, x)
             x, _ = block(x, plans[number % len(plans)])
-        return x if self.norm is None else self.norm(x)
+        return self._ended(x, layers)
 
     def advance(
         self,
@@ -270,16 +281,21 @@ class Stack(nn.Module):
         real: Tensor | None = None,
         sources: Sequence[Memory | None] = (),
         source_mask: Mask = EVERYTHING,
+        layers: list[Tensor] | None = None,
     ) -> tuple[Tensor, KVCache]:
-        """Reads new tokens after those in the cache: x (B, K·T, width) → features and the cache with the new tokens."""
-        x, layers = zero_padding(x, real), self.layers
-        nothing = [None] * len(layers)
+        """Reads new tokens after those in the cache: x (B, K·T, width) → features and the cache with the new tokens.
+
+        The embeddings and the states after each layer are added to ``layers``.
+        """
+        x, blocks = zero_padding(x, real), self.layers
+        nothing = [None] * len(blocks)
         cache, plan = cache.reserve(x, real, self._slots)
         plans, kept = self._plans(plan, x), []
-        for number, (block, memory, source) in enumerate(zip(layers, cache.layers or nothing, sources or nothing)):
+        for number, (block, memory, source) in enumerate(zip(blocks, cache.layers or nothing, sources or nothing)):
+            add_layer(layers, x)
             x, memory = block(x, plans[number % len(plans)], memory, source, source_mask)
             kept.append(memory)
-        return x if self.norm is None else self.norm(x), cache.with_layers(kept)
+        return self._ended(x, layers), cache.with_layers(kept)
 
     def advance_segment(self, x: Tensor, memory: SegmentStates) -> tuple[Tensor, SegmentStates]:
         """Reads a segment x (B, T, width) after the hidden states of earlier ones: features and the new memory."""
@@ -289,7 +305,7 @@ class Stack(nn.Module):
             kept.append(memory.after(number, x))
             earlier = block.attention.memory(block._before(states, block.attention_norm)) if filled else None
             x, _ = block(x, plans[number % len(plans)], earlier)
-        return x if self.norm is None else self.norm(x), SegmentStates(memory.length, tuple(kept))
+        return self._ended(x), SegmentStates(memory.length, tuple(kept))
 
     def with_zero_memory(self, cache: KVCache) -> KVCache:
         """Transformer-XL's cache whose memory is a text of zeros. Its keys and values need not be zero."""
@@ -307,6 +323,12 @@ class Stack(nn.Module):
         if torch.is_grad_enabled():
             return memories
         return tuple(one.contiguous() for one in memories)  # the steps of decoding read them many times
+
+    def _ended(self, x: Tensor, layers: list[Tensor] | None = None) -> Tensor:
+        """The states of the last layer, after the last norm."""
+        x = x if self.norm is None else self.norm(x)
+        add_layer(layers, x)
+        return x
 
     def _plans(self, plan: AttentionPlan, x: Tensor) -> list[AttentionPlan]:
         """The attention plan of each window, with its mask computed once; layers use the plans in turn."""

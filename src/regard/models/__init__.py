@@ -2,9 +2,12 @@
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
+from regard.models.bilstm import BiLstm, BiLstmConfig
 from regard.models.captioner import Captioner, CaptionerConfig
+from regard.models.context2vec import Context2vec, Context2vecConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
+from regard.models.elmo import Elmo, ElmoConfig
 from regard.models.facts import Facts, reads_whole
 from regard.models.gnmt import Gnmt, GnmtConfig
 from regard.models.gpt import Gpt, GptConfig
@@ -28,11 +31,14 @@ ModelConfig = (
     | LstmnConfig
     | StructuredConfig
     | KimConfig
+    | BiLstmConfig
     | TransformerConfig
     | GptConfig
     | BertConfig
     | BigramConfig
+    | ElmoConfig
     | CaptionerConfig
+    | Context2vecConfig
     | CbowConfig
     | SkipgramConfig
     | GloveConfig
@@ -49,11 +55,14 @@ Model = (
     | Lstmn
     | Structured
     | Kim
+    | BiLstm
     | Transformer
     | Gpt
     | Bert
     | Bigram
+    | Elmo
     | Captioner
+    | Context2vec
     | WordVectors
     | Headed
     | TwoDirections
@@ -64,14 +73,17 @@ MODELS: dict[str, type[ModelConfig]] = {
     "convs2s": ConvS2sConfig,
     "bigram": BigramConfig,
     "recurrent": RecurrentLmConfig,
+    "elmo": ElmoConfig,
     "tcn": TcnConfig,
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "kim": KimConfig,
+    "bilstm": BiLstmConfig,
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
     "captioner": CaptionerConfig,
+    "context2vec": Context2vecConfig,
     "cbow": CbowConfig,
     "skipgram": SkipgramConfig,
     "glove": GloveConfig,
@@ -88,13 +100,19 @@ __all__ = [
     "SIZES",
     "Bert",
     "BertConfig",
+    "BiLstm",
+    "BiLstmConfig",
     "Bigram",
     "BigramConfig",
     "Captioner",
     "CaptionerConfig",
     "CbowConfig",
+    "Context2vec",
+    "Context2vecConfig",
     "ConvS2s",
     "ConvS2sConfig",
+    "Elmo",
+    "ElmoConfig",
     "Facts",
     "GloveConfig",
     "Gnmt",

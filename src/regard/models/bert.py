@@ -29,6 +29,7 @@ from regard.layers.product import Product
 from regard.layers.tokens import TokenEmbedding, check_length, real_positions
 from regard.layers.transformer import ACTIVATIONS, Shape, Stack
 from regard.models.facts import Facts
+from regard.models.layered import Layered
 
 OUTPUTS = ("masked", "pooled", "next", "replaced")
 
@@ -97,7 +98,7 @@ class BertConfig(Shape, Facts):
         return Bert(replace(self, outputs=()))
 
 
-class Bert(nn.Module):
+class Bert(Layered):
     """Embedding, encoder stack and output layers."""
 
     def __init__(self, config: BertConfig) -> None:
@@ -120,12 +121,16 @@ class Bert(nn.Module):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """The state of every token, (B, T) → (B, T, width). Padding may be on either side."""
+        """The state of every token, (B, T) → (B, T, width). Padding may be on either side.
+
+        The embeddings and the states of each layer are added to ``layers``.
+        """
         check_length(tokens, self.config.longest)
         if positions is None:
             positions = real_positions(tokens, real) + self.config.first_position
-        return self.stack(self.embedding(tokens, positions, segments), real)
+        return self.stack(self.embedding(tokens, positions, segments), real, layers=layers)
 
     def product(self, features: Tensor) -> Product:
         """The logits of masked tokens as an uncomputed matrix product."""

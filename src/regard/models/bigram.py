@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from regard.data.batches import IGNORED
 from regard.data.example import Direction
 from regard.errors import UserError, nearest
+from regard.layers.recurrent import add_layer
 from regard.models.causal import Causal
 from regard.models.directions import Directed
 
@@ -144,9 +145,17 @@ class Bigram(Causal):
         """The state before the first token: nothing. All decoders have these four arguments."""
         return NoState()
 
-    def advance(self, tokens: Tensor, state: NoState, real: Tensor | None = None) -> tuple[Tensor, NoState]:
+    def advance(
+        self,
+        tokens: Tensor,
+        state: NoState,
+        real: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> tuple[Tensor, NoState]:
         """The features (B, T, 1) of tokens (B, T) are their ids."""
-        return tokens[..., None].double(), state
+        features = tokens[..., None].double()
+        add_layer(layers, features)
+        return features, state
 
     def readout(self, features: Tensor) -> Tensor:
         """The log-probabilities (…, V) of the next token."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.data.batches import Batch
 from regard.layers.product import Logits, Readout
 from regard.layers.recurrent import real_first
 from regard.models.checks import refuse
 from regard.models.facts import Facts
+from regard.models.layered import Layered
 
 
-class Causal(nn.Module):
+class Causal(Layered):
     """A model that predicts the next token. A subclass has three methods.
 
     ``start(source=None, source_real=None, rows=None, capacity=None)`` gives the state before the first token: of a
@@ -55,9 +57,10 @@ class Causal(nn.Module):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
         """The state of every token of a whole text, (B, T) → (B, T, width), given the tokens before it."""
-        return causal_features(self, tokens, real, segments=segments, positions=positions)
+        return causal_features(self, tokens, real, segments=segments, positions=positions, layers=layers)
 
 
 def causal_features(
@@ -68,21 +71,30 @@ def causal_features(
     source_real: Tensor | None = None,
     segments: Tensor | None = None,
     positions: Tensor | None = None,
+    layers: list[Tensor] | None = None,
 ) -> Tensor:
     """The states (B, T, width) of a causal model at tokens (B, T), or numbers (B, T, N), that it reads at once.
 
-    Padding may be on any side.
+    Padding may be on any side. The embeddings and the states of each layer are added to ``layers``.
     """
     config: Facts = model.config
     refuse("segments", segments)
     state = model.start(source, source_real, rows=tokens.shape[0], capacity=tokens.shape[1])
+    found: list[Tensor] = []
+    advance = model.advance if layers is None else partial(model.advance, layers=found)
+    order = None
     if config.takes_positions:
-        return model.advance(tokens, state, real, positions)[0]
-    refuse("positions", positions)
-    if real is None:
-        return model.advance(tokens, state)[0]
-    order = real_first(real)  # the real tokens are read first, so that no token follows padding; all padding is 0
-    places = order.reshape(*order.shape, *[1] * (tokens.dim() - 2))
-    tokens = tokens.masked_fill(~real.reshape(places.shape), 0).take_along_dim(places, dim=1)
-    states = model.advance(tokens, state)[0]
-    return states.take_along_dim(order.argsort(1)[..., None], dim=1)
+        states = advance(tokens, state, real, positions)[0]
+    else:
+        refuse("positions", positions)
+        if real is not None:  # the real tokens are read first, so that no token follows padding; all padding is 0
+            order = real_first(real)
+            places = order.reshape(*order.shape, *[1] * (tokens.dim() - 2))
+            tokens = tokens.masked_fill(~real.reshape(places.shape), 0).take_along_dim(places, dim=1)
+        states = advance(tokens, state)[0]
+    if order is not None:
+        back = order.argsort(1)[..., None]
+        states, found = states.take_along_dim(back, dim=1), [each.take_along_dim(back, dim=1) for each in found]
+    if layers is not None:
+        layers += found
+    return states

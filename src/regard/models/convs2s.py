@@ -24,7 +24,7 @@ from regard.attention import Attention, Memory
 from regard.errors import UserError
 from regard.layers.convolution import CausalConvolution, CentredConvolution, NormedLinear
 from regard.layers.product import Product
-from regard.layers.recurrent import padding_last, real_first
+from regard.layers.recurrent import add_layer, padding_last, real_first
 from regard.layers.tokens import TokenEmbedding, check_capacity, check_length, real_positions
 from regard.layers.transformer import Shape
 from regard.mask import zero_padding
@@ -197,13 +197,23 @@ class ConvEncoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(shape, config.dropout) for shape in shapes)
         self.out = _linear(shapes[-1][1], config.width, 1.0)
 
-    def forward(self, source: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(B, Ts) tokens, with padding at the end → the outputs z and the embeddings e (B, Ts, width)."""
+    def forward(
+        self, source: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(B, Ts) tokens, with padding at the end → the outputs z and the embeddings e (B, Ts, width).
+
+        The embeddings, the states of each layer but the last, and the outputs are added to ``layers``.
+        """
         embedded = self.embedding(source, real_positions(source, real))
         x = self.into(embedded)
+        add_layer(layers, embedded)
         for layer in self.layers:
             x = layer(x, real)
-        return self.out(x), embedded
+            add_layer(layers, x)
+        z = self.out(x)
+        if layers is not None:
+            layers[-1] = z
+        return z, embedded
 
 
 class ConvDecoder(nn.Module):
@@ -254,6 +264,17 @@ class ConvS2s(Causal):
         if source_real is None:
             return states
         return states.take_along_dim(real_first(source_real).argsort(1)[..., None], dim=1)
+
+    def layers(  # type: ignore[override]
+        self, source: Tensor, source_real: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """The states (B, Ts, D) of every layer of the encoder at a source (B, Ts), the embeddings first."""
+        found: list[Tensor] = []
+        self.encoder(*padding_last(source, source_real), found)
+        if source_real is None:
+            return tuple(found)
+        back = real_first(source_real).argsort(1)[..., None]
+        return tuple(each.take_along_dim(back, dim=1) for each in found)
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None

@@ -6,7 +6,7 @@ other layers of their own. The loss is −Σ (log p(xₜ | x₁ … xₜ₋₁) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
@@ -19,6 +19,9 @@ from regard.data.example import Direction
 from regard.layers.recurrent import real_first
 from regard.models.checks import refuse
 from regard.models.facts import Facts, SharesFacts
+
+States = tuple[Any, Any]  # of the forward and the backward model
+Layers = tuple[Tensor, ...]
 
 
 class Directed(Facts):
@@ -67,6 +70,13 @@ class TwoDirectionsConfig(SharesFacts):
             for group in self.body.layer_groups
         )
 
+    @property
+    def carries(self) -> bool:
+        return bool(self.body.carries)
+
+    def with_output(self, name: str) -> TwoDirectionsConfig:
+        return replace(self, body=self.body.with_output(name))
+
     def resized(self, width: int) -> TwoDirectionsConfig:
         return replace(self, body=self.body.resized(width // 2))
 
@@ -113,13 +123,50 @@ class TwoDirections(nn.Module):
         The first has read the token and those before it, the second the token and those after it.
         """
         refuse("positions", positions)
+        return self._joined(tokens, real, lambda half, ids, there: (half.features(ids, there, segments),))[0]
+
+    def layers(
+        self,
+        tokens: Tensor,
+        real: Tensor | None = None,
+        segments: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """The states (B, T, 2 · D) of every layer: of the forward model, then of the backward model."""
+        refuse("positions", positions)
+        return self._joined(tokens, real, lambda half, ids, there: half.layers(ids, there, segments))
+
+    def advance_layers(self, tokens: Tensor, state: States, real: Tensor | None = None) -> tuple[Layers, States]:
+        """The states of every layer at tokens that follow those before, and the state of each model after them.
+
+        Each model carries its own state: the backward model has read the first token of the texts before when it reads
+        the last token of these.
+        """
+        after: list[Any] = []
+
+        def read(half: Any, ids: Tensor, there: Tensor | None) -> Layers:
+            found: list[Tensor] = []
+            after.append(half.advance(ids, state[len(after)], there, layers=found)[1])
+            return tuple(found)
+
+        layers = self._joined(tokens, real, read)
+        return layers, (after[0], after[1])
+
+    def start_segments(self, rows: int) -> States:
+        """The states of both models before the first segment of training."""
+        return self.onward.start_segments(rows), self.returning.start_segments(rows)
+
+    def _joined(
+        self, tokens: Tensor, real: Tensor | None, read: Callable[[Any, Tensor, Tensor | None], Layers]
+    ) -> Layers:
+        """The states that both models give, side by side; the backward model reads the last real token first."""
         real_now = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device) if real is None else real
         order = last_first(real_now)
         back = tokens.take_along_dim(order.reshape(*order.shape, *[1] * (tokens.dim() - 2)), dim=1)
         back_real = None if real is None else real.take_along_dim(order, dim=1)
-        ahead = self.onward.features(tokens, real, segments)
-        behind = self.returning.features(back, back_real, segments)
-        return torch.cat([ahead, behind.take_along_dim(order.argsort(1)[..., None], dim=1)], -1)
+        ahead, behind = read(self.onward, tokens, real), read(self.returning, back, back_real)
+        undo = order.argsort(1)[..., None]
+        return tuple(torch.cat([one, two.take_along_dim(undo, dim=1)], -1) for one, two in zip(ahead, behind))
 
     def readout(self, features: Tensor) -> Tensor:
         """The logits (…, 2 · V) of features (…, 2 · width): of the token after, then of the token before."""
@@ -133,8 +180,11 @@ class TwoDirections(nn.Module):
         """Each model with the batch that it reads, for a batch of tokens and the tokens after them."""
         return [(self.onward, batch), (self.returning, from_the_end(batch))]
 
-    def count_targets(self, targets: Tensor) -> None:
-        """Count tokens of the training text; ids that are IGNORED do not count."""
+    def count_batch(self, batch: Batch) -> None:
+        """Count tokens of the training text; ids that are IGNORED do not count. A body has nothing to count."""
+        if not len(self.frequency):
+            return
+        targets = batch["targets"]
         there = targets[targets != IGNORED].to(self.frequency.device)
         self.frequency += torch.bincount(there, minlength=len(self.frequency))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.layers.recurrent import Recurrent
+from regard.layers.recurrent import Recurrent, add_layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,12 @@ class RecurrentEncoder(nn.Module):
         super().__init__()
         self.embedding, self.rnn = embedding, rnn
 
-    def forward(self, source: Tensor, real: Tensor | None = None) -> Encoded:
-        """(B, Ts) tokens → the states of the last layer, and its state after the last token."""
-        states, last = self.rnn(F.dropout(self.embedding(source), self.rnn.dropout, self.training), real)
+    def forward(self, source: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None) -> Encoded:
+        """(B, Ts) tokens → the states of the last layer, and its state after the last token.
+
+        The embeddings and the states of each layer are added to ``layers``.
+        """
+        x = F.dropout(self.embedding(source), self.rnn.dropout, self.training)
+        add_layer(layers, x)
+        states, last = self.rnn(x, real, layers)
         return Encoded(states, last[:, -1], real)

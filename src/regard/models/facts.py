@@ -24,6 +24,7 @@ class Facts(Protocol):
 
     learns_by: ClassVar[str] = "gradients"  # how the model learns: by gradients, or by counts
     takes_numbers: ClassVar[bool] = False  # whether it can read numbers in place of tokens
+    reads_words: ClassVar[bool] = False  # whether its texts are words with their characters (`regard.data.spelled`)
     takes_head: ClassVar[bool] = False  # whether it can be the body under another head; it then has `build_body`
     source_field: ClassVar[str] = "source"  # the field of a task that the source is made of: a text, or an image
 
@@ -59,6 +60,11 @@ class Facts(Protocol):
     @property
     def numbers(self) -> int:
         """The numbers that the model reads at each place instead of a token; 0: it reads tokens."""
+        return 0
+
+    @property
+    def characters(self) -> int:
+        """The ids of characters of a word that the model can read in place of a token (B, T, C); 0: it reads tokens."""
         return 0
 
     @property
@@ -230,6 +236,10 @@ class Facts(Protocol):
         """The settings with the sizes of the fields, see `regard.config.set_sizes`."""
         return set_sizes(self, self.sizes, sizes, padded)
 
+    def with_names(self, names: Mapping[str, tuple[str, ...]]) -> Self:
+        """The settings with the names of the classes, by field, if the model needs them."""
+        return self
+
     def build(self) -> Any:
         """The model, with new weights."""
 
@@ -259,6 +269,10 @@ class SharesFacts(Facts):
     @property
     def numbers(self) -> int:
         return int(self.body.numbers)
+
+    @property
+    def characters(self) -> int:
+        return int(self.body.characters)
 
     @property
     def embedding(self) -> str:
@@ -292,6 +306,13 @@ class ReadsText(Protocol):
         positions: Tensor | None = None,
     ) -> Tensor:
         """The states (B, T, width) of the last layer at tokens (B, T)."""
+
+
+class GivesLayers(Protocol):
+    """A model that reads a text, or a source, and gives the states of every layer."""
+
+    def layers(self, tokens: Tensor, real: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The states (B, T, D) of every layer at tokens (B, T) of a text or source, the input embeddings first."""
 
 
 class ReadsSource(Protocol):

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from regard.attention import Attention
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
-from regard.layers.recurrent import Recurrent, padding_last
+from regard.layers.recurrent import Recurrent, add_layer, padding_last
 from regard.layers.unrolled import UnrolledRecurrent
 from regard.models.checks import check_config, resized_embed
 from regard.models.facts import Facts
@@ -99,12 +99,14 @@ class GnmtEncoder(nn.Module):
         inputs = [2 * width] + [width] * (config.layers - 2)
         self.layers = nn.ModuleList([both, *(Recurrent("lstm", size, width) for size in inputs)])
 
-    def forward(self, source: Tensor, real: Tensor | None = None) -> Tensor:
-        """(B, Ts) tokens → the states (B, Ts, width) of the last layer."""
+    def forward(self, source: Tensor, real: Tensor | None = None, layers: list[Tensor] | None = None) -> Tensor:
+        """(B, Ts) tokens → the states (B, Ts, width) of the last layer; those of each are added to ``layers``."""
         x = self.embedding(source)
+        add_layer(layers, x)
         for depth, layer in enumerate(self.layers):
             output, _ = layer(F.dropout(x, self.dropout, self.training), real)
             x = output + x if depth >= RESIDUAL else output
+            add_layer(layers, x)
         return x
 
 

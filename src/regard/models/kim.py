@@ -13,10 +13,11 @@ from torch.nn import functional as F
 from regard.data.batches import Batch
 from regard.errors import UserError
 from regard.heads import pooled
-from regard.layers.recurrent import real_first
+from regard.layers.recurrent import add_layer, real_first
 from regard.mask import zero_padding
 from regard.models.checks import check_config, refuse
 from regard.models.facts import Facts
+from regard.models.layered import Layered
 
 INIT = 0.25  # initial embeddings are uniform in ±0.25, about as large as word2vec's (Kim 2014, §3.1)
 
@@ -100,7 +101,7 @@ class MaxNormLinear(nn.Linear):
         return F.linear(x, self.weight if self.training else self.weight * scale, self.bias)
 
 
-class Kim(nn.Module):
+class Kim(Layered):
     """Embedding, filters, max over time, dropout, output layer. Without ``readout`` it is a body under another head.
 
     The feature of a filter at a token is ReLU(w · window + b), of the window around the token (eq. 2). The window of a
@@ -129,13 +130,18 @@ class Kim(nn.Module):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """The feature of each filter at each token: (B, T) → (B, T, width). Padding may be anywhere."""
+        """The feature of each filter at each token: (B, T) → (B, T, width). Padding may be anywhere.
+
+        The embeddings and the features are added to ``layers``.
+        """
         refuse("segments", segments)
         refuse("positions", positions)
         x = self.embedding(tokens)
         if self.change is not None:
             x = torch.cat([x, x + self.change(tokens)], dim=-1)
+        add_layer(layers, x)
         order = None if real is None else real_first(real)[..., None]
         if order is not None:
             x = zero_padding(x, real).take_along_dim(order, dim=1)
@@ -145,7 +151,9 @@ class Kim(nn.Module):
             for size, convolution in zip(self.config.kernels, self.filters)
         ]
         features = torch.cat(maps, dim=1).transpose(1, 2)
-        return features if order is None else features.take_along_dim(order.argsort(1), dim=1)
+        features = features if order is None else features.take_along_dim(order.argsort(1), dim=1)
+        add_layer(layers, features)
+        return features
 
     def readout(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The features of texts (B, T, width) → logits (B, labels)"""

@@ -14,6 +14,7 @@ from regard.data.example import Direction
 from regard.data.tokenizers import PAD
 from regard.errors import UserError
 from regard.layers.product import Product
+from regard.layers.recurrent import add_layer
 from regard.mask import CAUSAL, zero_padding
 from regard.models.causal import Causal
 from regard.models.checks import check_config, resized_embed
@@ -123,10 +124,17 @@ class Lstmn(Causal):
         used = torch.zeros((), dtype=torch.long, device=like.device)
         return LstmnState(slot.new_zeros(rows, capacity or self.config.context), used, 0, like.new_zeros(rows, width))
 
-    def advance(self, tokens: Tensor, state: LstmnState, real: Tensor | None = None) -> tuple[Tensor, LstmnState]:
+    def advance(
+        self,
+        tokens: Tensor,
+        state: LstmnState,
+        real: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> tuple[Tensor, LstmnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 
-        Padding, False in ``real``, may be anywhere: it is masked, and the summary does not change at it.
+        Padding, False in ``real``, may be anywhere: it is masked, and the summary does not change at it. The embeddings
+        and the features are added to ``layers``.
         """
         memory, summary, features = state.memory, state.summary, []
         spare, at = state.spare(tokens.shape[1]), state.used + torch.arange(tokens.shape[1], device=tokens.device)
@@ -134,7 +142,8 @@ class Lstmn(Causal):
         if real is not None:  # mark the padding among the slots that are written next
             before = real.new_ones(len(real), memory.keys.shape[-2]) if memory.real is None else memory.real
             memory = replace(memory, real=before.index_copy(1, at, real), finite_padding=True)
-        for t, x in enumerate(zero_padding(self._drop(self.embedding(tokens)), real).unbind(1)):
+        embedded = self._drop(self.embedding(tokens))
+        for t, x in enumerate(zero_padding(embedded, real).unbind(1)):
             query, here = self.query(torch.cat([x, summary], -1)), at[t : t + 1]
             reach = spare + t + 1  # later slots cannot be in use yet, or the remaining tokens would not fit
             read = self.attention(query.unsqueeze(1), memory.first(reach), CAUSAL, here, k_at[:reach]).squeeze(1)
@@ -148,7 +157,9 @@ class Lstmn(Causal):
             features.append(h)
         count = tokens.shape[1]
         host_used = None if state.host_used is None else state.host_used + count
-        return torch.stack(features, 1), LstmnState(memory, state.used + count, host_used, summary)
+        add_layer(layers, embedded)
+        add_layer(layers, states := torch.stack(features, 1))
+        return states, LstmnState(memory, state.used + count, host_used, summary)
 
     def preallocate(self, state: LstmnState, steps: int) -> LstmnState:
         """The state whose next ``steps`` steps can be captured. Its memory is allocated already, so this checks it."""

@@ -266,6 +266,14 @@ class EncoderDecoder(Causal):
         states: Tensor = self.encoder(source, source_real).states
         return states
 
+    def layers(  # type: ignore[override]
+        self, source: Tensor, source_real: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """The states (B, Ts, D) of every layer of the encoder at a source (B, Ts), the embeddings first."""
+        found: list[Tensor] = []
+        self.encoder(source, source_real, found)
+        return tuple(found)
+
     def start_decoder(self, source: Encoded) -> RecurrentState:
         """The state before the first target token."""
         rnn = self.decoder.rnn

@@ -13,10 +13,11 @@ from torch.nn import functional as F
 from regard.attention import Attention, Memory
 from regard.data.batches import Batch
 from regard.data.tokenizers import PAD
-from regard.layers.recurrent import KERNELS, Recurrent
+from regard.layers.recurrent import KERNELS, Recurrent, add_layer
 from regard.mask import zero_padding
 from regard.models.checks import check_config, check_shared_width, refuse, resized_embed
 from regard.models.facts import Facts
+from regard.models.layered import Layered
 from regard.scores import Dot
 
 
@@ -76,7 +77,7 @@ class StructuredConfig(Facts):
         return Structured(self, readout=False)
 
 
-class Structured(nn.Module):
+class Structured(Layered):
     """A = softmax(W₂ tanh(W₁ Hᵀ)), M = A H (Lin et al. 2017, eq. 6-7). The rows of W₂ are queries, one for each hop.
 
     Without ``readout`` it is a body: the encoder alone.
@@ -114,11 +115,17 @@ class Structured(nn.Module):
         real: Tensor | None = None,
         segments: Tensor | None = None,
         positions: Tensor | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """The states (B, T, width) of the encoder at tokens (B, T)."""
+        """The states (B, T, width) of the encoder at tokens (B, T).
+
+        The embeddings and the states of each layer are added to ``layers``.
+        """
         refuse("segments", segments)
         refuse("positions", positions)
-        states, _ = self.encoder(self._drop(self.embedding(tokens)), real)
+        x = self._drop(self.embedding(tokens))
+        add_layer(layers, x)
+        states, _ = self.encoder(x, real, layers)
         return states
 
     def _drop(self, x: Tensor) -> Tensor:

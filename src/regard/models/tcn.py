@@ -15,7 +15,7 @@ from regard.errors import UserError
 from regard.layers.adaptive import Clustered
 from regard.layers.convolution import CausalConvolution
 from regard.layers.product import Product
-from regard.layers.recurrent import real_first
+from regard.layers.recurrent import add_layer, real_first
 from regard.layers.vocabulary import embedding_layer, output_layer, output_product
 from regard.models.causal import Causal
 from regard.models.checks import check_config, check_vocabulary, resized_embed
@@ -153,13 +153,20 @@ class Tcn(Causal):
         """The state before the first segment of training."""
         return self.start(rows=rows)
 
-    def advance(self, tokens: Tensor, state: TcnState, real: Tensor | None = None) -> tuple[Tensor, TcnState]:
+    def advance(
+        self,
+        tokens: Tensor,
+        state: TcnState,
+        real: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> tuple[Tensor, TcnState]:
         """Reads tokens (B, T): features (B, T, width) and the state after them.
 
         Padding, False in ``real``, may be anywhere: the real tokens are read first, and the state is that after the
-        last of them.
+        last of them. Without padding, the embeddings and the states of each block are added to ``layers``.
         """
         x, lengths, order = self._drop(self.embedding(tokens)), None, None
+        add_layer(layers, x)
         if real is not None:
             order, lengths = real_first(real)[..., None], real.sum(1)
             x = x.masked_fill(~real[..., None], 0.0).take_along_dim(order, dim=1)
@@ -167,6 +174,7 @@ class Tcn(Causal):
         for number, block in enumerate(self.blocks):
             x, after = block(x, state.inputs[2 * number : 2 * number + 2], lengths)
             inputs += after
+            add_layer(layers, x.transpose(1, 2))
         features = x.transpose(1, 2)
         if order is not None:
             features = features.take_along_dim(order.argsort(1), dim=1)

@@ -152,11 +152,20 @@ class Transformer(Causal):
         # The logits start with a variance near one, whatever the scale: T5's embeddings start with deviation 1.
         nn.init.normal_(self.embedding.tokens.weight, std=config.width**-0.5 / config.readout_scale)
 
-    def encode(self, source: Tensor, source_real: Tensor | None = None) -> Tensor:
-        """The states (B, Ts, width) of a source (B, Ts)."""
+    def encode(self, source: Tensor, source_real: Tensor | None = None, layers: list[Tensor] | None = None) -> Tensor:
+        """The states (B, Ts, width) of a source (B, Ts); the states of each layer are added to ``layers``."""
         check_length(source, self.config.longest)
         embedding = self.source_embedding or self.embedding
-        return self.encoder(embedding(source, real_positions(source, source_real)), source_real)
+        x = embedding(source, real_positions(source, source_real))
+        return self.encoder(x, source_real, layers=layers)
+
+    def layers(  # type: ignore[override]
+        self, source: Tensor, source_real: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """The states (B, Ts, D) of every layer of the encoder at a source (B, Ts), the embeddings first."""
+        found: list[Tensor] = []
+        self.encode(source, source_real, found)
+        return tuple(found)
 
     def start(
         self, source: Tensor, source_real: Tensor | None = None, rows: int | None = None, capacity: int | None = None

@@ -33,7 +33,9 @@ class TeacherForcing(Objective):
     floor: float = 0.0  # the lowest probability
     over: int = 1000  # steps of the decay
     smoothing: float = 0.0  # label smoothing: the weight that is spread over the vocabulary
+    sampled: int = 0  # tokens of a sampled softmax, which training uses for a large vocabulary; 0: the whole softmax
     carries: ClassVar[bool] = True
+    measures: ClassVar[tuple[str, ...]] = ("forward", "backward")  # the losses of two directions
     heads: ClassVar[tuple[str, ...]] = ("target", "next", "both")
 
     def __post_init__(self) -> None:
@@ -41,6 +43,9 @@ class TeacherForcing(Objective):
         check_smoothing(self.smoothing)
         if not 0 <= self.floor <= self.ratio:
             raise UserError(f"objective.floor={self.floor}: give 0 to objective.ratio ({self.ratio}).")
+        if self.sampled < 0 or (self.sampled and self.smoothing):
+            cure = "give 0 (the whole softmax) or more, without objective.smoothing"
+            raise UserError(f"objective.sampled={self.sampled}: {cure}.")
         if self.over < 1:
             raise UserError(f"objective.over={self.over}: give at least 1 step.")
 
@@ -63,11 +68,14 @@ class TeacherForcing(Objective):
         Of two directions, it is half the sum of their losses: its mean is that over the targets of both.
         """
         if isinstance(model, ReadsBothWays):
-            losses = [self(half, part, step)[0]["nll"] for half, part in model.halves(batch)]
-            return {"nll": torch.stack(losses).mean()}, None
+            halves = zip(model.halves(batch), (None, None) if state is None else state)
+            (one, ahead), (other, behind) = (self(half, part, step, None, before) for (half, part), before in halves)
+            sums = {"nll": (one["nll"] + other["nll"]) / 2, "forward": one["nll"], "backward": other["nll"]}
+            return sums, None if ahead is None else (ahead, behind)
         ratio = self.ratio_at(step)
         features, after = forced(model, batch, state) if ratio == 1.0 else mixed(model, batch, ratio, state)
-        sums = {"nll": token_loss(model, features, batch["targets"], self.smoothing)}
+        sampled = self.sampled if features.requires_grad else 0  # an evaluation is exact
+        sums = {"nll": token_loss(model, features, batch["targets"], self.smoothing, sampled)}
         if not carries(model, batch):
             return sums, None
         return sums, with_tensors(after, (tensor.detach() for tensor in tensors(after)))

@@ -1,9 +1,8 @@
-"""Embed: texts as vectors, computed from the states of the last layer of any model."""
+"""Embed: texts as vectors, computed from the states of the layers of any model."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 import torch
@@ -14,20 +13,17 @@ from torch.nn import functional as F
 from regard.data.flat import pad_ids
 from regard.errors import UserError
 from regard.models import reads_whole
-from regard.models.facts import ReadsSource
-from regard.recording import pause_recording
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
-from regard.verbs.loaded import LONG_CURE, Loaded
+from regard.verbs.loaded import Loaded
 from regard.verbs.pooling import POOLING_MODES, Pooling, pooling_of
-
-Vectors = NDArray[np.float32]
+from regard.verbs.words import Vectors, check_layers, cut, embed_words, ends, layer_states
 
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
     """The vectors of texts, in their order: one per text, or one per token."""
 
-    vectors: Vectors  # (N, width); of tokens: (all of them, width)
+    vectors: Vectors  # (N, width); of tokens: (all of them, width); of all layers: (…, layers, width)
     lengths: NDArray[np.int64]  # (N,) how many vectors each text has
 
 
@@ -37,13 +33,16 @@ def embed(
     pool: str | None = None,
     normalise: bool | None = None,
     batch_tokens: int = BATCH_TOKENS,
+    layers: str = "last",
 ) -> Embedded:
     """The vector of each text: the mean or maximum of its states (special tokens included), the first, or all of them.
 
     Arguments that are None follow the settings of a `sentence-transformers` directory where the model came from one;
-    otherwise the vector is the mean, not normalised. For a translator these are the states of the source.
+    otherwise the vector is the mean, not normalised. For a translator these are the states of the source. `layers` is
+    last, first (the input embeddings), mix (the mean of all layers) or all. An ELMo reads words, without special
+    tokens.
     """
-    return gathered(model, texts, chosen(model, pool, normalise), batch_tokens)
+    return gathered(model, texts, chosen(model, pool, normalise), batch_tokens, layers=layers)
 
 
 def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None) -> Pooling:
@@ -61,57 +60,66 @@ def chosen(model: Loaded, pool: str | None = None, normalise: bool | None = None
 
 @torch.no_grad()
 def gathered(
-    model: Loaded, texts: Sequence[str], pooling: Pooling, batch_tokens: int = BATCH_TOKENS, first: int = 1
+    model: Loaded,
+    texts: Sequence[str],
+    pooling: Pooling,
+    batch_tokens: int = BATCH_TOKENS,
+    first: int = 1,
+    layers: str = "last",
 ) -> Embedded:
     """The vectors of texts that are read in batches of about the same length; `first` is the number of the first."""
     check_is_list(texts)
-    model.expect("embed", not model.reads_images)
+    check_layers(layers)
+    model.expect("embed", not model.reads_images and not model.module.config.reads_words)
+    none = np.zeros((0, model.module.config.width), dtype=np.float32)
+    found = [none for _ in texts]
+    read = _word_states if model.module.config.characters else _token_states
+    for rows, states, real in read(model, texts, pooling, batch_tokens, first, layers):
+        pooled = [list(_pooled(layer.float(), real, pooling)) for layer in states]
+        for place, row in enumerate(rows):
+            vectors = torch.stack([layer[place] for layer in pooled], 1)  # (vectors, layers, width)
+            vectors = vectors.flip(0) if model.reads_backward else vectors
+            found[row] = (vectors if layers == "all" else vectors[:, 0]).cpu().numpy()
+    lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
+    return Embedded(np.concatenate(found or [none]), lengths)
+
+
+States = tuple[Sequence[int], list[Tensor], Tensor]  # rows, the states (B, T, D) of each layer, what is real (B, T)
+
+
+def _token_states(
+    model: Loaded, texts: Sequence[str], pooling: Pooling, batch_tokens: int, first: int, layers: str
+) -> Iterator[States]:
+    """The states at the tokens of texts, special tokens included."""
     tokens = _read(model, texts, pooling, first)
-    found = [np.zeros((0, model.module.config.width), dtype=np.float32) for _ in texts]
     for rows in grouped([len(ids) for ids in tokens], batch_tokens):
         ids, there = pad_ids([tokens[row] for row in rows])
         real = torch.from_numpy(there).to(model.device)
-        visible = None if there.all() else real  # a mask that forbids nothing is none
-        states = _states(model, torch.from_numpy(ids).to(model.device), visible)  # (B, T, width)
-        for row, vectors in zip(rows, _pooled(states.float(), real, pooling)):
-            found[row] = vectors.flip(0).cpu().numpy() if model.reads_backward else vectors.cpu().numpy()
-    lengths = np.array([len(vectors) for vectors in found], dtype=np.int64)
-    none = np.zeros((0, model.module.config.width), dtype=np.float32)
-    return Embedded(np.concatenate([none, *found]), lengths)
+        if there.shape[1]:
+            visible = None if there.all() else real  # a mask that forbids nothing is none
+            yield rows, layer_states(model, torch.from_numpy(ids).to(model.device), visible, layers), real
+        else:  # texts without tokens: one place that is padding gives the number and the widths of the layers
+            place = torch.zeros(len(rows), 1, dtype=torch.long, device=model.device)
+            yield rows, [each[:, :0] for each in layer_states(model, place, place > 0, layers)], real
+
+
+def _word_states(
+    model: Loaded, texts: Sequence[str], pooling: Pooling, batch_tokens: int, first: int, layers: str
+) -> Iterator[States]:
+    """The states at the words of texts, without special tokens, of a model that reads the characters of words."""
+    for row, one in enumerate(embed_words(model, texts, layers, 0, batch_tokens, first)):
+        states = torch.from_numpy(one.vectors if layers == "all" else one.vectors[:, None])  # (words, layers, width)
+        yield [row], [each[None] for each in states.unbind(1)], torch.ones(1, len(states), dtype=torch.bool)
 
 
 def _read(model: Loaded, texts: Sequence[str], pooling: Pooling, first: int) -> list[list[int]]:
     """The tokens of texts with the special tokens around them, each within the limit."""
     stripped = [pooling.prefix + text.strip() for text in texts]
     tokens = model.tokenizer.encode_batch([text.lower() for text in stripped] if pooling.lower else stripped)
-    if not reads_whole(model.module.config):
-        before, after = model.opening, list[int]()
-    else:
-        special_tokens = model.tokenizer.special_tokens
-        before = [] if special_tokens.prefix is None else [special_tokens.prefix]
-        after = [] if special_tokens.suffix is None else [special_tokens.suffix]
+    before, after = ends(model)
     limits = [limit for limit in (pooling.longest, model.longest) if limit is not None]
     most = min(limits, default=None) and max(min(limits) - len(before) - len(after), 0)
-    return [[*before, *_cut(model, ids, most, number), *after] for number, ids in enumerate(tokens, first)]
-
-
-def _cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> list[int]:
-    """At most `most` tokens; `model.long` decides whether the rest is cut or refused."""
-    if most is None or len(tokens) <= most:
-        return tokens
-    if model.long == "error":
-        raise UserError(f"line {number}: {len(tokens)} tokens, but at most {most} are read; {LONG_CURE}")
-    return tokens[:most] if model.long == "truncate" else tokens[len(tokens) - most :]
-
-
-def _states(model: Loaded, tokens: Tensor, real: Tensor | None) -> Tensor:
-    """The states (B, T, width) of the last layer, of the source where the model reads one."""
-    if tokens.shape[1] == 0:
-        return torch.zeros(len(tokens), 0, model.module.config.width, device=model.device)
-    with pause_recording(model.module), model.autocast():
-        if model.module.config.reads_source:
-            return cast(ReadsSource, model.module).encode(tokens, real)
-        return model.states(tokens, real)
+    return [[*before, *cut(model, ids, most, number), *after] for number, ids in enumerate(tokens, first)]
 
 
 def _pooled(states: Tensor, real: Tensor, pooling: Pooling) -> Iterator[Tensor]:

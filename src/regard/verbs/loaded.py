@@ -26,10 +26,12 @@ from regard.data.words import WordText
 from regard.decode import CapturedDecoder, with_onednn
 from regard.device import autocast, choose_device, choose_precision
 from regard.errors import UserError, nearest
+from regard.file_io import read_object
 from regard.metrics import Metric
 from regard.models import Model, TwoDirections, WordVectorsConfig, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.checkpoint_type import label_names
+from regard.pretrained.elmo import OPTIONS, is_elmo, read_elmo
 from regard.pretrained.folder import convert_module
 from regard.pretrained.hub import resolve_hub_path
 from regard.recipes import KINDS, Recipe, find_task, with_kinds
@@ -49,6 +51,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "labels": "a classifier with several labels",
     "tag": "a tagger",
     "keys": "a model of independent answers",
+    "context": "a model of contexts",
     "words": "a table of word vectors",
 }
 IMAGE_MODEL_NAMES = {"target": "a captioner"}  # the same, of a model whose source is an image
@@ -121,9 +124,8 @@ class Loaded:
     @cached_property
     def halves(self) -> "tuple[Loaded, ...]":
         """The models of a model of both directions, forward and backward, each as a model of its own; else none."""
-        if self.task.head != "both":
+        if self.task.head != "both" or self.recipe is None:
             return ()
-        assert self.recipe is not None
         two, halves = cast(TwoDirections, self.module), []
         for module in (two.onward, two.returning):
             direction = module.config.direction
@@ -338,8 +340,8 @@ def load(
     tokenizer: Any = None,
 ) -> Loaded:
     """Load a model: the best step of a run (else its latest), the step whose directory is given, a directory of a
-    public checkpoint (config.json, safetensors, tokenizer files), `hf:OWNER/NAME`, fetched only with `download`, or a
-    file of word vectors (word2vec's text or binary format, GloVe's text).
+    public checkpoint (config.json, safetensors, tokenizer files; or options.json and *weights.hdf5 of ELMo),
+    `hf:OWNER/NAME`, fetched only with `download`, or a file of word vectors (word2vec's text or binary, GloVe's text).
 
     A model of the `transformers` library in memory is copied, with its `tokenizer`; without one it reads ids only.
 
@@ -358,6 +360,8 @@ def load(
         path = transformer_folder(resolve_hub_path(path, download, allow_pickle))
         if path.is_file():
             loaded = _load_vectors(path)
+        elif is_elmo(path):
+            loaded = Loaded(path, read_elmo(path), torch.device("cpu"), public=read_object(path / OPTIONS))
         else:
             loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
     if precision == "auto" and loaded.recipe is not None and loaded.recipe.plan.precision == "float32":

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.data.characters import COUNT
 from regard.errors import UserError
 from regard.models import Facts
 from regard.models.causal import causal_features
@@ -15,7 +16,7 @@ from regard.models.causal import causal_features
 class Inputs(NamedTuple):
     """The tensors that a model reads; all but the tokens are optional."""
 
-    tokens: Tensor  # (B, T) ids, or (B, T, N) numbers
+    tokens: Tensor  # (B, T) ids, (B, T, N) numbers, or (B, T, C) ids of characters
     real: Tensor | None = None  # (B, T) True: not padding
     source: Tensor | None = None  # (B, Ts) ids; or images, (B, H, W, 3) pixels or (B, cells, D) features
     source_real: Tensor | None = None  # (B, Ts); of an image (B, H) or (B, cells)
@@ -48,6 +49,8 @@ class Inputs(NamedTuple):
                 raise UserError(f"{name}: should be a tensor (rows, length), not a {type(one).__name__}; give {cure}.")
         if config.numbers:
             _check_numbers(self.tokens, config.numbers)
+        elif config.characters and self.tokens.dim() == 3:
+            _check_ids("tokens", self.tokens.flatten(1), COUNT)
         else:
             _check_ids("tokens", self.tokens, config.token_vocab)
         if self.source is not None and config.reads_source:

@@ -1,0 +1,206 @@
+"""ELMo (Peters et al. 2018): a language model in two directions that reads the characters of words.
+
+``ElmoConfig`` with ``direction=both``, the default, is two such models around one character encoder and one output
+layer (``regard.models.directions``). The states of all its layers are the vectors of words in their context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regard.data.characters import LONGEST, words_characters
+from regard.data.example import Direction
+from regard.errors import UserError
+from regard.layers.characters import CharacterEncoder
+from regard.layers.product import Product
+from regard.layers.projected import ProjectedLstm
+from regard.layers.recurrent import add_layer
+from regard.models.causal import Causal
+from regard.models.checks import check_config
+from regard.models.directions import Directed
+
+ACTIVATIONS = ("relu", "tanh")
+
+
+@dataclass(frozen=True)
+class ElmoConfig(Directed):
+    """A language model over the characters of words: convolutions, highway layers, projected LSTM layers."""
+
+    causal: ClassVar[bool] = True
+    reads_source: ClassVar[bool] = False
+    predicts: ClassVar[tuple[str, ...]] = ("next",)
+    takes_padding: ClassVar[bool] = True
+    takes_head: ClassVar[bool] = True
+    carries: ClassVar[bool] = True
+    longest: ClassVar[int | None] = None
+    sizes: ClassVar[Mapping[str, str]] = {"vocab": "text"}
+
+    vocab: int = 0  # size of the vocabulary that is predicted; 0: taken from the tokenizer
+    width: int = 128  # width of the word vectors and of the states of a layer in one direction
+    cells: int = 512  # number of cells of each LSTM layer, whose output is projected to the width
+    layers: int = 2  # number of LSTM layers of each direction
+    skip: bool = True  # a layer after the first adds its input to its output
+    cell_clip: float = 3.0  # cells are clipped to ± this number; 0: not clipped
+    state_clip: float = 3.0  # projected states are clipped to ± this number; 0: not clipped
+    characters: int = LONGEST  # ids of a word: its bytes, the marks of its ends and padding
+    embed: int = 16  # width of the character vectors
+    kernels: tuple[int, ...] = (1, 2, 3, 4, 5)  # numbers of characters that a filter reads
+    filters: tuple[int, ...] = (32, 32, 64, 128, 128)  # number of filters of each kernel
+    highways: int = 1  # number of highway layers after the filters
+    activation: str = "relu"  # function after the filters: relu or tanh
+    dropout: float = 0.1  # dropout on word vectors, between layers and before the readout
+    output: bool = True  # whether the model has an output layer; the public models have none
+    direction: Direction = "both"  # how the text is read: both by two models, forward, or backward (from its end)
+
+    def __post_init__(self) -> None:
+        check_config(self, ("width", "cells", "layers", "embed"), {"activation": ACTIVATIONS})
+        stated = ",".join(map(str, self.kernels))
+        if not self.kernels or min(self.kernels) < 1 or max(self.kernels) > self.characters:
+            raise UserError(f"model.kernels={stated}: give numbers from 1 to model.characters={self.characters}")
+        if len(self.filters) != len(self.kernels) or min(self.filters) < 1:
+            given = ",".join(map(str, self.filters))
+            raise UserError(f"model.filters={given}: give a number of filters for each of model.kernels={stated}")
+        if self.characters < 3:
+            raise UserError(f"model.characters={self.characters}: give at least 3, a byte between two marks")
+        for name, value in (("cell_clip", self.cell_clip), ("state_clip", self.state_clip), ("vocab", self.vocab)):
+            if not 0 <= value < float("inf"):
+                raise UserError(f"model.{name}={value}: must be at least 0")
+        if not 0 <= self.highways <= 100:
+            raise UserError(f"model.highways={self.highways}: give 0 to 100")
+        if self.width > self.cells:
+            raise UserError(f"model.width={self.width}: must be at most model.cells={self.cells}")
+
+    @property
+    def token_vocab(self) -> int:
+        return self.vocab
+
+    @property
+    def layer_groups(self) -> tuple[tuple[str, ...], ...]:
+        return (("embedding",), *((f"lstms.{layer}",) for layer in range(self.layers)), ("readout_",))
+
+    def resized(self, width: int) -> Self:
+        return replace(self, width=width, cells=max(width, self.cells * width // self.width))
+
+    def with_output(self, name: str) -> Self:
+        return replace(self, output=True)
+
+    def build(self) -> Elmo:
+        return Elmo(self)
+
+    def build_body(self) -> Elmo:
+        return Elmo(replace(self, output=False))
+
+
+@dataclass(frozen=True, eq=False)
+class ElmoState:
+    """The outputs and cells of every layer after the last word."""
+
+    hidden: Tensor  # (B, layers, width)
+    cells: Tensor  # (B, layers, cells)
+
+    def select(self, rows: Tensor) -> ElmoState:
+        return ElmoState(self.hidden[rows], self.cells[rows])
+
+
+class SpelledEmbedding(nn.Module):
+    """The vectors of words from their characters: of ids (B, T) of a vocabulary, or of character ids (B, T, C).
+
+    ``spelling`` has the character ids of each word of the vocabulary. Until ``set_words``, an id is spelled as a
+    number.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        filters = tuple(zip(config.kernels, config.filters))
+        self.encoder = CharacterEncoder(config.width, filters, config.embed, config.highways, config.activation)
+        self.register_buffer("spelling", torch.zeros(config.vocab, config.characters, dtype=torch.int16))
+        self.spelling: Tensor
+        self.set_words([str(number) for number in range(config.vocab)])
+
+    def set_words(self, words: Sequence[str]) -> None:
+        """Spell the ids of the vocabulary by these words."""
+        found = words_characters(words, self.spelling.shape[1]).astype(np.int16)
+        self.spelling.copy_(torch.from_numpy(found))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Each different word of a batch is encoded once. A CUDA graph has fixed shapes, so it encodes all words."""
+        if tokens.dim() == 3:
+            return self.encoder(tokens)
+        if tokens.is_cuda and torch.cuda.is_current_stream_capturing():
+            return self.encoder(self.spelling[tokens].long())
+        words, places = tokens.unique(return_inverse=True)
+        return F.embedding(places, self.encoder(self.spelling[words].long()))
+
+
+class Elmo(Causal):
+    """Character encoder, projected LSTM layers, output layer, in one direction."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = SpelledEmbedding(config)
+        self.lstms = nn.ModuleList(
+            ProjectedLstm(config.width, config.cells, config.width, config.cell_clip, config.state_clip)
+            for _ in range(config.layers)
+        )
+        self.readout_ = nn.Linear(config.width, config.vocab) if config.output else None
+
+    def start(
+        self,
+        source: Tensor | None = None,
+        source_real: Tensor | None = None,
+        rows: int | None = None,
+        capacity: int | None = None,
+    ) -> ElmoState:
+        """The state before the first word: zeros. All decoders have these four arguments; only `rows` matters here."""
+        config = self.config
+        zeros = next(self.lstms.parameters()).new_zeros(rows or 1, config.layers, config.width + config.cells)
+        return ElmoState(zeros[..., : config.width], zeros[..., config.width :])
+
+    def start_segments(self, rows: int) -> ElmoState:
+        """The state before the first segment of training."""
+        return self.start(rows=rows)
+
+    def advance(
+        self,
+        tokens: Tensor,
+        state: ElmoState,
+        real: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> tuple[Tensor, ElmoState]:
+        """Reads words, ids (B, T) or characters (B, T, C): features (B, T, width) and the state after them.
+
+        Padding, False in ``real``, may be anywhere: the state does not change at it. The word vectors and the outputs
+        of each layer are added to ``layers``.
+        """
+        x = self._drop(self.embedding(tokens))
+        x = x if real is None else x.masked_fill(~real[..., None], 0.0)
+        add_layer(layers, x)
+        after = []
+        for depth, lstm in enumerate(self.lstms):
+            output, ended = lstm(x if depth == 0 else self._drop(x), *_at(state, depth), real)
+            x = output + x if depth and self.config.skip else output
+            after.append(ended)
+            add_layer(layers, x)
+        hidden, cells = (torch.stack(part, 1) for part in zip(*after))
+        return x, ElmoState(hidden, cells)
+
+    def product(self, features: Tensor) -> Product:
+        """The logits as an uncomputed matrix product."""
+        assert self.readout_ is not None, "a body under another head, or a public model"
+        return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.config.dropout, self.training)
+
+
+def _at(state: ElmoState, depth: int) -> tuple[Tensor, Tensor]:
+    """The output and the cells of one layer."""
+    return state.hidden[:, depth], state.cells[:, depth]

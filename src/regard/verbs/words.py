@@ -1,0 +1,210 @@
+"""The vectors of the words of texts: the states of any layer of any model, the mean of a word's pieces."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.characters import sentence_characters
+from regard.data.tokenizers import Tokenizer
+from regard.errors import UserError, nearest
+from regard.layers.mix import equal_width
+from regard.models import TwoDirections, reads_whole
+from regard.recording import pause_recording
+from regard.verbs.cove import cove_states
+from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
+from regard.verbs.loaded import LONG_CURE, Loaded
+
+Vectors = NDArray[np.float32]
+Ids = NDArray[np.int64]
+LAYERS = ("last", "first", "mix", "all", "cove")
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """The words of a text, which are its parts between spaces, and their vectors."""
+
+    words: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]  # the first character of each word in the text, and the one after its last
+    vectors: Vectors  # (words, width); of all layers (words, layers, width)
+
+
+@dataclass(frozen=True, eq=False)
+class WordText:
+    """A text as a model reads it: ids (T,) or characters (T, C), and the word of each place; -1: of none."""
+
+    ids: Ids
+    owners: Ids
+
+
+def embed_words(
+    model: Loaded,
+    texts: Sequence[str],
+    layers: str = "last",
+    carry: int = 0,
+    batch_tokens: int = BATCH_TOKENS,
+    first: int = 1,
+) -> list[WordVectors]:
+    """The vectors of the words of each text: the mean of the states of a word's pieces.
+
+    `layers` is last; first, the input embeddings; mix, the mean of all layers (a scalar mix with equal weights); or
+    all; cove is the embedding and the last state of a translator. Layers of another width than the last are left out of
+    mix and all. An ELMo reads the characters of a word, so that no word is unknown. With `carry=n` it reads n texts at
+    a time, in order, and each of them starts from the state that the text n places before left, in both directions;
+    else every text starts from zeros. `first` is the number of the first text in error messages.
+    """
+    check_is_list(texts)
+    check_layers(layers)
+    model.expect("embed", not model.reads_images and not model.module.config.reads_words)
+    if carry < 0 or (carry and not (model.module.config.characters and model.module.config.carries)):
+        why = "give 1 or more" if carry < 0 else "only an ELMo carries its state from text to text; leave it out"
+        raise UserError(f"--carry {carry} (in Python: carry): {why}.")
+    spans = [[one.span() for one in re.finditer(r"\S+", text)] for text in texts]
+    split = [[text[start:end] for start, end in found] for text, found in zip(texts, spans)]
+    if model.module.config.characters:
+        longest = model.module.config.characters
+        read = [_spelled(words, longest) for words in split]
+    else:
+        read = _tokenized(model, texts, split, first)
+    rows = [range(at, min(at + carry, len(texts))) for at in range(0, len(texts), carry)] if carry else None
+    found = dict(_vectors(model, read, layers, batch_tokens, rows))
+    results = []
+    for number, words in enumerate(split):
+        kept = sorted(set(read[number].owners.tolist()) - {-1})  # words beyond the model's limit have no vector
+        places = tuple(spans[number][word] for word in kept)
+        results.append(WordVectors(tuple(words[word] for word in kept), places, found[number]))
+    return results
+
+
+def check_layers(layers: str) -> None:
+    """Refuse a choice of layers that is none of LAYERS."""
+    if layers not in LAYERS:
+        raise UserError(f"--layers {layers} (in Python: layers): no such choice.{nearest(layers, LAYERS)}")
+
+
+@torch.no_grad()
+def layer_states(model: Loaded, tokens: Tensor, real: Tensor | None, layers: str) -> list[Tensor]:
+    """The chosen layers: one tensor of states (B, T, D), or those of all layers; of the source, if there is one."""
+    module: Any = model.module
+    with pause_recording(module), model.autocast():
+        if layers == "cove":
+            return [cove_states(model, tokens, real)]
+        if layers != "last":
+            return chosen_layers(module.layers(tokens, real), layers)
+        return [module.encode(tokens, real) if module.config.reads_source else model.states(tokens, real)]
+
+
+def chosen_layers(states: Sequence[Tensor], layers: str) -> list[Tensor]:
+    """Of the states of every layer: the last, the first, their mean (mix), or all that are as wide as the last."""
+    match layers:
+        case "first":
+            return [states[0]]
+        case "mix":
+            return [torch.stack(equal_width(states)).mean(0)]
+        case "all":
+            return list(equal_width(states))
+        case _:
+            return [states[-1]]
+
+
+def cut(model: Loaded, tokens: list[int], most: int | None, number: int) -> list[int]:
+    """At most `most` tokens; `model.long` decides whether the rest is cut or refused."""
+    if most is None or len(tokens) <= most:
+        return tokens
+    if model.long == "error":
+        raise UserError(f"line {number}: {len(tokens)} tokens, but at most {most} are read; {LONG_CURE}")
+    return tokens[:most] if model.long == "truncate" else tokens[len(tokens) - most :]
+
+
+def ends(model: Loaded) -> tuple[list[int], list[int]]:
+    """The special tokens before and after a text that is embedded."""
+    if not reads_whole(model.module.config):
+        return model.opening, []
+    special = model.tokenizer.special_tokens
+    return [] if special.prefix is None else [special.prefix], [] if special.suffix is None else [special.suffix]
+
+
+def _spelled(words: Sequence[str], longest: int) -> WordText:
+    """The characters of words between the two ends of a sentence, which belong to no word."""
+    return WordText(sentence_characters(words, longest), np.array([-1, *range(len(words)), -1]))
+
+
+def _tokenized(model: Loaded, texts: Sequence[str], split: Sequence[Sequence[str]], first: int) -> list[WordText]:
+    """The tokens of texts with special tokens around them, each within the model's limit."""
+    before, after = ends(model)
+    most = None if model.longest is None else max(model.longest - len(before) - len(after), 0)
+    found = []
+    tokens = model.tokenizer.encode_batch([text.strip() for text in texts])
+    for number, (ids, words) in enumerate(zip(tokens, split)):
+        owners = _owners(model.tokenizer, ids, words, first + number)
+        kept = cut(model, list(range(len(ids))), most, first + number)
+        all_ids = [*before, *(ids[place] for place in kept), *after]
+        all_owners = [-1] * len(before) + [owners[place] for place in kept] + [-1] * len(after)
+        found.append(WordText(np.array(all_ids, np.int64), np.array(all_owners, np.int64)))
+    return found
+
+
+def _owners(tokenizer: Tokenizer, ids: list[int], words: Sequence[str], number: int) -> list[int]:
+    """The word of each token, -1 for tokens without one.
+
+    The decoded text has the words of the text, unless the tokenizer changes spaces: one that adds spaces around
+    punctuation, or a token over two words. Then each word is encoded alone, with or without the space before it; the
+    result must be the tokens of the text.
+    """
+    owners = tokenizer.words(ids)
+    if {*owners} - {-1} == set(range(len(words))):
+        return owners
+    alone = tokenizer.in_direction("forward")
+    for pieces in (list(words), [f" {word}" if place else word for place, word in enumerate(words)]):
+        encoded = alone.encode_batch(pieces)
+        joined = [token for tokens in encoded for token in tokens]
+        if joined == (ids[::-1] if tokenizer.reads_backward else ids):
+            found = [word for word, tokens in enumerate(encoded) for _ in tokens]
+            return found[::-1] if tokenizer.reads_backward else found
+    raise UserError(
+        f"line {number}: the tokenizer joins words, so that they have no vectors of their own; embed lines."
+    )
+
+
+def _vectors(
+    model: Loaded, read: Sequence[WordText], layers: str, batch_tokens: int, rows: Sequence[range] | None
+) -> Iterator[tuple[int, Vectors]]:
+    """The number of each text and its vectors. If `rows` are given, the state is carried from each to the next."""
+    state = None if rows is None or not rows else cast(TwoDirections, model.module).start_segments(len(rows[0]))
+    for group in rows if rows is not None else grouped([len(each.ids) for each in read], batch_tokens):
+        tokens, there = _padded([read[row].ids for row in group])
+        ids, real = torch.from_numpy(tokens).to(model.device), torch.from_numpy(there).to(model.device)
+        if state is None:
+            states = layer_states(model, ids, None if there.all() else real, layers)
+        else:
+            state = tuple(each.select(torch.arange(len(group), device=model.device)) for each in state)
+            with torch.no_grad(), model.autocast():
+                every, state = cast(TwoDirections, model.module).advance_layers(ids, state, real)
+            states = chosen_layers(every, layers)
+        stacked = torch.stack(states, 2).float().cpu()  # (B, T, layers, D)
+        for row, text_states, places in zip(group, stacked, there):
+            vectors = _by_word(text_states[places], read[row].owners)
+            yield row, vectors.numpy() if layers == "all" else vectors[:, 0].numpy()
+
+
+def _by_word(states: Tensor, owners: Ids) -> Tensor:
+    """The mean of the states (T, layers, D) of each word: (words, layers, D)."""
+    inside = torch.from_numpy(owners >= 0)
+    _, word, count = torch.from_numpy(owners)[inside].unique(return_inverse=True, return_counts=True)
+    total = states.new_zeros(len(count), *states.shape[1:]).index_add_(0, word, states[inside])
+    return total / count[:, None, None]
+
+
+def _padded(texts: Sequence[Ids]) -> tuple[Ids, NDArray[np.bool_]]:
+    """Ids (B, T) or (B, T, C) of texts with padding at the end, and what is real (B, T); T is at least 1."""
+    longest = max(1, *(len(ids) for ids in texts)) if texts else 1
+    tokens = np.zeros((len(texts), longest, *texts[0].shape[1:]), np.int64)
+    real = np.zeros((len(texts), longest), np.bool_)
+    for row, ids in enumerate(texts):
+        tokens[row, : len(ids)], real[row, : len(ids)] = ids, True
+    return tokens, real

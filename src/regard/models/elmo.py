@@ -194,7 +194,8 @@ class Elmo(Causal):
 
     def product(self, features: Tensor) -> Product:
         """The logits as an uncomputed matrix product."""
-        assert self.readout_ is not None, "a body under another head, or a public model"
+        if self.readout_ is None:
+            raise UserError("this model does not predict words: ELMo in its public form has no output layer")
         return Product(self._drop(features), self.readout_.weight, self.readout_.bias)
 
     def _drop(self, x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 
 from regard.data.batches import IGNORED, Batch, one_row
 from regard.data.fields import (
+    EntityTags,
     Field,
     InputText,
     LabelField,
@@ -26,7 +27,17 @@ from regard.data.fields import (
 from regard.data.flat import Columns, Lengths, Row, Rows
 from regard.data.images import ClipField, FeatureField, ImageField
 from regard.data.streams import RunningText
-from regard.objectives import BinaryAnswers, Classification, MaskedTokens, Recall, Regression, TeacherForcing
+from regard.data.words import WordText
+from regard.objectives import (
+    BinaryAnswers,
+    Classification,
+    ContextSampling,
+    MaskedTokens,
+    NegativeSampling,
+    Recall,
+    Regression,
+    TeacherForcing,
+)
 
 Widths = Callable[[Mapping[str, Lengths]], Mapping[str, Lengths]]
 Collate = Callable[[Rows, Mapping[str, int], np.random.Generator], Batch]
@@ -49,6 +60,7 @@ class Task:
     objective: type[Any]  # what is minimised unless a recipe names another objective, and what the loss is measured by
     metrics: tuple[str, ...]  # what is reported beside the loss unless a recipe has others
     rows: Callable[[Columns, int], list[Row]] = one_row
+    validates: bool = True  # whether steps are evaluated on validation examples; if not, the newest step is the best
 
     def __repr__(self) -> str:
         return f"<Task {self.name}: {', '.join(self.fields)}>"
@@ -116,6 +128,15 @@ def whole_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generato
         fields["targets"] = rows.padded("targets", widths["text"], IGNORED)
         counts["targets"] = int((fields["targets"] != IGNORED).sum())
     return Batch(fields, {"tokens": rows.real("text", widths["text"])}, counts)
+
+
+def words_in_context(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A text that is read whole; the target of each place is its own word, without bos and eos."""
+    tokens, real = rows.padded("text", widths["text"]), rows.real("text", widths["text"])
+    place, length = torch.arange(widths["text"]), real.sum(1, keepdim=True)
+    targets = tokens.masked_fill((place < 1) | (place >= length - 1), IGNORED)
+    counts = {"tokens": int(real.sum()), "targets": int((targets != IGNORED).sum())}
+    return Batch({"tokens": tokens, "targets": targets}, {"tokens": real}, counts)
 
 
 def labelled(read: str, target: str, places: bool = False) -> Collate:
@@ -247,6 +268,16 @@ TASKS: dict[str, Task] = {
         objective=MaskedTokens,
         metrics=("perplexity",),
     ),
+    "context": Task(
+        name="context",
+        verb="fill",
+        fields={"text": TargetText},
+        widths=_axes("text"),
+        collate=words_in_context,
+        head="context",
+        objective=ContextSampling,
+        metrics=(),
+    ),
     "classify": Task(
         name="classify",
         verb="classify",
@@ -259,13 +290,13 @@ TASKS: dict[str, Task] = {
     ),
     "tag": Task(
         name="tag",
-        verb="eval",
-        fields={"text": InputText, "tags": TagsField},
+        verb="tag",
+        fields={"text": InputText, "tags": EntityTags},
         widths=_axes("text"),
         collate=labelled("text", "tags", places=True),
         head="tag",
         objective=Classification,
-        metrics=("accuracy",),
+        metrics=("entity_f1", "accuracy"),
     ),
     "recall": Task(
         name="recall",
@@ -336,6 +367,17 @@ TASKS: dict[str, Task] = {
         head="number",
         objective=Regression,
         metrics=("mse", "pearson", "spearman"),
+    ),
+    "words": Task(
+        name="words",
+        verb="neighbours",
+        fields={"text": WordText},
+        widths=_axes("text"),
+        collate=whole_text,
+        head="words",
+        objective=NegativeSampling,
+        metrics=(),
+        validates=False,
     ),
 }
 

@@ -59,7 +59,7 @@ def test_what_public_files_hold(write: Callable[..., Path], text: str) -> None:
 def test_any_words_return_as_written(write: Callable[..., Path], data: st.DataObject, width: int) -> None:
     word = st.text(st.characters(exclude_characters=" \t\r\n\ufeff", exclude_categories=["Cs"]), min_size=1)
     table = data.draw(st.dictionaries(word, st.lists(st.floats(-9, 9, width=32), min_size=width, max_size=width)))
-    lines = [f"{len(table)} {width}", *(" ".join([word, *map(repr, vector)]) for word, vector in table.items())]
+    lines = [f"{len(table) + 1} {width}", *(" ".join([word, *map(repr, vector)]) for word, vector in table.items())]
     vectors, found = load_vectors(write("\n".join([*lines, " ".join(["last", *["1"] * width])])), list(table), width)
     assert found.all()
     assert vectors.tolist() == list(table.values())
@@ -109,7 +109,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cut\.gz: damaged, or not"):
         load_vectors(tmp_path / "cut.gz", ["sea"], 3)
     (tmp_path / "vectors.bin").write_bytes(b"3 3\nsea \xff\xfe\x00")
-    with pytest.raises(UserError, match="not UTF-8 text"):
+    with pytest.raises(UserError, match="says 3 words, but it ends in word 1"):
         load_vectors(tmp_path / "vectors.bin", ["sea"], 3)
 
 

@@ -24,9 +24,11 @@ from regard.cli.fill import fill
 from regard.cli.generate import generate
 from regard.cli.ladder import ladder
 from regard.cli.look import look
+from regard.cli.neighbours import neighbours
 from regard.cli.options import added, help_of
 from regard.cli.score import score
 from regard.cli.show import show
+from regard.cli.tag import tag
 from regard.cli.train import train
 from regard.cli.translate import translate
 from regard.errors import UserError, is_out_of_memory
@@ -45,7 +47,9 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "generate": generate,
         "fill": fill,
         "embed": embed,
+        "neighbours": neighbours,
         "classify": classify,
+        "tag": tag,
         "score": score,
         "align": align,
         "export": export,

@@ -9,7 +9,8 @@ from rich.console import Group
 
 from regard.cli import options
 from regard.cli.console import SafeConsole, grid, notice
-from regard.cli.eval_lm import measure_fill, print_last_words, print_running
+from regard.cli.eval_lm import measure_fill, print_last_words, print_running, print_substitution
+from regard.cli.eval_words import print_word_tests
 from regard.cli.lines import print_line
 from regard.errors import UserError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from regard.decode import Penalty
     from regard.objectives import Exposure
     from regard.report.classes import ClassReport
+    from regard.report.entities import EntityReport
     from regard.training.evaluate import Scores
     from regard.verbs import Loaded
     from regard.verbs.filling import FillAccuracy
@@ -58,6 +60,24 @@ LastWord = Annotated[
     bool,
     typer.Option("--last-word", help="Of --data FILE or --data lambada: how well the last word of each text is found."),
 ]
+Substitutes = Annotated[
+    bool,
+    typer.Option("--substitution", help="Of context2vec: how well the context of a word ranks words that replace it."),
+]
+Wordsim = Annotated[
+    bool,
+    typer.Option(
+        "--wordsim",
+        help="Of word vectors: agreement with people about similar words; --data FILE, or REGARD_DATA/wordsim.",
+    ),
+]
+AnalogiesOption = Annotated[
+    bool,
+    typer.Option("--analogies", help="Of word vectors: a is to b as c is to ?; --data FILE, or REGARD_DATA/wordsim."),
+]
+Most = Annotated[
+    int | None, typer.Option(min=1, help="Of --analogies: answers are among so many of the first words; else 300000.")
+]
 Stride = Annotated[
     int | None,
     typer.Option(help="Of --running: the tokens by which a window of the text moves on; else half of a window."),
@@ -80,7 +100,11 @@ def evaluate(
     fill: Fill = False,
     running: Running = False,
     last_word: LastWord = False,
+    substitution: Substitutes = False,
     stride: Stride = None,
+    wordsim: Wordsim = False,
+    analogies: AnalogiesOption = False,
+    most: Most = None,
     json: options.Json = False,
     device: options.Device = "auto",
     precision: options.Precision = "auto",
@@ -90,26 +114,34 @@ def evaluate(
 ) -> None:
     """Measure a trained model on its recipe's test set, or on examples of your own.
 
-    For a classifier, precision, recall and F1 of each class and the confusion matrix are printed too.
+    For a classifier, precision, recall and F1 of each class and the confusion matrix are printed too; for a tagger,
+    those of each type of entity, and the wrong entities that it is surest of.
 
     An example past the model's limit is cut; the number of such examples is printed. With --free-running a second table
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
     reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
     overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill every token of a
-    text is masked in turn, and a language model predicts it from one side or from both.
+    text is masked in turn, and a language model predicts it from one side or from both. With --substitution a model of
+    context2vec ranks words that could replace a word of a sentence; the sentences come with the library.
+    With --wordsim and --analogies word vectors are measured: the rank correlation (Spearman) of cosines with
+    judgements, and the right answers.
 
     \b
     Examples:
       regard eval runs/dates
       regard eval runs/translate --data mine.tsv --beam 5 --json
       regard eval runs/classify --data test.csv
+      regard eval runs/tag --data test.conll data.column=4
       regard eval sst2-bert --data dev.tsv data.text=sentence data.label=label
       regard eval runs/translate --data plain.tsv data.source= data.target=
       regard eval runs/dates --split valid --free-running
       regard eval runs/translate --by-length
       regard eval runs/ptb --fill
       regard eval gpt2/ --last-word --data lambada
+      regard eval runs/context2vec --substitution
       regard eval gpt2/ --data book.txt --running --stride 256
+      regard eval runs/word2vec --wordsim --analogies
+      regard eval vectors.bin --wordsim --data pairs.tsv
     """
     from regard.decode import Penalty
 
@@ -120,6 +152,20 @@ def evaluate(
     if not model.fields:
         model.expect("eval", model.predicts(model.task.head))
     searches = (beam, ranking) != (1, Penalty(1.0))
+    if substitution:
+        if data or split or settings or free_running or by_length or fill or searches or last_word or running:
+            raise UserError("--substitution: measures sentences of the library and nothing else; give it alone.")
+        print_substitution(model, json)
+        return
+    if wordsim or analogies or model.task.head == "words":
+        if not (wordsim or analogies):
+            raise UserError(f"{run}: this is {model.kind}; give --wordsim, --analogies or both.")
+        if split or settings or free_running or by_length or fill or searches or last_word or running:
+            raise UserError("--wordsim and --analogies: measure word vectors and nothing else; leave the others out.")
+        if wordsim and analogies and data is not None:
+            raise UserError(f"--data {data}: pairs or analogies, not both; give one of --wordsim and --analogies.")
+        print_word_tests(model, data, wordsim, analogies, most, json)
+        return
     if last_word or running:
         others = split or settings or free_running or by_length or fill or searches or (last_word and running)
         if data is None or others:
@@ -151,6 +197,7 @@ class Measured:
     lengths: dict[str, dict[str, float]]  # the scores of each group of --by-length
     exposure: "Exposure | None"  # of --free-running
     classes: "ClassReport | None"  # of a classifier
+    entities: "EntityReport | None"  # of a tagger
     filled: "FillAccuracy | None"  # of --fill
     truncated: int  # examples past the model's limit
 
@@ -163,6 +210,7 @@ class Measured:
             "exposure": self.exposure and asdict(self.exposure),
             "fill": self.filled and {"tokens": self.filled.tokens, **self.filled.accuracy},
             "classes": self.classes and self.classes.to_json(),
+            "entities": self.entities and self.entities.to_json(),
         }
 
 
@@ -177,6 +225,7 @@ def _measure(
     fill: bool,
 ) -> Measured:
     from regard.report.classes import class_report
+    from regard.report.entities import entity_report
     from regard.training.evaluate import TOKEN_HEADS, evaluate, truncated
 
     own = model.recipe.metrics if model.recipe else PUBLIC.get(model.task.verb, ())
@@ -187,6 +236,7 @@ def _measure(
         {span: evaluate(model, some, metrics, beam, ranking, batch_tokens).values for span, some in groups.items()},
         _exposure(model, examples, batch_tokens) if free_running else None,
         class_report(model, examples, batch_tokens),
+        entity_report(model, examples, batch_tokens),
         measure_fill(model, examples, batch_tokens) if fill else None,
         truncated(model, examples),
     )
@@ -208,6 +258,8 @@ def _print_tables(model: "Loaded", found: Measured, title: str) -> None:
     if found.classes:
         tables = (found.classes.table(), found.classes.confusion_table())
         console.print("", sections_text([table for table in tables if table]))
+    if found.entities:
+        console.print("", sections_text(found.entities.tables()))
     if found.lengths:
         rows = [
             [span, *(metrics[name].show(value) for name, value in values.items())]
@@ -242,7 +294,8 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     The file is read like the files of the run if it had such files, else as its task reads them.
     """
     from regard.checks.adapters import FILES
-    from regard.data.fields import LabelField
+    from regard.config import override
+    from regard.data.fields import LabelField, TagsField
     from regard.data.labelled import check_labels
     from regard.data.sources import Lines
     from regard.data.streams import Book
@@ -250,17 +303,17 @@ def _own_examples(model: "Loaded", data: str, settings: "Sequence[str]") -> "Seq
     own: Any = model.recipe and model.recipe.data
     if not isinstance(own, (*FILES.values(), Lines, Book)):
         own = FILES.get(model.task.head, Lines)()
-    columns = [each.name for each in fields(own) if each.name in model.fields]
+    columns = [each.name for each in fields(own) if each.name in (*model.fields, "column")]
     named = dict(setting.removeprefix("data.").partition("=")[::2] for setting in settings)
     for setting, name in zip(settings, named):
         if not setting.startswith("data.") or "=" not in setting or name not in columns:
             known = " or ".join(f"data.{each}=COLUMN" for each in columns) or "none: this file has no columns"
             cure = f"give {known}, or an empty name for a file without a header"
             raise UserError(f"{setting}: not a column of the examples; {cure}.")
-    own = replace(own, train=data, valid=data, test="", **named)
+    own = override(replace(own, train=data, valid=data, test=""), [f"{key}={name}" for key, name in named.items()], {})
     examples: Sequence[Any] = own.load().train
     classes = next((each for each in model.fields.values() if isinstance(each, LabelField)), None)
-    if classes is not None:
+    if classes is not None and not isinstance(classes, TagsField):
         check_labels(data, own.columns, classes.names)
     return examples
 

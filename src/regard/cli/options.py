@@ -29,7 +29,8 @@ Run = Annotated[
     typer.Argument(
         metavar="DIR",
         callback=check_exists,
-        help="A run, such as runs/dates, or a step of it; a public checkpoint's folder; or hf:OWNER/NAME.",
+        help="A run, such as runs/dates, or a step of it; a public checkpoint's folder; hf:OWNER/NAME; or a file of "
+        "word vectors.",
     ),
 ]
 File = Annotated[str, typer.Argument(metavar="FILE", help="A text file, UTF-8; - or nothing: standard input.")]

@@ -83,7 +83,8 @@ OUR_SPECIAL_TOKENS = SpecialTokens(pad=PAD, bos=BOS, eos=EOS, unk=UNK)
 # Each has a space and several characters, which no token of a text has: no text contains a special token.
 SPECIALS = ("< pad >", "< bos >", "< eos >", "< unk >")
 KINDS: tuple[str, ...] = get_args(Tokens)
-WORDS = ("word", "word-eos")  # words between spaces; word-eos has a token for the end of a line as well
+# Words between spaces. word-eos has a token for the end of a line as well; word-lower has words in lower case.
+WORDS = ("word", "word-eos", "word-lower")
 LINE_END = "<eos>"  # that token, as in the vocabularies of PTB and WikiText
 
 # Sub-words do not contain both letters and punctuation, so that "house" and "house." share their pieces.
@@ -156,7 +157,8 @@ class Tokenizer:
         An id past the last token, which a model with a padded vocabulary may generate, gives <id>.
 
         This is the inverse of `encode` if every character was seen in training: exactly for characters and bytes, up to
-        NFC for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces.
+        NFC for our sub-words (a '▁' of the text becomes a space), up to the spacing for words and word pieces, and up
+        to the case for `word-lower`.
         """
         ordered = [*tokens][::-1] if self.reads_backward else tokens
         return b"".join(self.detokenizer(ordered)).decode("utf-8", errors="replace")
@@ -198,7 +200,11 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Read one of our tokenizers, as `save` wrote it: a `tokenizer.json` of the `tokenizers` library."""
-        text = read_text(path)
+        return cls.parse(read_text(path), path)
+
+    @classmethod
+    def parse(cls, text: str, path: str | Path) -> Tokenizer:
+        """One of our tokenizers from the text that `serialize` returned; `path` is the file that has it."""
         try:
             tokenizer = _from_rust(rust.Tokenizer.from_str(text))
             tokenizer.encode("\ue000")  # a character that is not in its vocabulary
@@ -209,21 +215,24 @@ class Tokenizer:
             ) from error
 
 
-def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | None = None) -> Tokenizer:
+def train_tokenizer(
+    kind: str, lines: Iterable[str], vocab: int, mask: str | None = None, least: int | None = None
+) -> Tokenizer:
     """Train a tokenizer on lines of text. The same lines give the same tokenizer.
 
     `vocab` is the largest size, special tokens included. Characters and words keep the most frequent ones; sub-words
     always keep every character seen, or all 256 bytes, even if these are more than `vocab`. `mask` is the text of the
-    mask token, such as "[MASK]", for models that fill it in; these read a text between bos and eos.
+    mask token, such as "[MASK]", for models that fill it in; these read a text between bos and eos. With `least`,
+    tokens that occur less often are left out, and the end of a line is the first token after the special tokens.
     """
     if kind not in KINDS:
         raise UserError(f'"{kind}" is not a kind of tokens.{nearest(kind, KINDS)}')
-    specials = [*_special_names(kind), *([mask] if mask else [])]
+    specials = [*_special_names(kind), *([mask] if mask else []), *([LINE_END] if least is not None else [])]
     if vocab <= len(specials):
         least = len(specials) + (256 if kind == "byte-bpe" else 1)  # every byte is a token of its own
         raise UserError(f"data.vocab={vocab} leaves no room for tokens of the text; give at least {least}.")
     trainer_of = trainers.WordLevelTrainer if kind in ("char", *WORDS) else trainers.BpeTrainer
-    trainer: Any = trainer_of(vocab_size=vocab, special_tokens=specials, show_progress=False)
+    trainer: Any = trainer_of(vocab_size=vocab, min_frequency=least or 0, special_tokens=specials, show_progress=False)
     if kind == "byte-bpe":
         trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
     inner = _untrained(kind)
@@ -236,7 +245,18 @@ def train_tokenizer(kind: str, lines: Iterable[str], vocab: int, mask: str | Non
         for token in state["added_tokens"]
         if token["content"] == mask
     ]
+    if least is not None:  # the end of a line is a special token and a token of the text: its second id is not used
+        ids = state["model"]["vocab"]
+        state["model"]["vocab"] = {name: place for place, name in enumerate(sorted(ids, key=ids.__getitem__))}
     return _from_rust(rust.Tokenizer.from_str(json.dumps(state)))
+
+
+def word_tokenizer(words: Sequence[str]) -> Tokenizer:
+    """A tokenizer of given words, which have the ids after the special tokens, in their order."""
+    ids = {name: place for place, name in enumerate((*SPECIALS, *words))}
+    inner = _untrained("word")
+    inner.model = models.WordLevel(ids, unk_token=SPECIALS[UNK])
+    return _from_rust(inner)
 
 
 def rust_encode_function(inner: rust.Tokenizer) -> EncodeFunction:
@@ -348,8 +368,9 @@ def _untrained(kind: str) -> rust.Tokenizer:
     if kind == "word-eos":
         inner.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace("\n", f" {LINE_END} ")])
         inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    elif kind == "word":
-        inner.normalizer = normalizers.NFC()
+    elif kind in WORDS:
+        lower = [normalizers.Lowercase()] if kind == "word-lower" else []
+        inner.normalizer = normalizers.Sequence([normalizers.NFC(), *lower]) if lower else normalizers.NFC()
         inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     else:
         inner.pre_tokenizer = pre_tokenizers.Split(rust.Regex(r"[\s\S]"), "isolated")

@@ -2,7 +2,9 @@
 
 from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
+from regard.models.bilstm import BiLstm, BiLstmConfig
 from regard.models.captioner import Captioner, CaptionerConfig
+from regard.models.context2vec import Context2vec, Context2vecConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.elmo import Elmo, ElmoConfig
@@ -18,6 +20,7 @@ from regard.models.sizes import SIZES
 from regard.models.structured import Structured, StructuredConfig
 from regard.models.tcn import Tcn, TcnConfig
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.word_vectors import CbowConfig, GloveConfig, SkipgramConfig, WordVectors, WordVectorsConfig
 
 ModelConfig = (
     Seq2SeqConfig
@@ -28,12 +31,18 @@ ModelConfig = (
     | LstmnConfig
     | StructuredConfig
     | KimConfig
+    | BiLstmConfig
     | TransformerConfig
     | GptConfig
     | BertConfig
     | BigramConfig
     | ElmoConfig
     | CaptionerConfig
+    | Context2vecConfig
+    | CbowConfig
+    | SkipgramConfig
+    | GloveConfig
+    | WordVectorsConfig
     | HeadedConfig
     | TwoDirectionsConfig
 )
@@ -46,12 +55,15 @@ Model = (
     | Lstmn
     | Structured
     | Kim
+    | BiLstm
     | Transformer
     | Gpt
     | Bert
     | Bigram
     | Elmo
     | Captioner
+    | Context2vec
+    | WordVectors
     | Headed
     | TwoDirections
 )
@@ -66,10 +78,15 @@ MODELS: dict[str, type[ModelConfig]] = {
     "lstmn": LstmnConfig,
     "structured": StructuredConfig,
     "kim": KimConfig,
+    "bilstm": BiLstmConfig,
     "transformer": TransformerConfig,
     "gpt": GptConfig,
     "bert": BertConfig,
     "captioner": CaptionerConfig,
+    "context2vec": Context2vecConfig,
+    "cbow": CbowConfig,
+    "skipgram": SkipgramConfig,
+    "glove": GloveConfig,
 }
 CELLS: dict[str, RecurrentLmConfig] = {  # recurrent language models by the name of their cell
     "rnn": RecurrentLmConfig(cell="rnn"),
@@ -83,15 +100,21 @@ __all__ = [
     "SIZES",
     "Bert",
     "BertConfig",
+    "BiLstm",
+    "BiLstmConfig",
     "Bigram",
     "BigramConfig",
     "Captioner",
     "CaptionerConfig",
+    "CbowConfig",
+    "Context2vec",
+    "Context2vecConfig",
     "ConvS2s",
     "ConvS2sConfig",
     "Elmo",
     "ElmoConfig",
     "Facts",
+    "GloveConfig",
     "Gnmt",
     "GnmtConfig",
     "Gpt",
@@ -108,6 +131,7 @@ __all__ = [
     "RecurrentLmConfig",
     "Seq2Seq",
     "Seq2SeqConfig",
+    "SkipgramConfig",
     "Structured",
     "StructuredConfig",
     "Tcn",
@@ -116,5 +140,7 @@ __all__ = [
     "TransformerConfig",
     "TwoDirections",
     "TwoDirectionsConfig",
+    "WordVectors",
+    "WordVectorsConfig",
     "reads_whole",
 ]

@@ -181,7 +181,9 @@ class TwoDirections(nn.Module):
         return [(self.onward, batch), (self.returning, from_the_end(batch))]
 
     def count_batch(self, batch: Batch) -> None:
-        """Count tokens of the training text; ids that are IGNORED do not count."""
+        """Count tokens of the training text; ids that are IGNORED do not count. A body has nothing to count."""
+        if not len(self.frequency):
+            return
         targets = batch["targets"]
         there = targets[targets != IGNORED].to(self.frequency.device)
         self.frequency += torch.bincount(there, minlength=len(self.frequency))

@@ -38,8 +38,8 @@ class Counting(Objective):
     heads: ClassVar[tuple[str, ...]] = ("next", "both")
     learns_by: ClassVar[str] = "counts"
 
-    def trainer(self, model: CountedModel, batches: Any, steps: int) -> "CountingTrainer":
-        return CountingTrainer(model, batches, steps)
+    def trainer(self, model: CountedModel, batches: Any, plan: Any) -> "CountingTrainer":
+        return CountingTrainer(model, batches, plan.steps)
 
     def __call__(
         self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None

@@ -11,6 +11,7 @@ from regard.config import format_value, tree
 from regard.recipes import Recipe
 from regard.render import AttentionView, ImageView
 from regard.report.classes import class_report
+from regard.report.entities import entity_report
 from regard.report.figures import Metrics, duration, find_metric
 from regard.report.glossary import PART_WORDS, glossary
 from regard.report.samples import Sample, excerpts, samples
@@ -92,7 +93,9 @@ class Outcome:
         return Gallery("The n-grams that won the filters", [look_filters(self.model, text) for text in self.texts])
 
     def class_sections(self) -> list[Section]:
-        """The scores by class and the confusion matrix, if the model predicts classes."""
+        """The scores by class and the confusion matrix, or the scores by type of entity, if there are classes."""
+        if tagged := entity_report(self.model, self.examples):
+            return list(tagged.tables())
         found = class_report(self.model, self.examples)
         return (
             [] if found is None else [one for one in (found.table(), found.confusion_table(), found.heatmap()) if one]
@@ -113,7 +116,7 @@ def conclude(name: str, run: Run, finished: Finished) -> Outcome:
     corpus = run.prepared.corpus
     part, examples = ("test", corpus.test) if corpus.test else ("valid", corpus.valid)
     model = verbs.load(run.out, run.recipe.plan.device, long="truncate", kinds=run.kinds)
-    scores = evaluate(model, examples, ("loss", *run.recipe.metrics))
+    scores = evaluate(model, examples, ("loss", *run.recipe.metrics)) if model.task.validates else Scores()
     return Outcome(name, run.out, run.recipe, model, part, examples, scores, finished)
 
 
@@ -131,7 +134,7 @@ def score_table(outcomes: Sequence[Outcome]) -> Table:
     notes = [f"{name}: {note}" for name, note in first.scores.notes.items()]
     note = " ".join([*(["; ".join(notes) + "."] if notes else []), first.chance]).strip()
     count = f"{len(first.examples):,} example{'s' * (len(first.examples) != 1)}"
-    title = f"Scores: {count} of {first.part}"
+    title = f"Scores: {count} of {first.part}" if measures else "The run"
     return Table(title, ["", *(outcome.name for outcome in outcomes)], rows, note)
 
 
@@ -145,13 +148,18 @@ def run_sections(outcomes: Sequence[Outcome], seen: Sequence[AttentionView], fou
     first, recipe, captioned = outcomes[0], outcomes[0].recipe, outcomes[0].captioned
     settings = [[setting.name, format_value(setting.value), setting.comment] for setting in tree(recipe)]
     select = find_metric(recipe.plan.select, first.model.metrics).title
+    judged = (
+        f"The best step, by {select}, is step {first.model.step}; the scores and pictures are those of this step on "
+        f"examples of {first.part}."
+        if first.model.task.validates
+        else f"All of the text is for training; the vectors are those of the last step, {first.model.step}."
+    )
     paths = {outcome.name: outcome.path for outcome in outcomes}
     filters = bool(first.model.module.config.filter_sizes)
     shown = filters or any(view.layers for view in seen) or bool(seen and not found)  # else no picture says anything
     about = [
         f"{recipe.title[:1].upper()}{recipe.title[1:]}. {first.model.about}",
-        f"Its task is “{first.model.task.name}”. The best step, by {select}, is step {first.model.step}; the scores "
-        f"and pictures are those of this step on examples of {first.part}.",
+        f"Its task is “{first.model.task.name}”. {judged}",
         *(f"“{other.name}” is a run that it is compared with: {other.path}." for other in outcomes[1:]),
     ]
     return [

@@ -9,11 +9,14 @@ from regard.data.fields import TextField
 from regard.models import reads_whole
 from regard.verbs import Loaded
 from regard.verbs.filling import mask_of
+from regard.verbs.neighbours import neighbours, word_table
 
 LONGEST = 80  # characters of an excerpt
 OPENING = 3  # words of an example that are the prompt
 LENGTH = 160  # tokens of an answer
 TEMPERATURE = 0.8
+NEAR, NEAR_WORDS, NEAR_EVERY = 6, 5, 20  # neighbours of a word; words; every how many-th of the most frequent words
+LONG_WORD = 5  # letters of a word: shorter ones are mostly function words
 
 
 class Sample(NamedTuple):
@@ -77,7 +80,19 @@ def _filled(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
     return [Sample(text, one.text) for text, one in zip(given, verbs.fill(model, given))]
 
 
-SAMPLES: dict[str, Callable[[Loaded, Sequence[str], int], list[Sample]]] = {"generate": _generated, "fill": _filled}
+def _near(model: Loaded, texts: Sequence[str], seed: int) -> list[Sample]:
+    """Some frequent words of more than a few letters, and their neighbours."""
+    table = word_table(model)
+    long = [word for word in table.words if len(word) >= LONG_WORD and word.isalpha()]
+    words = (long or list(table.words))[: NEAR_WORDS * NEAR_EVERY : NEAR_EVERY]
+    return [Sample(word, ", ".join(one.word for one in neighbours(table, [word], NEAR))) for word in words]
+
+
+SAMPLES: dict[str, Callable[[Loaded, Sequence[str], int], list[Sample]]] = {
+    "generate": _generated,
+    "fill": _filled,
+    "neighbours": _near,
+}
 
 
 def gapped(text: str, mask: str) -> str:

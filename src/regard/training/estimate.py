@@ -15,12 +15,13 @@ from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
 from regard.data.token_files import CACHE_BYTES
+from regard.data.words import Sentences
 from regard.recipes import KINDS, Plan, Recipe
 from regard.tensor_tree import signature
 from regard.training.evaluate import check_evaluation
+from regard.training.extractor import Start
 from regard.training.loop import GradientTrainer, train
 from regard.training.prepare import Prepared, prepare
-from regard.training.warm_start import WarmStart
 
 FILLING = 64  # the most batches that are read to fill a memory
 TIMED = 5  # batches that are timed; the first is a warm-up and is not counted
@@ -57,7 +58,7 @@ class Estimate:
 class SelectedBatches:
     """Some batches of a corpus, selected by their numbers."""
 
-    batches: Batches | Windows
+    batches: Batches | Windows | Sentences
     numbers: list[int]
 
     def batch(self, step: int) -> Batch:
@@ -66,7 +67,7 @@ class SelectedBatches:
 
 def estimate(
     recipe: Recipe,
-    init: WarmStart | None = None,
+    init: Start | None = None,
     kinds: Kinds = KINDS,
     report: Report | None = None,
     ranks: int = 1,
@@ -123,7 +124,7 @@ def _measure(prepared: Prepared) -> Estimate:
         host_bytes=host + (CACHE_BYTES if prepared.encoded < 1 else 0),  # the whole text is still to be encoded
         text_bytes=prepared.text_bytes,
         token_bytes=token_bytes,
-        counts=not isinstance(trainer, GradientTrainer),
+        counts=prepared.recipe.objective.learns_by == "counts",
         warnings=prepared.warnings,
         head="" if head is None else " ".join(f"{each.name}={format_value(each.value)}" for each in tree(head)),
     )

@@ -8,8 +8,10 @@ from regard.verbs.generating import Generated, Piece, generate, generate_stream
 from regard.verbs.labelling import Classified, classify
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.looking import look, view
+from regard.verbs.neighbours import Neighbour, neighbours
 from regard.verbs.scoring import Aligned, Scored, Units, align, aligned, score
 from regard.verbs.search import Translation, translate
+from regard.verbs.tagging import Tagged, tag
 
 __all__ = [
     "Aligned",
@@ -21,8 +23,10 @@ __all__ = [
     "Generated",
     "Guess",
     "Loaded",
+    "Neighbour",
     "Piece",
     "Scored",
+    "Tagged",
     "Translation",
     "Units",
     "align",
@@ -36,7 +40,9 @@ __all__ = [
     "generate_stream",
     "load",
     "look",
+    "neighbours",
     "score",
+    "tag",
     "translate",
     "view",
 ]

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers as rust
+import torch
 from tokenizers import processors
 
 from regard.checkpoint import resolve, run_of
 from regard.data.fields import LabelField
 from regard.data.public_tokenizers import SETTINGS_FILES, TOKENIZER_TYPES, files_with_prefix
 from regard.data.tokenizers import KINDS, SpecialTokens, Tokenizer
+from regard.data.vector_files import write_vectors
+from regard.data.words import first_word, vocabulary
 from regard.errors import UserError, nearest
 from regard.file_io import as_user_error, check_finite, remove, temporary_path, write_file, write_json
 from regard.models import Facts, reads_whole
@@ -33,9 +36,10 @@ from regard.stored import check_weights
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files
 
-TOOLS = ("transformers", "ctranslate2", "elmo")
+TOOLS = ("transformers", "ctranslate2", "elmo", "word2vec", "glove")
 # One of these pairs of files is in every directory that we write.
 WHOLE = (("config.json", "model.safetensors"), ("config.json", "model.bin"), (OPTIONS, WEIGHTS))
+VECTOR_FILES = ("word2vec", "glove")  # of these, formats of files of word vectors
 LISTED = 4  # file names that an error lists
 TOKENIZER_FILES = {  # the only names that files of a tokenizer are written under
     *(*SETTINGS_FILES, "target_vocab.json"),
@@ -92,6 +96,12 @@ def export(
     if average:
         model = _average(model, average)
     check_finite(model.module.state_dict(), model.path)
+    if (to in VECTOR_FILES) != (model.task.head == "words"):
+        cure = "--to transformers or ctranslate2" if to in VECTOR_FILES else "--to word2vec or --to glove"
+        raise UserError(f"--to {to} (in Python: to): {model.path} is {model.kind}; give {cure}.")
+    if to in VECTOR_FILES:
+        _to_vector_file(model, Path(path), to, overwrite)
+        return Exported(Path(path), to, "word vectors", model.step, average, (Path(path).name,))
     with _placed(Path(path), overwrite) as folder:
         match to:
             case "elmo":
@@ -147,6 +157,16 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
             os.rename(old, path)
         remove(old)
         remove(half)
+
+
+def _to_vector_file(model: Loaded, path: Path, form: str, overwrite: bool) -> None:
+    """Write the words and their vectors, without special tokens."""
+    if os.path.lexists(path) and not overwrite:
+        raise UserError(f"{path}: is there already; give another name, or --overwrite (in Python: overwrite=True).")
+    first = first_word(model.tokenizer)
+    with torch.no_grad():
+        vectors = model.module.vectors[first:].float().cpu().numpy()  # type: ignore[index]
+    write_vectors(path, vocabulary(model.tokenizer)[first:], vectors, form)
 
 
 def _to_ctranslate2(model: Loaded, folder: Path) -> str:

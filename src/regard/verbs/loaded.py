@@ -20,13 +20,15 @@ from regard.data.fields import Field, LabelField, NumbersField, TagsField, TextF
 from regard.data.flat import Row, Values
 from regard.data.public_tokenizers import read_tokenizers as public_tokenizers
 from regard.data.tokenizers import KINDS as OUR_KINDS
-from regard.data.tokenizers import OUR_SPECIAL_TOKENS, Tokenizer, check_vocab
+from regard.data.tokenizers import OUR_SPECIAL_TOKENS, SPECIALS, Tokenizer, check_vocab, word_tokenizer
+from regard.data.vector_files import read_vectors
+from regard.data.words import WordText
 from regard.decode import CapturedDecoder, with_onednn
 from regard.device import autocast, choose_device, choose_precision
 from regard.errors import UserError, nearest
 from regard.file_io import read_object
 from regard.metrics import Metric
-from regard.models import Model, TwoDirections, reads_whole
+from regard.models import Model, TwoDirections, WordVectorsConfig, reads_whole
 from regard.pretrained import is_public, read_model, read_settings
 from regard.pretrained.checkpoint_type import label_names
 from regard.pretrained.elmo import OPTIONS, is_elmo, read_elmo
@@ -49,6 +51,8 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "labels": "a classifier with several labels",
     "tag": "a tagger",
     "keys": "a model of independent answers",
+    "context": "a model of contexts",
+    "words": "a table of word vectors",
 }
 IMAGE_MODEL_NAMES = {"target": "a captioner"}  # the same, of a model whose source is an image
 IdPair = tuple[list[int], list[int]]  # ids of a source (may be empty) and of a target, without special tokens
@@ -336,8 +340,8 @@ def load(
     tokenizer: Any = None,
 ) -> Loaded:
     """Load a model: the best step of a run (else its latest), the step whose directory is given, a directory of a
-    public checkpoint (config.json, safetensors, tokenizer files; or options.json and *weights.hdf5 of ELMo), or
-    `hf:OWNER/NAME`, fetched only with `download`.
+    public checkpoint (config.json, safetensors, tokenizer files; or options.json and *weights.hdf5 of ELMo),
+    `hf:OWNER/NAME`, fetched only with `download`, or a file of word vectors (word2vec's text or binary, GloVe's text).
 
     A model of the `transformers` library in memory is copied, with its `tokenizer`; without one it reads ids only.
 
@@ -354,7 +358,9 @@ def load(
         raise UserError(f"tokenizer: {path} has its own; leave it out.")
     else:
         path = transformer_folder(resolve_hub_path(path, download, allow_pickle))
-        if is_elmo(path):
+        if path.is_file():
+            loaded = _load_vectors(path)
+        elif is_elmo(path):
             loaded = Loaded(path, read_elmo(path), torch.device("cpu"), public=read_object(path / OPTIONS))
         else:
             loaded = _load_public(path, allow_pickle) if is_public(path) else _load_run(path, with_kinds(kinds))
@@ -377,6 +383,17 @@ def _load_step(path: Path, folder: Path, kinds: Kinds) -> Loaded:
     module = load_model(folder, kinds)
     fields = read_fields(folder, find_task(recipe, kinds), module.config)
     return Loaded(path, module, torch.device("cpu"), fields, recipe, int(folder.name), kinds=kinds)
+
+
+def _load_vectors(path: Path) -> Loaded:
+    """The word vectors of a file."""
+    words, vectors = read_vectors(path)
+    module = WordVectorsConfig(vocab=len(SPECIALS) + len(words), width=vectors.shape[1]).build()
+    with torch.no_grad():
+        module.embedding.weight[: len(SPECIALS)] = 0
+        module.embedding.weight[len(SPECIALS) :] = torch.from_numpy(vectors)
+    fields = {"text": WordText(word_tokenizer(words))}
+    return Loaded(path, module, torch.device("cpu"), fields, public={})
 
 
 def _load_public(path: Path, allow_pickle: bool) -> Loaded:

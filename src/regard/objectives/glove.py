@@ -1,0 +1,155 @@
+"""GloVe: word vectors by least squares on the logarithms of co-occurrence counts (Pennington et al. 2014)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.data.batches import Batch
+from regard.data.cooccurrence import Cells, cooccurrences
+from regard.data.words import Sentences
+from regard.errors import UserError
+from regard.models.word_vectors import Glove
+from regard.objectives.hogwild import Pool, Sums, check_workers
+from regard.objectives.objective import Objective, Step
+from regard.objectives.objective import Sums as Terms
+
+PIECE = 2**16  # cells that a worker takes at once
+MOST_CELLS = 1024  # cells of one update
+MOST_REPEATS = 16  # about how many cells of one update have the same word: more would make the update too large
+NAMES = ("embedding.weight", "output", "bias", "output_bias")  # the weights, in the order of the sums of AdaGrad
+
+
+@dataclass(frozen=True)
+class GloveSquares(Objective):
+    """Weighted least squares: Σ f(Xᵢⱼ) · (wᵢ · cⱼ + bᵢ + dⱼ − log Xᵢⱼ)², f(X) = min((X / x_max)^alpha, 1).
+
+    Xᵢⱼ is the sum of 1 / distance over all places of the words i and j in one line, at most `window` words apart. The
+    sum has both (i, j) and (j, i). AdaGrad follows the gradient of half of it.
+    """
+
+    heads: ClassVar[tuple[str, ...]] = ("words",)
+    learns_by: ClassVar[str] = "cooccurrences"
+
+    window: int = 10  # the most words between which pairs are counted, on each side
+    x_max: float = 100.0  # the count from which a cell has the full weight
+    alpha: float = 0.75  # the power of the weight
+    workers: int = 1  # CPU processes that share the matrices. One: a resumed run has equal bits; several: it has not
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.window <= 100:
+            raise UserError(f"objective.window={self.window}: give a number from 1 to 100, such as 10.")
+        for name in ("x_max", "alpha"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise UserError(f"objective.{name}={getattr(self, name)}: give a number above 0.")
+        check_workers(self.workers)
+
+    def weight(self, counts: Tensor) -> Tensor:
+        """f(X)."""
+        return (counts / self.x_max).pow(self.alpha).clamp(max=1)
+
+    def loss(self, model: Glove, words: Tensor, contexts: Tensor, counts: Tensor) -> Tensor:
+        """The definition: the loss of cells (N,), of words and context words with these counts."""
+        error = model.log_counts(words, contexts) - counts.log()
+        return (self.weight(counts) * error.square()).sum()
+
+    def trainer(self, model: Glove, batches: Any, plan: Any) -> GloveTrainer:
+        return GloveTrainer(self, model, batches, plan)
+
+    def __call__(
+        self, model: Any, batch: Batch, step: int, own: nn.Module | None = None, state: Any = None
+    ) -> tuple[Terms, None]:
+        raise UserError("the trainer computes the loss: it needs the counts of the text.")
+
+
+class GloveTrainer:
+    """AdaGrad on the cells of the co-occurrence counts, in random order; an epoch of E steps reads every cell once."""
+
+    def __init__(self, objective: GloveSquares, model: Glove, batches: Sentences, plan: Any) -> None:
+        if objective.workers > 1 and model.output.device.type != "cpu":
+            raise UserError(f"objective.workers={objective.workers}: workers share a CPU; set plan.device=cpu.")
+        self._objective, self._model, self._batches, self._plan = objective, model, batches, plan
+        self._cells: Cells = cooccurrences(batches, len(model.output), objective.window)
+        self._squares = [torch.ones_like(weight) for weight in self._weights]  # of AdaGrad
+        largest = max(np.bincount(self._cells[name]).max() for name in ("word", "context"))
+        self._at_once = int(np.clip(MOST_REPEATS * len(self._cells) // largest, 1, MOST_CELLS))
+        with torch.no_grad():
+            for weight in (model.embedding.weight, model.output):
+                weight[: batches.first] = 0  # special tokens have no vectors
+
+    @property
+    def model(self) -> Any:
+        return self._model
+
+    @property
+    def _weights(self) -> list[Tensor]:
+        weights = dict(self._model.named_parameters())
+        return [weights[name] for name in NAMES]
+
+    def state(self) -> dict[str, Tensor]:
+        """The sums of squared gradients of AdaGrad, by weight."""
+        return {f"squares.{name}": squares for name, squares in zip(NAMES, self._squares)}
+
+    def restore(self, state: Mapping[str, Tensor], step: int) -> None:
+        for name, squares in zip(NAMES, self._squares):
+            found = state.get(f"squares.{name}")
+            if found is None or found.shape != squares.shape:
+                raise UserError(f"squares.{name}: absent or of another shape; restore the file or start another run.")
+            squares.copy_(found)
+
+    def steps(self, start: int) -> Iterator[Step]:
+        if self._objective.workers > 1:
+            self._model.share_memory()
+            for squares in self._squares:
+                squares.share_memory_()
+        pool = Pool(self._train_piece, self._objective.workers)
+        try:
+            for n in range(start, self._plan.steps):
+                began, (first, last) = time.perf_counter(), self._batches.span(n)
+                cells = self._span(n)
+                loss, count, _ = pool.run(n, -(-(cells[1] - cells[0]) // PIECE))
+                mean = torch.tensor(loss / max(count, 1.0))
+                seconds = time.perf_counter() - began
+                yield Step(n + 1, last - first, mean[None], mean, ("squares",), self._plan.rate, seconds=seconds)
+        finally:
+            pool.close()
+
+    def _span(self, step: int) -> tuple[int, int]:
+        """The first of the cells that a step reads, and their end."""
+        number, parts = step % len(self._batches), len(self._batches)
+        return number * len(self._cells) // parts, (number + 1) * len(self._cells) // parts
+
+    def _train_piece(self, step: int, piece: int) -> Sums:
+        """Train on a piece of a step. Returns the loss of its cells, and their number."""
+        first, last = self._span(step)
+        start = first + piece * PIECE
+        cells = self._cells[start : min(start + PIECE, last)]
+        device, total = self._model.output.device, 0.0
+        words, contexts = (torch.from_numpy(cells[name].astype(np.int64)).to(device) for name in ("word", "context"))
+        counts = torch.from_numpy(cells["count"].copy()).to(device)
+        for at in range(0, len(cells), self._at_once):
+            i, j, x = (each[at : at + self._at_once] for each in (words, contexts, counts))
+            other = i != j  # these have a cell (j, i) too
+            i, j, x = torch.cat([i, j[other]]), torch.cat([j, i[other]]), torch.cat([x, x[other]])
+            total += float(self._update(i, j, x))
+        both = 2 * len(cells) - int((words == contexts).sum())
+        return np.array([total, both, 0.0])
+
+    @torch.no_grad()
+    def _update(self, words: Tensor, contexts: Tensor, counts: Tensor) -> Tensor:
+        """One step of AdaGrad on cells; the loss before it. A row of several cells gets the sum of its steps."""
+        weights, squares = self._weights, self._squares
+        w, c = weights[0].index_select(0, words), weights[1].index_select(0, contexts)
+        error = (w * c).sum(-1) + weights[2][words] + weights[3][contexts] - counts.log()
+        slope = self._objective.weight(counts) * error
+        gradients = (slope[:, None] * c, slope[:, None] * w, slope, slope)
+        for weight, square, rows, gradient in zip(weights, squares, (words, contexts, words, contexts), gradients):
+            weight.index_add_(0, rows, gradient / square.index_select(0, rows).sqrt(), alpha=-self._plan.rate)
+            square.index_add_(0, rows, gradient.square())
+        return (slope * error).sum()

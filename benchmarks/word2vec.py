@@ -4,8 +4,8 @@
     REGARD_DATA=… python benchmarks/word2vec.py --growth        # words per second on 1, 4 and 16 times the text
 
 Both programs get WikiText-2 with the same settings: width 100, window 5, 5 negatives, sub-sampling 1e-3, words that
-occur 5 times or more, rate 0.025. They take turns. Words are those of the text, before rare words and sub-sampling. The
-time is that of training alone, without the vocabulary and the tokens; the wall time of both is printed beside it. gensim
+occur 5 times or more, rate 0.025. They take turns. Words are those of the text, rare words included.
+The time is that of training alone, without the vocabulary and the tokens; the time of all is printed beside it. gensim
 (pip install gensim) is needed for the comparison only.
 """
 
@@ -44,7 +44,9 @@ def ours(text: Path, folder: Path, model: str, workers: int, epochs: int, seed: 
     return ended - started, ended - began, word_table(regard.load(run.out))
 
 
-def gensims(text: Path, folder: Path, model: str, workers: int, epochs: int, seed: int) -> tuple[float, float, WordTable]:
+def gensims(
+    text: Path, folder: Path, model: str, workers: int, epochs: int, seed: int
+) -> tuple[float, float, WordTable]:
     """The same for gensim."""
     from gensim.models import Word2Vec
     from gensim.models.word2vec import LineSentence
@@ -91,8 +93,14 @@ def main() -> None:
 
 
 def report(
-    model: str, name: str, program: Callable[..., tuple[float, float, WordTable]], text: Path, folder: Path,
-    workers: int, epochs: int, seeds: list[int],
+    model: str,
+    name: str,
+    program: Callable[..., tuple[float, float, WordTable]],
+    text: Path,
+    folder: Path,
+    workers: int,
+    epochs: int,
+    seeds: list[int],
 ) -> list[float]:
     """Run a program, print its figures, and return its words per second."""
     words, found = len(text.read_text().split()), []
@@ -101,8 +109,8 @@ def report(
         men = word_similarity(table, find_data(MEN))
         found.append(epochs * words / seconds)
         print(
-            f"{model:<9}{name:<8}{workers} workers  {epochs} × {words / 1e6:.1f}M words  {found[-1] / 1e3:7.0f}k words/s  "
-            f"training {seconds:6.1f} s  all {wall:6.1f} s  MEN {men.spearman:.3f} ({men.covered} pairs)",
+            f"{model:<9}{name:<8}{workers} workers  {epochs} × {words / 1e6:.1f}M  {found[-1] / 1e3:7.0f}k words/s"
+            f"  training {seconds:6.1f} s  all {wall:6.1f} s  MEN {men.spearman:.3f} ({men.covered} pairs)",
             flush=True,
         )
     return found

@@ -1760,6 +1760,56 @@ FAULTS = (
         "found = {self.pad, self.bos, self.unk} - ",
         "data/test_tokenizers.py",
     ),
+    # -- AWD-LSTM and ULMFiT
+    Fault(
+        "weight drop is drawn again at every padded step",
+        "models/recurrent_lm.py",
+        "self.rnn.step(read, hidden, noise)",
+        "self.rnn.step(read, hidden, self.rnn.noise(len(x), x))",
+        "layers/test_weight_drop.py",
+    ),
+    Fault(
+        "weight drop is ignored by the fused kernels",
+        "layers/recurrent.py",
+        "fused(self.cell, x, parts, noise.weights[depth])",
+        "fused(self.cell, x, parts, self.weights(depth))",
+        "layers/test_weight_drop.py",
+    ),
+    Fault(
+        "embedding dropout drops occurrences, not words",
+        "models/recurrent_lm.py",
+        "dropout_mask(x, (config.vocab,), config.embedding_dropout)[tokens][..., None]",
+        "dropout_mask(x, (*tokens.shape, 1), config.embedding_dropout)",
+        "layers/test_weight_drop.py",
+    ),
+    Fault(
+        "activation regularisation reads the states before dropout",
+        "objectives/regularised.py",
+        "regularisation(product.x, features,",
+        "regularisation(features, features,",
+        "objectives/test_regularised.py",
+    ),
+    Fault(
+        "the trigger looks at all evaluations",
+        "training/optim.py",
+        "self.losses[: len(self.losses) - self.trigger]",
+        "self.losses[:]",
+        "training/test_averaged_sgd.py",
+    ),
+    Fault(
+        "the averaged weights are not saved",
+        "training/run.py",
+        "        with self._averaged():\n            training",
+        "        with nullcontext():\n            training",
+        "training/test_averaged_sgd.py",
+    ),
+    Fault(
+        "a classifier does not start from the tuned language model",
+        "training/run.py",
+        "        self.transfer = warm_start_from(tuning.out, self.kinds).load_into(self.model, self.recipe)\n",
+        "",
+        "training/test_tuning.py",
+    ),
 )
 
 

@@ -83,6 +83,7 @@ SCENES = "data.train=40 data.valid=8 data.test=4 data.size=32 model.blocks=2 pla
 HARD = "model.decoder=attend model.attention=hard objective=hard"
 BOOK = "data=book data.train=book.txt"
 WORDS = f"model.width=8 model.embed=8 model.layers=1 {TEN}"
+CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 plan.epsilon=1e-3"
 GPT = f"model=gpt {STACK} model.context=48"
 DRAWN = "data.train=60 data.valid=12 data.test=4"
 CONVOLUTIONS = f"model.width=8 model.embed=8 model.layers=2 model.kernel=3 plan.epsilon=1e-3 {TEN}"
@@ -128,6 +129,7 @@ CASES: dict[str, Case] = {
     "greek": Case("greek", f"data.vocab=80 {RECURRENT}", "greek"),
     "text": _writer(RECURRENT),
     "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
+    "elmo": Case("elmo", f"{LINES} {TEN} {CHARACTERS}", "both"),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
     "hello": Case("hello", TEN, "running"),
@@ -135,6 +137,12 @@ CASES: dict[str, Case] = {
     "ptb-char": Case("ptb-char", f"data.window=24 {WORDS}", "running"),
     "text8": Case("text8", f"data.window=24 {WORDS}", "running"),
     "wikitext103": Case("wikitext103", f"data.window=12 {WORDS} model.cutoffs=6", "lines"),
+    "awd-lstm": Case(
+        "awd-lstm", f"data.window=12 {WORDS} model.layers=2 model.hidden=12 plan.rate=5 plan.trigger=0", "lines"
+    ),
+    "ulmfit": Case(
+        "ulmfit", f"data.train=book.txt data.window=12 data.vocab=90 {WORDS} model.layers=2 model.hidden=12", "running"
+    ),
     "masked": Case("masked", f"{LINES} {STACK} model.context=32", "masks"),
     "classify": Case("classify", f"data.train=labels.tsv {RECURRENT} model.attention=8 model.hops=2", "opinions"),
     "tag": Case(
@@ -327,6 +335,7 @@ def _of_classifier(model: Any, texts: Texts) -> dict[str, Any]:
 VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
     "translate": _of_translator,
     "language": _of_writer,
+    "both": lambda model, texts: {"score": _scores(model, texts.given), "embed": _vectors(model, texts)},
     "caption": _of_captioner,
     "fill": _of_filler,
     "classify": _of_classifier,
@@ -415,6 +424,7 @@ TEXTS: dict[str, Texts] = {
     ),
     "moves": Texts("caption", ("a square moves right then up", "a cross moves left then down then right")),
     "scenes": Texts("caption", ("a red circle above a blue square", "a small white ring left of a green cross")),
+    "both": Texts("both", ("the dog", "a small man", "the", "a bird sees", "an unseen word")),
     "lines": Texts("language", ("the dog", "a small man", "the", "a bird sees", "the man likes the")),
     "running": Texts("language", ("the dog", "a small man", "the", "a bird sees\n", "the man likes the")),
     "masks": Texts(
@@ -544,7 +554,8 @@ def _made() -> dict[str, str | bytes]:
     }
     for part, seed, count in (("train", 15, 120), ("valid", 16, 24), ("test", 17, 8)):
         lines = "".join(f" {line} \n" for line in _sentences(seed, count))
-        files |= {f"ptb/ptb.{part}.txt.gz": lines, f"wikitext-103/wiki.{part}.tokens": lines}
+        files |= {f"ptb/ptb.{part}.txt.gz": lines}
+        files |= {f"{corpus}/wiki.{part}.tokens": lines for corpus in ("wikitext2", "wikitext-103")}
     for part, seed, count in (("train", 21, 60), ("t10k", 22, 6)):
         images, labels = _digits(seed, count)
         files |= {f"mnist/{part}-images-idx3-ubyte.gz": images, f"mnist/{part}-labels-idx1-ubyte.gz": labels}

@@ -33,7 +33,9 @@ from regard.models import (
     BiLstmConfig,
     CaptionerConfig,
     CbowConfig,
+    Context2vecConfig,
     ConvS2sConfig,
+    ElmoConfig,
     GloveConfig,
     GnmtConfig,
     GptConfig,
@@ -65,6 +67,19 @@ SEQ = Seq2SeqConfig(source_vocab=VOCAB, target_vocab=VOCAB, width=8, embed=6, ca
 BIGRAM = BigramConfig(vocab=VOCAB, k=0.5)
 LSTMN = LstmnConfig(vocab=VOCAB, width=8, embed=6, context=LONGEST, dropout=0.1)
 RECURRENT = RecurrentLmConfig(vocab=VOCAB, width=8, embed=6, layers=2, dropout=0.1)
+ELMO = ElmoConfig(
+    vocab=VOCAB,
+    width=8,
+    cells=10,
+    cell_clip=1.0,
+    state_clip=1.0,
+    characters=6,
+    embed=4,
+    kernels=(1, 3),
+    filters=(8, 16),
+    dropout=0.1,
+    direction="forward",
+)
 TCN = TcnConfig(vocab=VOCAB, width=8, embed=6, layers=2, kernel=2, dropout=0.1)
 PIXELS = CaptionerConfig(image=8, target_vocab=VOCAB, width=8, embed=6, blocks=2, dropout=0.1)
 FEATURES = replace(PIXELS, encoder="features", image=5, grid=3)
@@ -73,6 +88,7 @@ CONVS2S = ConvS2sConfig(
     source_vocab=VOCAB, target_vocab=VOCAB, width=8, layers=3, channels=(6, 10), context=2 * LONGEST, dropout=0.1
 )
 STRUCTURED = StructuredConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, hops=3, attention=5, dropout=0.1)
+CONTEXT2VEC = Context2vecConfig(vocab=VOCAB, width=8, embed=6, inner=10, layers=2, dropout=0.1)
 KIM = KimConfig(vocab=VOCAB, labels=VOCAB, kernels=(2, 3, 9), filters=4, embed=6)
 BILSTM = BiLstmConfig(vocab=VOCAB, labels=VOCAB, width=8, embed=6, filters=4, character_embed=3, dropout=0.1)
 
@@ -82,6 +98,7 @@ BERT = BertConfig(vocab=VOCAB, mask=3, specials=(0, 1, 2, 3), **SMALL)
 TRANSFORMER = TransformerConfig(source_vocab=VOCAB, target_vocab=VOCAB, **SMALL)
 T5: dict[str, Any] = {"positions": "t5", "buckets": 6, "norm": "rms", "score": "dot", "attention_bias": False}
 XL: dict[str, Any] = {"positions": "xl", "memory": 2 * LONGEST, "attention_bias": False}
+AWD: dict[str, Any] = {"embed": 8, "hidden": 10, "tied": True, "layers": 3, "weight_drop": 0.2, "variational": True}
 ADAPTIVE: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2}
 CLUSTERED: dict[str, Any] = {"softmax": "adaptive", "cutoffs": (5, 9), "divide": 2, "projections": (0,)}
 
@@ -110,10 +127,12 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "convs2s": CONVS2S,
     "bigram": BIGRAM,
     "lstm": RECURRENT,
+    "elmo": ELMO,
     "tcn": TCN,
     "lstmn": LSTMN,
     "structured": STRUCTURED,
     "kim": KIM,
+    "context2vec": CONTEXT2VEC,
     "bilstm": BILSTM,
     "gpt": GPT,
     "xl": replace(GPT, **XL, norm_place="post"),
@@ -126,6 +145,7 @@ FAMILIES: dict[str, ModelConfig] = {  # these are also trained
     "glove": GloveConfig(vocab=VOCAB, width=6),
     "lstm-both": both(RECURRENT),
     "bigram-both": both(BIGRAM),
+    "elmo-both": both(ELMO),
     "bert-class": classifier(BERT),
     "gpt-class": classifier(GPT),
     "lstmn-class": classifier(LSTMN),
@@ -158,7 +178,12 @@ VARIANTS: dict[str, ModelConfig] = {
     "convs2s-kernels": replace(CONVS2S, kernels=(5, 3, 1), channels=(8,)),
     "tcn-tied": replace(TCN, kernel=3, layers=1, embed=8, tied=True),
     "recurrent-tied": replace(RECURRENT, cell="gru", embed=8, tied=True),
+    **{f"awd-{cell}": replace(RECURRENT, cell=cell, **AWD) for cell in KERNELS},
+    "awd-both": both(replace(RECURRENT, **AWD)),
+    "awd-class": classifier(replace(RECURRENT, **AWD), pool="concat", hidden="relu", inner=5),
+    "bert-class-concat": classifier(BERT, pool="concat"),
     **{f"lstmn-{score}": replace(LSTMN, score=score) for score in SCORES if score not in NOT_FOR_SELF_ATTENTION},
+    "context2vec-gru": replace(CONTEXT2VEC, cell="gru", layers=1, power=0.0),
     **{f"structured-{cell}": replace(STRUCTURED, cell=cell, layers=2) for cell in KERNELS},
     "kim-static": replace(KIM, vectors="static", max_norm=0.0),
     "bilstm-deep": replace(BILSTM, layers=2, filters=0),
@@ -183,6 +208,10 @@ VARIANTS: dict[str, ModelConfig] = {
     "bert-groups": replace(BERT, layers=4, groups=2, group_blocks=2),
     "bert-relative": replace(BERT, positions="relative", tied=False, first_position=2),
     "bert-window": replace(BERT, windows=(1,), norm_place="pre"),
+    "elmo-plain": replace(ELMO, skip=False, cell_clip=0.0, state_clip=0.0, highways=0, activation="tanh"),
+    "elmo-wide": replace(ELMO, width=10, layers=3),
+    "elmo-clipped": replace(ELMO, cell_clip=0.1, state_clip=0.02),
+    "elmo-class": classifier(both(ELMO)),
     "lstm-adaptive": replace(RECURRENT, **ADAPTIVE),
     "gru-adaptive-tied": replace(RECURRENT, cell="gru", embed=8, tied=True, **ADAPTIVE),
     "tcn-adaptive": replace(TCN, embed=8, tied=True, **ADAPTIVE | {"divide": 1}),
@@ -221,7 +250,7 @@ READERS = {name: config for name, config in CASES.items() if attentions(config.b
 PROMPTED = {  # whose prompts may be padded
     name: config
     for name, config in CAUSAL.items()
-    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig | TcnConfig)
+    if isinstance(config, GptConfig | TransformerConfig | RecurrentLmConfig | TcnConfig | ElmoConfig)
     and not getattr(config, "memory", 0)
 }
 SOURCE_READERS = {name: config for name, config in READERS.items() if config.reads_source}
@@ -244,6 +273,7 @@ def batch_for(model: Model, pairs: list[Ids] = PAIRS) -> Batch:
         "language": text_columns(texts),
         "two-way language": text_columns(texts),
         "masked": whole_columns(texts),
+        "context": text_columns(texts),
         "words": whole_columns(texts),
         "classify": labelled_columns([(source, target[0]) for source, target in pairs]),
         "tag": tagged_columns([(source, source[::-1]) for source, _ in pairs]),
@@ -386,7 +416,7 @@ def test_the_layers_end_with_the_features(config: ModelConfig) -> None:
     read = "source" if config.reads_source else "tokens"
     ids, real = each[read], each.real[read]
     layers = model.layers(ids, real)
-    assert len(layers) >= 2 or config.learns_by == "counts"
+    assert len(layers) >= 2 or config.learns_by == "counts" or "words" in config.predicts
     assert all(layer.shape[:2] == ids.shape for layer in layers)
     last = model.encode(ids, real) if config.reads_source else model.features(ids, real)
     close(layers[-1], last)
@@ -684,7 +714,7 @@ def test_a_carried_state_differs_from_the_first_only_in_its_tensors(config: Mode
 def test_eight_examples_are_memorised(config: ModelConfig) -> None:
     body, head = config.split()
     narrow = {"embed": 16} if hasattr(body, "embed") and not isinstance(body, Shape) else {}
-    body = body.resized(32) if isinstance(body, KimConfig) else replace(body, width=32)
+    body = body.resized(32) if isinstance(body, KimConfig | ElmoConfig) else replace(body, width=32)
     body = replace(body, dropout=0.0, **narrow)
     model = (body if head is None else HeadedConfig(body, replace(head, dropout=0.0))).build()
     noise = torch.Generator().manual_seed(3)

@@ -43,7 +43,10 @@ SHORT = {  # what to add to a command so that it takes a moment
     "ladder": [*SMALL, "--steps", "1", "--seeds", "1"],
     "explain gradients": ["length=8", "steps=1"],
     "explain layers": ["length=64", "width=8"],
-    **{f"explain {topic}": ["steps=1"] for topic in ("attention", "masking", "positions", "residuals", "heads")},
+    **{
+        f"explain {topic}": ["steps=1"]
+        for topic in ("attention", "masking", "positions", "residuals", "heads", "ngrams", "senses", "mix")
+    },
 }
 FILES = {
     "pairs.tsv": "3 février 2021\t2021-02-03\n2 June 1998\t1998-06-02\n" * 20,

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from regard.models.facts import Facts
 
 
-Pool = Literal["auto", "first", "last", "mean", "max"]
+Pool = Literal["auto", "first", "last", "mean", "max", "concat"]
+CONCAT = ("last", "max", "mean")  # what pool=concat joins (Howard & Ruder 2018, §3.3)
 
 
 class HeadConfig(Protocol):
@@ -71,15 +72,17 @@ class ClassHeadConfig(HeadConfig):
     init_from: ClassVar[Mapping[str, str]] = {"pooled": "hidden"}  # BERT's pooler
 
     labels: int = 0  # number of classes; 0: taken from the data
-    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
+    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
     # activation of a hidden layer; auto: none if causal
     hidden: Literal["auto", "none", "tanh", "relu", "gelu"] = "auto"
+    inner: int = 0  # width of the hidden layer; 0: that of the pooled vector
     bias: bool | None = None  # whether the last layer has a bias; none: not if the body is causal
     dropout: float = 0.1  # dropout before the last layer
 
     def __post_init__(self) -> None:
-        if self.labels < 0:
-            raise UserError(f"head.labels={self.labels}: must be at least 0")
+        for name in ("labels", "inner"):
+            if getattr(self, name) < 0:
+                raise UserError(f"head.{name}={getattr(self, name)}: must be at least 0")
         check_dropout(self.dropout)
 
     def for_body(self, body: Facts) -> Self:
@@ -100,8 +103,10 @@ class ClassHead(nn.Module):
     def __init__(self, config: ClassHeadConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.hidden = None if config.hidden == "none" else nn.Linear(width, width)
-        self.out = nn.Linear(width, config.labels, bias=bool(config.bias))
+        width = pooled_width(config.pool, width)
+        inner = width if config.hidden == "none" else config.inner or width
+        self.hidden = None if config.hidden == "none" else nn.Linear(width, inner)
+        self.out = nn.Linear(inner, config.labels, bias=bool(config.bias))
         init_weights(self, 0.02)
 
     def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
@@ -115,8 +120,10 @@ class ClassHead(nn.Module):
 def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     """One vector (B, width) for each text (B, T, width): its first or last real state, or their mean or maximum.
 
-    The maximum is taken for each feature; for a text without tokens it is 0.
+    The maximum is taken for each feature; for a text without tokens it is 0. ``concat`` joins three, (B, 3 · width).
     """
+    if pool == "concat":
+        return torch.cat([pooled(features, real, part) for part in CONCAT], -1)
     if real is None:
         real = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
     if pool == "mean":
@@ -128,6 +135,11 @@ def pooled(features: Tensor, real: Tensor | None, pool: str) -> Tensor:
     return features.take_along_dim(places[:, None, None], dim=1).squeeze(1)
 
 
+def pooled_width(pool: str, width: int) -> int:
+    """The width of the vector that ``pooled`` makes of states of a width."""
+    return len(CONCAT) * width if pool == "concat" else width
+
+
 @dataclass(frozen=True)
 class NumberHeadConfig(HeadConfig):
     """One number per text or sequence: the states are pooled to one vector, then a linear layer."""
@@ -135,7 +147,7 @@ class NumberHeadConfig(HeadConfig):
     predicts: ClassVar[str] = "number"
     one_per_text: ClassVar[bool] = True
 
-    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
+    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
     dropout: float = 0.0  # dropout before the linear layer
 
     def __post_init__(self) -> None:
@@ -160,7 +172,7 @@ class LabelsHeadConfig(HeadConfig):
     sizes: ClassVar[Mapping[str, str]] = {"labels": "labels"}
 
     labels: int = 0  # number of labels; 0: taken from the data
-    pool: Pool = "auto"  # state that is read, or the mean or maximum of all; auto: as suits the model
+    pool: Pool = "auto"  # state that is read, mean or max of all, concat: last, max and mean; auto: as suits the model
     dropout: float = 0.1  # dropout before the linear layer
     threshold: float = 0.5  # the probability from which a label is given
 
@@ -184,7 +196,7 @@ class PooledHead(nn.Module):
     def __init__(self, pool: str, dropout: float, width: int, outputs: int) -> None:
         super().__init__()
         self.pool, self.dropout = pool, dropout
-        self.out = nn.Linear(width, outputs)
+        self.out = nn.Linear(pooled_width(pool, width), outputs)
 
     def forward(self, features: Tensor, real: Tensor | None = None) -> Tensor:
         """The states of texts (B, T, width) → (B, outputs)"""

@@ -290,6 +290,17 @@ METRICS: dict[str, Metric] = {
     "perplexity": Metric(
         "perplexity", "sums", lambda sums, counts: perplexity(-sums["nll"], counts["nll"]), lower_is_better=True
     ),
+    **{
+        name: Metric(
+            f"{name} perplexity",
+            "sums",
+            lambda sums, counts, name=name: perplexity(-sums[name], counts["nll"]) if name in sums else None,  # type: ignore[misc]
+            lower_is_better=True,
+            sums=("forward", "backward"),
+            heads=("both",),
+        )
+        for name in ("forward", "backward")
+    },
     "accuracy": Metric(
         "accuracy",
         "sums",

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from regard.checkpoint import FORMAT, check_format, read_step
 from regard.config import Kinds, from_json, to_json
 from regard.data.fields import Field, LabelField, TextField, in_direction
-from regard.data.tokenizers import check_vocab
 from regard.data.spelled import field_kinds
+from regard.data.tokenizers import check_vocab
 from regard.errors import UserError
 from regard.file_io import RESTORE, check_finite, load_tensors, read_json
 from regard.layers.init import SkipInit, empty_weights

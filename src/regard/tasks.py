@@ -31,6 +31,7 @@ from regard.data.words import WordText
 from regard.objectives import (
     BinaryAnswers,
     Classification,
+    ContextSampling,
     MaskedTokens,
     NegativeSampling,
     Recall,
@@ -127,6 +128,15 @@ def whole_text(rows: Rows, widths: Mapping[str, int], random: np.random.Generato
         fields["targets"] = rows.padded("targets", widths["text"], IGNORED)
         counts["targets"] = int((fields["targets"] != IGNORED).sum())
     return Batch(fields, {"tokens": rows.real("text", widths["text"])}, counts)
+
+
+def words_in_context(rows: Rows, widths: Mapping[str, int], random: np.random.Generator) -> Batch:
+    """A text that is read whole; the target of each place is its own word, without bos and eos."""
+    tokens, real = rows.padded("text", widths["text"]), rows.real("text", widths["text"])
+    place, length = torch.arange(widths["text"]), real.sum(1, keepdim=True)
+    targets = tokens.masked_fill((place < 1) | (place >= length - 1), IGNORED)
+    counts = {"tokens": int(real.sum()), "targets": int((targets != IGNORED).sum())}
+    return Batch({"tokens": tokens, "targets": targets}, {"tokens": real}, counts)
 
 
 def labelled(read: str, target: str, places: bool = False) -> Collate:
@@ -257,6 +267,16 @@ TASKS: dict[str, Task] = {
         head="masked",
         objective=MaskedTokens,
         metrics=("perplexity",),
+    ),
+    "context": Task(
+        name="context",
+        verb="fill",
+        fields={"text": TargetText},
+        widths=_axes("text"),
+        collate=words_in_context,
+        head="context",
+        objective=ContextSampling,
+        metrics=(),
     ),
     "classify": Task(
         name="classify",

@@ -10,6 +10,7 @@ import pytest
 
 from regard import embed, fill, load
 from regard.cli import main
+from regard.verbs.words import embed_words
 from tiny_public import bert
 
 Regard = Callable[..., "Said"]  # noqa: F821
@@ -99,6 +100,34 @@ def test_lines_are_numbered_through_all_chunks(regard: Regard, public: Path, tmp
     for verb, more in (("embed", ["--json"]), ("embed", ["-o", "out.npz"])):
         said = regard(verb, public, "many.txt", *more)
         assert (said.code, said.err.startswith("error: line 521: ")) == (2, True), (verb, said.err)
+
+
+def test_embed_words(regard: Regard, public: Path, tmp_path: Path) -> None:
+    """JSON has each word with its place and all nine digits; the .npz has all words, end to end."""
+    text = "the grey  heron\n\nrain\n"
+    expected = embed_words(load(public, device="cpu"), text.splitlines(), "mix")
+    said = regard("embed", public, "--words", "--layers", "mix", "--json", stdin=text)
+    lines = [json.loads(line)["words"] for line in said.out.splitlines()]
+    assert [[(one["word"], one["start"], one["end"]) for one in line] for line in lines] == [
+        [("the", 0, 3), ("grey", 4, 8), ("heron", 10, 15)],
+        [],
+        [("rain", 0, 4)],
+    ]
+    assert (np.array([one["vector"] for one in lines[0]], np.float32) == expected[0].vectors).all()
+    assert regard("embed", public, "--words", "--layers", "all", "-o", tmp_path / "out.npz", stdin=text).code == 0
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["lengths"].tolist() == [3, 0, 1]
+        assert found["offsets"].tolist() == [[0, 3], [4, 8], [10, 15], [0, 4]]
+        assert found["vectors"].shape == (4, 3, 16)
+    for more, message in (
+        (["--words", "--pool", "mean"], "--words: has no pooling"),
+        (["--carry", 2], "--carry 2: works with --words only"),
+        (["--words", "--carry", 2], "only an ELMo carries its state"),
+        (["--layers", "frist"], 'Did you mean "first"'),
+    ):
+        said = regard("embed", public, "--json", *more, stdin="a\n")
+        assert said.code == 2
+        assert message in said.err
 
 
 def test_embed_refuses_what_cannot_be(regard: Regard, public: Path, language: Path) -> None:

@@ -33,6 +33,9 @@ OPTIONS: dict[str, options.Options] = {  # no option has its default
     "bottleneck": options.BottleneckOptions(seed=2, length=4, width=6, steps=1),
     "forcing": options.ForcingOptions(seed=2, seeds=2, steps=1, count=20),
     "receptive": options.ReceptiveOptions(seed=2, kernel=2, layers=1, steps=1),
+    "ngrams": options.NgramsOptions(seed=2, words=3, steps=1),
+    "senses": options.SensesOptions(seed=2, steps=1),
+    "mix": options.MixOptions(seed=2, steps=1, fit=2),
     "filters": options.FiltersOptions(seed=2, text="a dog sees many boats .", layer=-1, steps=1),
 }
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")

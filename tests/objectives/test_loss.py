@@ -7,8 +7,11 @@ import torch
 from torch.nn import functional as F
 
 from encoded import text_batch
-from regard.models import GptConfig, LstmnConfig, Seq2SeqConfig
-from regard.objectives.loss import cross_entropy, token_loss
+from regard import UserError
+from regard.data.batches import IGNORED, Batch
+from regard.models import GptConfig, LstmnConfig, RecurrentLmConfig, Seq2SeqConfig
+from regard.objectives import TeacherForcing
+from regard.objectives.loss import cross_entropy, log_uniform, sampled_loss, token_loss
 from regard.objectives.objective import HasLinearReadout
 from regard.objectives.sequence import forced
 
@@ -98,3 +101,40 @@ def test_cross_entropy_is_computed_in_float32():
     assert found.dtype == torch.float32
     gap = float(logits[0, 1]) - float(logits[0, 0])
     assert abs(float(found) - math.log1p(math.exp(gap))) < 1e-6
+
+
+def test_a_sampled_softmax_estimates_the_whole_one() -> None:
+    """By its definition for given tokens; and with many tokens, its loss and gradient are those of the softmax."""
+    x, weight, bias = torch.randn(4, 3, requires_grad=True), torch.randn(7, 3), torch.randn(7)
+    targets, drawn = torch.tensor([0, 5, IGNORED, 2]), torch.tensor([0, 3, 3, 5])
+    expected = torch.zeros(())
+    for row, target in enumerate(targets.tolist()):
+        if target == IGNORED:
+            continue
+        z = weight @ x[row] + bias
+        total = z[target].exp()
+        for k in drawn.tolist():
+            if k != target:
+                total = total + z[k].exp() / (4 * math.log((k + 2) / (k + 1)) / math.log(8))
+        expected = expected + total.log() - z[target]
+    torch.testing.assert_close(sampled_loss(x, weight, bias, targets, drawn), expected)
+    many = log_uniform(7, 400_000, x.device)
+    assert many.min() == 0
+    assert many.max() == 6
+    loss = sampled_loss(x, weight, bias, targets, many)
+    whole = cross_entropy(x @ weight.T + bias, targets)
+    torch.testing.assert_close(loss, whole, atol=2e-2, rtol=0)
+    (one,), (other,) = torch.autograd.grad(loss, x), torch.autograd.grad(whole, x)
+    torch.testing.assert_close(one, other, atol=2e-2, rtol=0)
+
+
+def test_training_samples_and_evaluation_does_not() -> None:
+    model = RecurrentLmConfig(vocab=50, width=4, embed=4, layers=1, dropout=0.0).build()
+    tokens = torch.randint(50, (2, 6))
+    batch = Batch({"tokens": tokens, "targets": tokens}, {"tokens": tokens >= 0}, {"targets": 12})
+    whole, sampled = TeacherForcing(), TeacherForcing(sampled=5)
+    with torch.no_grad():
+        assert whole(model, batch, 0)[0]["nll"] == sampled(model, batch, 0)[0]["nll"]
+    assert whole(model, batch, 0)[0]["nll"] != sampled(model, batch, 0)[0]["nll"]
+    with pytest.raises(UserError, match=r"objective.sampled=-1: give 0 \(the whole softmax\) or more"):
+        TeacherForcing(sampled=-1)

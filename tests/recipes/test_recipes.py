@@ -176,7 +176,7 @@ def test_the_model_decides_between_the_tasks_of_lines():
         find_task(override(find_recipe("text"), ["model=bert"], KINDS), KINDS)
     with pytest.raises(
         UserError,
-        match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=tcn or",
+        match="model=seq2seq: does not fit data=lines; use model=rnn or model=lstm or model=gru or model=elmo or",
     ):
         find_task(override(find_recipe("text"), ["model=seq2seq"], KINDS), KINDS)
     with pytest.raises(UserError, match="model=bigram: does not fit data=labelled; use model=rnn or model=lstm or"):

@@ -37,6 +37,10 @@ def embed(
             help="Vectors of length one. Default: the model's own.",
         ),
     ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--as", help="cove: of a translator, the embedding of each token and the state of its encoder."),
+    ] = None,
     layers: Annotated[
         str, typer.Option(help="last; first (the embeddings); mix (the mean of all layers); or all: one vector each.")
     ] = "last",
@@ -70,11 +74,15 @@ def embed(
     `vectors`, `lengths` (words of each line) and `offsets` (first character of a word, and the one after its last);
     --json prints each word with `start` and `end`. With --layers all, a vector of each layer.
 
+    With --as cove a vector is the embedding of a token and then its state in the encoder of a translator (CoVe, McCann
+    et al. 2017); without --pool and --words, each token has one.
+
     \b
     Examples:
       regard embed bert/ < lines.txt > out.npz
       regard embed bert/ lines.txt --pool cls --normalize -o out.npz
       regard embed runs/translate --pool tokens < lines.txt > out.npz
+      regard embed runs/translate --as cove --words < lines.txt > out.npz
       regard embed hf:sentence-transformers/all-MiniLM-L6-v2 --download --json < lines.txt
       regard embed elmo/ --words --layers all --carry 3 < lines.txt > words.npz
     """
@@ -83,6 +91,9 @@ def embed(
 
     if out is None and not json and sys.stdout.isatty():
         raise UserError("embed: vectors are binary, and this is a terminal; give > out.npz, --out out.npz or --json.")
+    if form is not None and (form != "cove" or layers != "last"):
+        raise UserError(f"--as {form}: give --as cove, without --layers.")
+    layers, pool = form or layers, "tokens" if form and pool is None and not words else pool
     check_layers(layers)
     if words and (pool is not None or normalise is not None):
         raise UserError("--words: has no pooling and no normalisation; leave --pool and --normalise out.")

@@ -9,7 +9,7 @@ from rich.console import Group
 
 from regard.cli import options
 from regard.cli.console import SafeConsole, grid, notice
-from regard.cli.eval_lm import measure_fill, print_last_words, print_running
+from regard.cli.eval_lm import measure_fill, print_last_words, print_running, print_substitution
 from regard.cli.eval_words import print_word_tests
 from regard.cli.lines import print_line
 from regard.errors import UserError
@@ -60,14 +60,20 @@ LastWord = Annotated[
     bool,
     typer.Option("--last-word", help="Of --data FILE or --data lambada: how well the last word of each text is found."),
 ]
+Substitutes = Annotated[
+    bool,
+    typer.Option("--substitution", help="Of context2vec: how well the context of a word ranks words that replace it."),
+]
 Wordsim = Annotated[
     bool,
     typer.Option(
-        "--wordsim", help="Of word vectors: agreement with people about similar words; --data FILE, or REGARD_DATA/wordsim."
+        "--wordsim",
+        help="Of word vectors: agreement with people about similar words; --data FILE, or REGARD_DATA/wordsim.",
     ),
 ]
 AnalogiesOption = Annotated[
-    bool, typer.Option("--analogies", help="Of word vectors: a is to b as c is to ?; --data FILE, or REGARD_DATA/wordsim.")
+    bool,
+    typer.Option("--analogies", help="Of word vectors: a is to b as c is to ?; --data FILE, or REGARD_DATA/wordsim."),
 ]
 Most = Annotated[
     int | None, typer.Option(min=1, help="Of --analogies: answers are among so many of the first words; else 300000.")
@@ -94,6 +100,7 @@ def evaluate(
     fill: Fill = False,
     running: Running = False,
     last_word: LastWord = False,
+    substitution: Substitutes = False,
     stride: Stride = None,
     wordsim: Wordsim = False,
     analogies: AnalogiesOption = False,
@@ -114,8 +121,10 @@ def evaluate(
     shows exposure bias: how much worse the model is at each position when it reads its own tokens instead of the
     reference. With --running a language model predicts every token of a text from the tokens before it, in windows that
     overlap; a recurrent model or Transformer-XL carries its state instead (docs/data.md). With --fill every token of a
-    text is masked in turn, and a language model predicts it from one side or from both. With --wordsim and --analogies
-    word vectors are measured: the rank correlation (Spearman) of cosines with judgements, and the share of right answers.
+    text is masked in turn, and a language model predicts it from one side or from both. With --substitution a model of
+    context2vec ranks words that could replace a word of a sentence; the sentences come with the library.
+    With --wordsim and --analogies word vectors are measured: the rank correlation (Spearman) of cosines with
+    judgements, and the right answers.
 
     \b
     Examples:
@@ -129,6 +138,7 @@ def evaluate(
       regard eval runs/translate --by-length
       regard eval runs/ptb --fill
       regard eval gpt2/ --last-word --data lambada
+      regard eval runs/context2vec --substitution
       regard eval gpt2/ --data book.txt --running --stride 256
       regard eval runs/word2vec --wordsim --analogies
       regard eval vectors.bin --wordsim --data pairs.tsv
@@ -140,6 +150,11 @@ def evaluate(
         raise UserError(f"--stride {stride}: is for --running; add that, or leave it out.")
     model = options.opened(run, device, precision, "truncate", download, allow_pickle)
     searches = (beam, ranking) != (1, Penalty(1.0))
+    if substitution:
+        if data or split or settings or free_running or by_length or fill or searches or last_word or running:
+            raise UserError("--substitution: measures sentences of the library and nothing else; give it alone.")
+        print_substitution(model, json)
+        return
     if wordsim or analogies or model.task.head == "words":
         if not (wordsim or analogies):
             raise UserError(f"{run}: this is {model.kind}; give --wordsim, --analogies or both.")

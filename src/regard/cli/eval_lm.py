@@ -1,4 +1,4 @@
-"""The measures of `regard eval` that are for language models alone: --last-word, --running and --fill."""
+"""Measures of `regard eval` for language models alone: --last-word, --running, --fill, --substitution."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -69,3 +69,28 @@ def measure_fill(model: "Loaded", examples: "Sequence[Any]", batch_tokens: int) 
     else:
         texts = [special.wrap_target(ids)[:most] for ids in tokenizer.encode_batch([one.text for one in examples])]
     return fill_accuracy(model, texts, batch_tokens)
+
+
+def print_substitution(model: "Loaded", json: bool) -> None:
+    """--substitution: how well the context of a word ranks the words that can replace it."""
+    from regard.verbs.substitution import substitution
+
+    found = substitution(model)
+    if json:
+        print_line({"run": model.path, "step": model.step, **asdict(found)})
+        return
+    console = SafeConsole()
+    rows = [
+        [f"{one.sentence.before} [{one.sentence.word}] {one.sentence.after}", " ".join(one.candidates), str(one.rank)]
+        for one in found.ranked
+    ]
+    console.print(grid("Candidates by their cosine with the context", ["sentence", "best first", "rank"], rows), "")
+    scores = [
+        ["mean reciprocal rank", f"{found.mrr:.3f}", f"{found.chance_mrr:.3f}"],
+        ["precision at 1", f"{found.precision:.1%}", f"{found.chance_precision:.1%}"],
+    ]
+    title = f"{model.path}: lexical substitution in {len(found.ranked)} sentences"
+    console.print(grid(title, ["", "", "chance"], scores))
+    if found.unknown:
+        skipped = f"; {found.skipped} sentences were skipped" if found.skipped else ""
+        notice(f"{found.unknown} candidates are not in the vocabulary and were left out{skipped}")

@@ -19,8 +19,12 @@ def print_word_tests(
 
     table, count = word_table(model), most or 300_000
     similar = [word_similarity(table, path) for path in test_files(data, False)] if wordsim else []
-    answers = [each for path in test_files(data, True) for each in word_analogies(table, path, count)] if analogies else []
-    right, covered, questions = (sum(getattr(each, name) for each in answers) for name in ("right", "covered", "questions"))
+    answers = (
+        [each for path in test_files(data, True) for each in word_analogies(table, path, count)] if analogies else []
+    )
+    right, covered, questions = (
+        sum(getattr(each, name) for each in answers) for name in ("right", "covered", "questions")
+    )
     if json:
         scores = {"accuracy": right / covered if covered else None, "covered": covered, "questions": questions}
         sections = [{**asdict(each), "accuracy": each.accuracy} for each in answers]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from regard.explain import Options, Topic
     from regard.explain.topic import Progress
 
-PLACES = {"model": "DIR", "runs": "DIR,DIR"}  # what the help calls an option that is given without its name
+# What the help calls an option that is given without its name.
+PLACES = {"model": "DIR", "runs": "DIR,DIR", "models": "DIR,DIR", "file": "FILE"}  # in the help, by the option
 SETTING = re.compile(r"[a-z_]+=")
 OUTPUTS = "-o FILE.html writes a page with all pictures; --json prints the numbers."
 

@@ -13,7 +13,9 @@ from regard.cli.lines import print_line
 def export(
     run: options.Run,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to write; of word vectors, the file.")],
-    to: Annotated[str, typer.Option(help="transformers or ctranslate2; of word vectors, word2vec or glove.")] = "transformers",
+    to: Annotated[
+        str, typer.Option(help="transformers, ctranslate2 or elmo; of word vectors, word2vec or glove.")
+    ] = "transformers",
     average: Annotated[
         int, typer.Option(min=0, help="Average the weights of so many of the run's newest steps; 0: none.")
     ] = 0,
@@ -25,7 +27,9 @@ def export(
     """Write a model as other tools read it: config.json, weights, tokenizer files.
 
     The `transformers` library opens the directory with from_pretrained and gets the same numbers. `ctranslate2` is for
-    translation Transformers, and takes that package. Word vectors are written as one file, which gensim and others open:
+    translation Transformers, and takes that package. `elmo` writes an ELMo in its public form, options.json and
+    lm_weights.hdf5, without its output layer; it takes the package h5py.
+    Word vectors are written as one file, which gensim reads:
     with --to word2vec as text, or binary if the name ends in .bin; with --to glove as text without a first line. A name
     that ends in .gz gives a compressed file.
 
@@ -34,6 +38,7 @@ def export(
       regard export runs/multi30k multi30k-hf
       regard export runs/shakespeare/steps/005000 shakespeare-hf
       regard export runs/multi30k multi30k-ct2 --to ctranslate2 --average 5
+      regard export runs/elmo elmo --to elmo
       regard export runs/word2vec vectors.bin --to word2vec
       regard export runs/glove vectors.txt.gz --to glove
     """

@@ -1,6 +1,7 @@
 """`regard neighbours`: the words nearest to a word, or to a sum of words."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +10,11 @@ from regard.cli.console import SafeConsole, grid
 from regard.cli.lines import print_line
 from regard.errors import UserError
 
+if TYPE_CHECKING:
+    from regard.report.sections import Section
+    from regard.verbs import Loaded
+    from regard.verbs.occurrences import OccurrenceNeighbours
+
 
 def neighbours(
     run: options.Run,
@@ -16,6 +22,10 @@ def neighbours(
         list[str] | None, typer.Argument(metavar="WORD", help="A word, or words with + and - between them.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="How many words to show.")] = 10,
+    text: Annotated[
+        str | None, typer.Option(help="Sentences, one on each line: the nearest occurrences of a marked word in them.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Of --text: write a page, one .html file.")] = None,
     json: options.Json = False,
     device: options.Device = "auto",
 ) -> None:
@@ -26,14 +36,25 @@ def neighbours(
     it. The words of the question are no answers. A word that has no vector is looked up in lower case; else the nearest
     spellings are offered.
 
+    With --text FILE, DIR is any model that reads text, and the question is a sentence with one word in asterisks. The
+    occurrences of this word in FILE are compared by the vectors of the last layer in their sentences; the words nearest
+    to its static vector, a row of the input embedding, stand beside them. -o page.html draws all occurrences in two
+    dimensions (principal components), with the sentences on hover.
+
     \b
     Examples:
       regard neighbours runs/word2vec river
       regard neighbours runs/glove king - man + woman --top 5
       regard neighbours vectors.txt.gz paris - france + italy --json
+      regard neighbours bert/ "the children *play* in the yard" --text lines.txt -o play.html
     """
     from regard import verbs
 
+    if text is not None:
+        _print_occurrences(options.opened(run, device), " ".join(question or []), text, top, out, json)
+        return
+    if out is not None:
+        raise UserError(f"--out {out}: the page shows occurrences of a word; give --text FILE too, or leave it out.")
     if not question:
         raise UserError(f"neighbours: give a word, such as: regard neighbours {run} river")
     found = verbs.neighbours(options.opened(run, device), question, top)
@@ -42,3 +63,66 @@ def neighbours(
         return
     rows = [[one.word, f"{one.cosine:.3f}"] for one in found]
     SafeConsole().print(grid(f"Nearest to {' '.join(question)}", ["word", "cosine"], rows))
+
+
+def _print_occurrences(model: "Loaded", question: str, text: str, top: int, out: Path | None, json: bool) -> None:
+    """--text: the nearest occurrences of a marked word, and the nearest words beside them."""
+    from dataclasses import asdict
+
+    from regard.data.files import iterate_lines
+    from regard.render.html import save_report
+    from regard.render.terminal import sections_text
+    from regard.verbs.occurrences import occurrence_neighbours
+
+    if out is not None and out.suffix.lower() != ".html":
+        raise UserError(f"--out {out}: the page is HTML; end its name in .html.")
+    found = occurrence_neighbours(model, question, [line for line in iterate_lines(text) if line.strip()], top)
+    sections = occurrence_sections(found, str(model.path), text)
+    if out is not None:
+        save_report(out, f"Occurrences of “{found.query.word}”", sections)
+    if json:
+        near = [{**asdict(one.occurrence), "cosine": one.cosine} for one in found.near]
+        static = [one._asdict() for one in found.static]
+        count = len(found.occurrences)
+        print_line({"question": question, "occurrences": count, "near": near, "static": static, "page": out})
+        return
+    console = SafeConsole()
+    console.print(sections_text(sections))
+    if out is not None:
+        console.print(f"The page: {out}", highlight=False, markup=False, soft_wrap=True)
+
+
+def occurrence_sections(found: "OccurrenceNeighbours", model: str, text: str) -> "list[Section]":
+    """The nearest occurrences beside the nearest words, and the picture of all occurrences."""
+    from itertools import zip_longest
+
+    from regard.report.sections import Scatter, Table
+
+    rows = [
+        [
+            f"{one.cosine:.3f}" if one else "",
+            one.occurrence.marked if one else "",
+            other.word if other else "",
+            f"{other.cosine:.3f}" if other else "",
+        ]
+        for one, other in zip_longest(found.near, found.static)
+    ]
+    note = (
+        f"The vectors are those of {model}; {len(found.occurrences):,} occurrences of “{found.query.word}” in {text} "
+        "were compared. Left: by the vector in context, of the last layer. Right: by the static vector, which is the "
+        "same in every sentence."
+    )
+    if not found.static:
+        note += f" “{found.query.word}” has no static vector of its own in this model."
+    near = {one.occurrence for one in found.near}
+    groups = ["the question", *("nearest" if one in near else "others" for one in found.occurrences)]
+    return [
+        Table(f"Nearest to: {found.query.marked}", ["cosine", "occurrence", "static neighbour", "cosine "], rows, note),
+        Scatter(
+            "All occurrences in two dimensions",
+            found.points,
+            [found.query.marked, *(one.marked for one in found.occurrences)],
+            groups,
+            "The first two principal components of the vectors. Hover over a point to read its sentence.",
+        ),
+    ]

@@ -42,7 +42,11 @@ NEXT = {
         "{me} caption {run} {run}/" + EXAMPLE + " -o caption.html",
     ),
 }
-EVAL = {"translate": " --beam 5", "caption": " --beam 3", "neighbours": " --wordsim"}  # options of `regard eval`, by the model's verb
+EVAL = {
+    "translate": " --beam 5",
+    "caption": " --beam 3",
+    "neighbours": " --wordsim",
+}  # options of `regard eval`, by the model's verb
 
 
 def train(
@@ -241,6 +245,7 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
     from regard.cli.progress import follow
     from regard.report.run import conclude
     from regard.training.run import Run
+    from regard.training.warm_start import WarmStart
 
     with before_first_step(console, job.out):
         with reported(name, console) as report:
@@ -251,13 +256,15 @@ def _carry_out(name: str, job: Job, ranks: "Ranks", console: Console) -> "Outcom
             more = "".join(f"; {what}: {', '.join(names)}" for what, names in parts.items() if names)
             taken = f"{found.taken} weights" if found and more else "all weights"
             console.out(f"from={job.init.path}: {taken} taken{more}", highlight=False)
+            if isinstance(job.init, WarmStart) and job.init.finetune:
+                console.out(f"settings of from={job.init.path}: {' '.join(job.init.finetune)}", highlight=False)
         try:
             finished = follow(run, console, name)
             return conclude(name, run, finished) if ranks.first else None
         except KeyboardInterrupt:
             if run.saved < 0:
                 raise
-            console.out(f"\nstopped and saved at step {run.state.step}; continue with: {job.again}", highlight=False)
+            console.out(f"\nstopped and saved at {run.where}; continue with: {job.again}", highlight=False)
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -1,8 +1,8 @@
 """Counts of words that occur together, for texts of any size: sorted parts on disk that are merged.
 
-X of words i and j is the sum of 1 / distance over all pairs of places in a line, at most `window` words apart, that have
-i at one place and j at the other. X is symmetric, so cells with i ≤ j are stored. A file of cells has random order,
-since training reads it from its beginning to its end.
+X of words i and j is the sum of 1 / distance over all pairs of places in a line, at most `window` words apart, with i
+at one place and j at the other. X is symmetric, so cells with i ≤ j are stored. A file of cells has random order, since
+training reads it from its beginning to its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ Cells = NDArray[Any]  # of CELL
 
 
 def cooccurrences(text: Sentences, size: int, window: int, in_memory: int = IN_MEMORY) -> Cells:
-    """The cells of a text with `size` ids, memory-mapped from a file of the cache; the file is written once."""
+    """The cells of a text with `size` ids, memory-mapped from a file of the cache; the file is written once.
+
+    Those of a small text are in memory instead.
+    """
+    if text.tokens * window <= in_memory:
+        return next(count_cells(text, size, window, None, in_memory))
     identity = f"{FORMAT} {text.digest} {text.first} {size} {window}"
     path = cached("cooccurrences", hashlib.sha256(identity.encode()).hexdigest() + ".bin")
     with locked(path):
@@ -43,13 +48,15 @@ def cooccurrences(text: Sentences, size: int, window: int, in_memory: int = IN_M
         return np.asarray(np.memmap(file, dtype=CELL, mode="r"))
 
 
-def count_cells(text: Sentences, size: int, window: int, folder: Path, in_memory: int) -> Iterator[Cells]:
-    """All cells of a text in random order, some at a time. What does not fit into memory is in `folder` meanwhile."""
+def count_cells(text: Sentences, size: int, window: int, folder: Path | None, in_memory: int) -> Iterator[Cells]:
+    """All cells of a text in random order, some at a time. What does not fit into memory is in `folder` meanwhile.
+
+    None: the folder of the system for temporary files.
+    """
     with TemporaryDirectory(dir=folder, prefix=".counts") as temporary:
         place, parts = Path(temporary), list[Counts]()
         for number, part in enumerate(_count_parts(text, size, window, in_memory)):
-            if number:
-                require_space(folder, 3 * part.nbytes)
+            require_space(place, 3 * part.nbytes)
             parts.append(_spilled(place / f"part{number}", part))
         merged, random = merge(parts, in_memory), np.random.default_rng(0)
         if sum(map(len, parts)) <= in_memory:

@@ -222,8 +222,8 @@ def train_tokenizer(
 
     `vocab` is the largest size, special tokens included. Characters and words keep the most frequent ones; sub-words
     always keep every character seen, or all 256 bytes, even if these are more than `vocab`. `mask` is the text of the
-    mask token, such as "[MASK]", for models that fill it in; these read a text between bos and eos. With `least`, tokens
-    that occur less often are left out, and the end of a line is the first token after the special tokens.
+    mask token, such as "[MASK]", for models that fill it in; these read a text between bos and eos. With `least`,
+    tokens that occur less often are left out, and the end of a line is the first token after the special tokens.
     """
     if kind not in KINDS:
         raise UserError(f'"{kind}" is not a kind of tokens.{nearest(kind, KINDS)}')
@@ -232,9 +232,7 @@ def train_tokenizer(
         least = len(specials) + (256 if kind == "byte-bpe" else 1)  # every byte is a token of its own
         raise UserError(f"data.vocab={vocab} leaves no room for tokens of the text; give at least {least}.")
     trainer_of = trainers.WordLevelTrainer if kind in ("char", *WORDS) else trainers.BpeTrainer
-    trainer: Any = trainer_of(
-        vocab_size=vocab, min_frequency=least or 0, special_tokens=specials, show_progress=False
-    )
+    trainer: Any = trainer_of(vocab_size=vocab, min_frequency=least or 0, special_tokens=specials, show_progress=False)
     if kind == "byte-bpe":
         trainer.initial_alphabet = pre_tokenizers.ByteLevel.alphabet()
     inner = _untrained(kind)

@@ -31,9 +31,9 @@ WIDEST = 100_000  # numbers of a vector
 LONGEST_WORD = 2**12  # bytes
 LONGEST_LINE = 32 * WIDEST  # bytes of a line of text
 GROWTH = 2**14  # vectors that are converted to an array at once
-PEEK = 2**12  # bytes after the first line that decide between text and binary
+PEEK = 2**13  # bytes after the first line that decide between text and binary
 BOM = codecs.BOM_UTF8
-CONTROL = bytes({*range(32)} - {*b"\t\n\r\f\v"})
+TEXT = bytes({*range(128)} - {*range(32)} | {*b"\t\n\r\f\v"})  # the bytes of text in ASCII
 
 Vectors = NDArray[np.float32]
 
@@ -109,11 +109,12 @@ def vector_rows(path: str | Path) -> Iterator[Row]:
 
 
 def _is_binary(ahead: bytes, width: int) -> bool:
-    """Whether the bytes after the first line are binary: no line of text with so many numbers, and control characters."""
-    _, *numbers = ahead.partition(b"\n")[0].decode(errors="replace").rstrip().split(" ")
+    """Whether the bytes after the first line are binary: after a word come no numbers, but bytes that no number has."""
+    _, _, rest = ahead.partition(b" ")
+    numbers = rest.partition(b"\n")[0].decode(errors="replace").split()
     if len(numbers) == width and all(map(_is_number, numbers)):
         return False
-    return len(ahead.translate(None, CONTROL)) < len(ahead)
+    return bool(rest.translate(None, TEXT))
 
 
 def _text_rows(lines: Iterator[tuple[int, bytes]], path: Path, width: int | None = None) -> Iterator[Row]:

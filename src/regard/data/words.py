@@ -1,4 +1,4 @@
-"""Words of a text in order, for word vectors: the settings of the data, the field, and the parts that training reads."""
+"""Words of a text in order, for word vectors: the settings of the data, the field, and what training reads."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from regard.explain.topic import Result, Topic
 __all__ = ["TOPICS", "Options", "Result", "Topic"]
 
 ATTENTION, TRANSFORMER, COMPARISON = "Attention", "The Transformer", "Comparison with other layers"  # groups
-RECURRENT = "Recurrent encoder–decoders"
+RECURRENT, WORDS = "Recurrent encoder–decoders", "Words and their contexts"
 
 TOPICS: dict[str, Topic] = {
     "attention": Topic(
@@ -132,5 +132,32 @@ TOPICS: dict[str, Topic] = {
         ("-o filters.html", 'runs/scenes,runs/kim,runs/gpt "a line of text" -o filters.html'),
         "filters.md",
         ("filter", "head", "weights", "key", "entropy", "nats", "chance"),
+    ),
+    "ngrams": Topic(
+        "ngrams",
+        WORDS,
+        options.NgramsOptions(),
+        "about ten seconds",
+        ("", "book.txt words=12 -o ngrams.html"),
+        "bigram.md#beside-an-lstm",
+        ("perplexity", "parameters", "chance", "token", "state"),
+    ),
+    "senses": Topic(
+        "senses",
+        WORDS,
+        options.SensesOptions(),
+        "about a minute",
+        ("", "steps=800 -o senses.html", "runs/lm,runs/masked", "models/bert-base-uncased,models/gpt2 -o senses.html"),
+        "senses.md",
+        ("state", "token", "chance", "causal", "width"),
+    ),
+    "mix": Topic(
+        "mix",
+        WORDS,
+        options.MixOptions(),
+        "about half a minute",
+        ("", "steps=1000 -o mix.html"),
+        "senses.md#a-mix-of-layers",
+        ("state", "softmax", "chance", "width"),
     ),
 }

@@ -9,6 +9,9 @@ the entropy of the language, which is known here because the sentences come from
 At generation there is no next word yet. With a causal mask, the loss of this network is high, and the sentences that
 it generates are wrong. The network that was trained with a causal mask could never copy, so it had to learn the
 language.
+
+A network that reads both sides of a word has the same problem. A bidirectional LSTM that is trained to predict each
+word from the state at its place copies the word. Some words must be masked, or the two directions kept apart.
 """
 
 import math
@@ -19,6 +22,7 @@ import numpy as np
 import torch
 
 from regard.data.batches import IGNORED
+from regard.explain.both_sides import reader_sections, train_readers
 from regard.explain.experiment import TinyTransformer, sizes_of, training_of
 from regard.explain.grammar import (
     PAD,
@@ -43,6 +47,9 @@ READING = """
 The loss without a mask is no success: the network copies the next word, which does not exist at generation. If the loss
 of a model of yours is surprisingly low, check for such a leak first. `regard score` prints the probability of each
 token of a text.
+
+The bidirectional LSTM that sees the word has almost no loss, and the highest loss where the word is masked. The network
+with separate directions has about the same loss in training and with masks, because it never reads the word.
 """
 MASKS = {"causal mask": CAUSAL, "no mask": EVERYTHING}
 
@@ -61,11 +68,12 @@ class NetworkResult:
 
 
 def run(options: MaskingOptions, report: Report = no_report) -> Result:
-    """Trains both networks, tests them on the same sentences, and generates sentences with each."""
+    """Trains both networks, tests them on the same sentences, and generates sentences with each; then three LSTMs."""
     networks = []
     for name, mask in MASKS.items():
         network, _ = train_language_model(name, mask, options.steps, options.seed, report)
         networks.append(_evaluate(name, network, options))
+    readers = train_readers(options.steps, options.seed, report)
     tokens, _ = sample_batch(torch.Generator().manual_seed(options.seed), rows=1)
     sentence = [word for token in tokens[0].tolist() if (word := VOCABULARY[token]) != PAD]
     entropy = entropy_per_token()
@@ -92,15 +100,19 @@ def run(options: MaskingOptions, report: Report = no_report) -> Result:
         Table("Predicting the next word", columns, rows, note),
         *(Pre("\n".join(one.examples), f"Sentences generated with {one.name}") for one in networks),
         Gallery("Attention in training", views),
+        *reader_sections(readers),
         reading(READING, options),
     ]
     about = {"steps": options.steps, "seed": options.seed, "entropy": entropy, "sentence": sentence}
     shown = (
         f"Two Transformers ({sizes_of(SHAPE)}), each {training_of(options.steps, options.seed)}. The task is to "
         f"predict the next word of sentences of a toy grammar with {len(VOCABULARY)} words. Both are tested on the "
-        f"same 512 new sentences, and each generates {options.count} sentences."
+        f"same 512 new sentences, and each generates {options.count} sentences. Then three LSTMs, trained as long, "
+        "predict the word at each place."
     )
-    return Result("Why a language model needs a causal mask", shown, {**about, "networks": networks}, sections)
+    return Result(
+        "Why a language model needs a causal mask", shown, {**about, "networks": networks, "readers": readers}, sections
+    )
 
 
 def random_sentences(seed: int, count: int = 2000) -> float:

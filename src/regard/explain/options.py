@@ -170,3 +170,32 @@ class FiltersOptions(Options):
     layer: int = 0  # the layer whose heads are shown, from 0, the lowest; -1 is the last
     steps: int = 600  # training steps of each small network
     places: ClassVar[tuple[str, ...]] = ("runs", "text")
+
+
+@dataclass(frozen=True)
+class NgramsOptions(Options):
+    """The options of the topic `ngrams`."""
+
+    file: str = ""  # FILE: a text of yours, a sentence on each line; empty: sentences of a toy grammar
+    words: int = 8  # words whose pairs are shown
+    steps: int = 300  # training steps of the LSTM
+    limits: ClassVar[Limits] = {"words": (1, 1000)}
+    places: ClassVar[tuple[str, ...]] = ("file",)
+
+
+@dataclass(frozen=True)
+class SensesOptions(Options):
+    """The options of the topic `senses`."""
+
+    models: tuple[str, ...] = ()  # DIR,DIR: runs or public checkpoints to compare; empty: small models are trained now
+    steps: int = 1000  # training steps of each small model
+    places: ClassVar[tuple[str, ...]] = ("models",)
+
+
+@dataclass(frozen=True)
+class MixOptions(Options):
+    """The options of the topic `mix`."""
+
+    steps: int = 300  # training steps of the language model
+    fit: int = 300  # training steps of each task
+    limits: ClassVar[Limits] = {"fit": (0, 100_000)}

@@ -38,10 +38,11 @@ class ProjectedLstm(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Reads x (B, T, inputs) from a state on: outputs (B, T, width) and the state after the last real place.
 
-        Without clipping and padding this is torch's fused kernel. A clipped cell changes the next step, and the kernel
-        does not return the cells, so with clipping the steps are a loop; W x of all steps is one product before it.
+        The steps are a loop; W x of all steps is one product before it. On a GPU, without clipping and padding, this is
+        cuDNN's kernel. A clipped cell changes the next step and no kernel clips, so clipping always needs the loop. On
+        a CPU torch's LSTM with a projection has no oneDNN kernel and is hardly faster than the loop.
         """
-        if real is None and not self.cell_clip and not self.state_clip:
+        if x.is_cuda and real is None and not self.cell_clip and not self.state_clip:
             outputs, (h, c) = self.lstm(x, (h[None].contiguous(), c[None].contiguous()))
             return outputs, (h[0], c[0])
         known = F.linear(x, self.lstm.weight_ih_l0, self.lstm.bias_ih_l0)  # (B, T, 4 · cells)

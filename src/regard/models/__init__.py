@@ -4,6 +4,7 @@ from regard.models.bert import Bert, BertConfig
 from regard.models.bigram import Bigram, BigramConfig
 from regard.models.bilstm import BiLstm, BiLstmConfig
 from regard.models.captioner import Captioner, CaptionerConfig
+from regard.models.context2vec import Context2vec, Context2vecConfig
 from regard.models.convs2s import ConvS2s, ConvS2sConfig
 from regard.models.directions import TwoDirections, TwoDirectionsConfig
 from regard.models.elmo import Elmo, ElmoConfig
@@ -37,6 +38,7 @@ ModelConfig = (
     | BigramConfig
     | ElmoConfig
     | CaptionerConfig
+    | Context2vecConfig
     | CbowConfig
     | SkipgramConfig
     | GloveConfig
@@ -60,6 +62,7 @@ Model = (
     | Bigram
     | Elmo
     | Captioner
+    | Context2vec
     | WordVectors
     | Headed
     | TwoDirections
@@ -80,6 +83,7 @@ MODELS: dict[str, type[ModelConfig]] = {
     "gpt": GptConfig,
     "bert": BertConfig,
     "captioner": CaptionerConfig,
+    "context2vec": Context2vecConfig,
     "cbow": CbowConfig,
     "skipgram": SkipgramConfig,
     "glove": GloveConfig,
@@ -103,6 +107,8 @@ __all__ = [
     "Captioner",
     "CaptionerConfig",
     "CbowConfig",
+    "Context2vec",
+    "Context2vecConfig",
     "ConvS2s",
     "ConvS2sConfig",
     "Elmo",

@@ -1,4 +1,4 @@
-"""Static word vectors: one vector for each word, whatever its context. CBOW, skip-gram, GloVe, and vectors of a file."""
+"""Static word vectors, one for each word, whatever its context: CBOW, skip-gram, GloVe, and the vectors of a file."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from regard.objectives.captioning import Captioning, HardAttention
 from regard.objectives.classify import Classification, Recall
+from regard.objectives.context import ContextSampling
 from regard.objectives.counting import Counting
 from regard.objectives.glove import GloveSquares
 from regard.objectives.guided import GuidedAlignment
@@ -9,6 +10,7 @@ from regard.objectives.masked import MaskedTokens
 from regard.objectives.numbers import BinaryAnswers, Regression
 from regard.objectives.objective import LossModule, Objective
 from regard.objectives.professor import ProfessorForcing
+from regard.objectives.regularised import RegularisedActivations
 from regard.objectives.sequence import Exposure, TeacherForcing, exposure
 from regard.objectives.word_pairs import HierarchicalSoftmax, NegativeSampling
 
@@ -16,6 +18,7 @@ __all__ = [
     "BinaryAnswers",
     "Captioning",
     "Classification",
+    "ContextSampling",
     "Counting",
     "Exposure",
     "GloveSquares",
@@ -29,6 +32,7 @@ __all__ = [
     "ProfessorForcing",
     "Recall",
     "Regression",
+    "RegularisedActivations",
     "TeacherForcing",
     "exposure",
 ]

@@ -143,7 +143,7 @@ class GloveTrainer:
 
     @torch.no_grad()
     def _update(self, words: Tensor, contexts: Tensor, counts: Tensor) -> Tensor:
-        """One step of AdaGrad on cells; the loss before it. A row that several cells share gets the sum of its steps."""
+        """One step of AdaGrad on cells; the loss before it. A row of several cells gets the sum of its steps."""
         weights, squares = self._weights, self._squares
         w, c = weights[0].index_select(0, words), weights[1].index_select(0, contexts)
         error = (w * c).sum(-1) + weights[2][words] + weights[3][contexts] - counts.log()

@@ -43,7 +43,7 @@ class Pool:
         self._others: list[tuple[Any, Connection]] = []
         for _ in range(workers - 1):
             ours, theirs = context.Pipe()
-            process = context.Process(target=self._serve, args=(theirs, os.getpid()), daemon=True)  # type: ignore[attr-defined]
+            process = context.Process(target=self._serve, args=(theirs, os.getpid()), daemon=True)
             process.start()
             theirs.close()
             self._others.append((process, ours))
@@ -60,8 +60,8 @@ class Pool:
                 total = total + pipe.recv()
             except (EOFError, OSError):
                 process.join(1)
-                how = f"exit code {process.exitcode}"
-                raise UserError(f"a worker process ended ({how}); resume the run, or give objective.workers=1.") from None
+                cure = "resume the run, or give objective.workers=1"
+                raise UserError(f"a worker process ended (exit code {process.exitcode}); {cure}.") from None
         return total
 
     def close(self) -> None:

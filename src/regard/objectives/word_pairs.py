@@ -29,7 +29,9 @@ from regard.objectives.objective import Sums as Terms
 
 PIECE = 10_000  # tokens that a worker takes at once; the learning rate is the same for all of them
 MOST_WORDS = 512  # centres of one update
-MOST_REPEATS = 16  # about how often the most frequent word is a centre of one update: more would make it diverge
+# The most that one update may change a row, as the rate times the predictions that the row takes part in: more would make
+# frequent words diverge. The changes of wide vectors point in more directions, so they may be more.
+MOST_CHANGE, WIDE = 8.0, 100
 NEGATIVES = 16  # negatives that the predictions of a block share
 LOWEST_RATE = 1e-4  # the learning rate falls to this fraction of the first one
 
@@ -60,6 +62,10 @@ class TargetTable(Protocol):
         """The targets of blocks; `pairs` (B, X, T) is 1 where x predicts centre t."""
         ...
 
+    def largest_share(self, frequencies: NDArray[np.float64]) -> float:
+        """The predictions that the most frequent row takes part in, for each centre that is predicted once."""
+        ...
+
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         """The definition: the loss of one predictor (D,) of one centre, with the noise that its block shares."""
         ...
@@ -74,7 +80,7 @@ class WordPairs(Objective):
     block: ClassVar[int]  # centres of a block
 
     window: int = 5  # the most words on each side of a word that are its context; each word draws 1 to this many
-    sample: float = 1e-3  # frequent words are left out at random: a word of frequency f stays with √(t/f) + t/f; 0: none
+    sample: float = 1e-3  # t: a word of frequency f stays in the text with probability √(t/f) + t/f; 0: all stay
     workers: int = 1  # CPU processes that share the matrices. One: a resumed run has equal bits; several: it has not
 
     def __post_init__(self) -> None:
@@ -139,7 +145,7 @@ class Noise:
 
     def __init__(self, counts: Ids, negatives: int) -> None:
         self._cumulated = np.cumsum(counts.astype(np.float64) ** 0.75)
-        self._weight = negatives / NEGATIVES
+        self._negatives, self._weight = negatives, negatives / NEGATIVES
 
     def draw(self, shape: tuple[int, ...], random: np.random.Generator) -> Ids:
         """Words of the noise."""
@@ -152,6 +158,9 @@ class Noise:
         negative = (pairs @ differ).mul_(self._weight)  # (B, X, N)
         positive = torch.cat([pairs, torch.zeros_like(negative)], -1)
         return Targets(torch.cat([centres, drawn], 1), positive, torch.cat([pairs, negative], -1))
+
+    def largest_share(self, frequencies: NDArray[np.float64]) -> float:
+        return float((frequencies + self._negatives * np.diff(self._cumulated, prepend=0) / self._cumulated[-1]).max())
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         negative = [F.logsigmoid(-output[word] @ predictor) for word in noise if word != centre]
@@ -176,6 +185,11 @@ class HuffmanTree:
         nodes, signs = self._nodes[centres.cpu(), :depth].to(centres), signs[..., :depth]
         weights = (pairs[..., None] * (signs != 0)[:, None]).flatten(2)  # (B, X, T · L)
         return Targets(nodes.flatten(1), weights * (signs > 0).flatten(1)[:, None], weights)
+
+    def largest_share(self, frequencies: NDArray[np.float64]) -> float:
+        return (
+            1 / 4
+        )  # all centres change the root, but in many directions; larger updates diverge on small vocabularies
 
     def loss(self, predictor: Tensor, centre: int, noise: Sequence[int], output: Tensor) -> Tensor:
         steps = [F.logsigmoid(sign * output[node] @ predictor) for node, sign in self.paths[centre]]
@@ -261,8 +275,11 @@ class PairTrainer:
         counts = batches.counts(len(model.output))
         self._table, self._kept = objective.table(counts), kept_fraction(counts, objective.sample)
         read = counts * self._kept
-        words = min(MOST_WORDS, MOST_REPEATS * read.sum() / read.max())
-        self._at_once = max(1, int(words) // objective.block)  # blocks of one update
+        share = self._table.largest_share(read / read.sum())
+        change = plan.rate * (objective.window + 1) * share  # of a row, for each centre
+        words = max(1, int(min(MOST_WORDS, MOST_CHANGE * min(1, model.output.shape[1] / WIDE) / change)))
+        self._block = min(objective.block, words)
+        self._at_once = words // self._block  # blocks of one update
         with torch.no_grad():
             model.embedding.weight[: batches.first] = 0  # special tokens have no vectors
 
@@ -306,7 +323,7 @@ class PairTrainer:
         reach = random.integers(1, objective.window, size=len(words), endpoint=True)
         rate = self._rate(step + (start - first) / self._batches.budget)
         loss = measured = 0.0
-        every = make_blocks(words, lines, reach, objective.block, objective.window)
+        every = make_blocks(words, lines, reach, self._block, objective.window)
         for at in range(0, len(every.inputs), self._at_once):
             blocks = Blocks(*(part[at : at + self._at_once].to(self._model.output.device) for part in every))
             pairs, mean = self._model.pairs(blocks.near)

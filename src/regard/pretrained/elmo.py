@@ -74,6 +74,8 @@ def _opened(file: Path) -> Iterator[dict[str, Any]]:
         with h5py.File(file, "r") as opened:
             opened.visititems(lambda name, one: found.update({name: one} if isinstance(one, h5py.Dataset) else {}))
             yield found
+    except UserError:
+        raise
     except (OSError, RuntimeError, ValueError) as error:  # h5py has no exception of its own for damaged files
         raise UserError(f"{file}: is no HDF5 file, or is damaged ({str(error)[:80]}); {CURE}.") from error
 
@@ -101,7 +103,7 @@ def _weights_file(path: Path) -> Path:
 
 def _h5py() -> Any:
     try:
-        import h5py  # type: ignore[import-untyped]
+        import h5py
     except ImportError as error:
         raise UserError("the public form of ELMo needs the package h5py: pip install regard[elmo]") from error
     return h5py
@@ -178,13 +180,12 @@ def _options(config: ElmoConfig) -> dict[str, Any]:
 
 def write_elmo(model: Any, folder: Path) -> str:
     """Write options.json and the weights of a model into a folder; the output layer has no place there."""
-    config = model.config
-    if not isinstance(model, TwoDirections) or not isinstance(config.body, ElmoConfig):
+    if not isinstance(model, TwoDirections) or not isinstance(model.config.body, ElmoConfig):
         raise UserError("--to elmo: this model is no ELMo in both directions; use another format, or train one: elmo.")
-    write_json(folder / OPTIONS, _options(config.body))
+    write_json(folder / OPTIONS, _options(model.config.body))
     state = {name: tensor.detach().float().cpu() for name, tensor in model.state_dict().items()}
     with as_user_error(folder), _h5py().File(folder / WEIGHTS, "w") as file:
-        for entry in _table(config.body):
+        for entry in _table(model.config.body):
             joined = torch.cat([state[name] for name in entry.ours], dim=-1)
             file.create_dataset(entry.theirs, data=np.ascontiguousarray(entry.write(joined).numpy()))
     return "elmo"

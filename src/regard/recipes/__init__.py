@@ -10,7 +10,9 @@ from regard.models import CELLS, MODELS, SIZES, HeadedConfig, TwoDirectionsConfi
 from regard.recipes.captions import clip_captions, flickr8k, scenes
 from regard.recipes.classifiers import classify, multilabel, rate, tag
 from regard.recipes.language_models import (
+    awd_lstm,
     bigram,
+    context2vec,
     elmo,
     hello,
     masked,
@@ -20,6 +22,7 @@ from regard.recipes.language_models import (
     shakespeare_cpu,
     text,
     text8,
+    ulmfit,
     wikitext103,
 )
 from regard.recipes.recipe import DATA, OBJECTIVES, Plan, Recipe, change, find_task, model_config, without_vocabularies
@@ -76,6 +79,9 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "ptb-char": ptb_char,
     "text8": text8,
     "wikitext103": wikitext103,
+    "awd-lstm": awd_lstm,
+    "ulmfit": ulmfit,
+    "context2vec": context2vec,
     "word2vec": word2vec,
     "glove": glove,
 }

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from regard.render.formatting import Markup, format_number, tag
 from regard.render.svg import LETTER, MARGIN, box, colour_key, ink, label, svg_element, vertical_label
-from regard.report.sections import Connections, Curve, Heatmap
+from regard.report.sections import Connections, Curve, Heatmap, Scatter
 
 WIDTH, HEIGHT = 760, 380
 LEFT, RIGHT, BOTTOM = 84, 24, 56
@@ -80,6 +80,21 @@ def curve_svg(curve: Curve) -> Markup:
                 bar = {"class": f"line s{index % 8}", "d": f"M{point[0]:.1f} {low:.1f}V{high:.1f}", "opacity": 0.4}
                 body.append(tag("path", bar))
     return svg_element(WIDTH, HEIGHT, curve.title or f"{curve.y_label} against {curve.x_label}", body)
+
+
+def scatter_svg(section: Scatter) -> Markup:
+    """The points of all groups, each with its text on hover; a later group is drawn above an earlier one."""
+    names = list(dict.fromkeys(section.groups))
+    legend, rows = _legend(names, 28)
+    x_axis = _axis([x for x, _ in section.points], LEFT, WIDTH - RIGHT, False)
+    y_axis = _axis([y for _, y in section.points], HEIGHT - BOTTOM, 28 + 20 * rows, False)
+    body = [*legend, *_grid(x_axis, y_axis)]
+    drawn = sorted(zip(section.groups, section.points, section.texts), key=lambda one: names.index(one[0]))
+    for group, (x, y), text in drawn:
+        place = {"cx": f"{x_axis.at(x):.1f}", "cy": f"{y_axis.at(y):.1f}", "r": 5}
+        mark = {"class": f"line s{names.index(group) % 8}", **place, "pointer-events": "all"}
+        body.append(tag("circle", mark, tag("title", {}, f"{group}: {text}")))
+    return svg_element(WIDTH, HEIGHT, section.title, body)
 
 
 def _drawable(value: float, log: bool) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.file_io import write_file
-from regard.render.charts import connections_svg, curve_svg, heatmap_svg
+from regard.render.charts import connections_svg, curve_svg, heatmap_svg, scatter_svg
 from regard.render.formatting import (
     Markup,
     bdi,
@@ -30,6 +30,7 @@ from regard.report.sections import (
     ImageGallery,
     LineGallery,
     Pre,
+    Scatter,
     Section,
     Table,
     Text,
@@ -73,6 +74,9 @@ def _body(section: Section) -> list[Markup]:
             return [tag("div", {"class": "scroll"}, _table(section)), *note]
         case Curve():
             return [tag("div", {"class": "scroll"}, curve_svg(replace(section, title="")))]
+        case Scatter():
+            note = [tag("p", {"class": "quiet"}, section.note)] if section.note else []
+            return [tag("div", {"class": "scroll"}, scatter_svg(section)), *note]
         case Connections():
             return [tag("div", {"class": "scroll"}, connections_svg(section))]
         case Heatmaps():

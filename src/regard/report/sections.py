@@ -81,6 +81,17 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Scatter:
+    """Points in a plane. Each has a text that is shown on hover, and belongs to a group."""
+
+    title: str
+    points: Sequence[tuple[float, float]]
+    texts: Sequence[str]
+    groups: Sequence[str]  # the name of the group of each point
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Connections:
     """Rows of positions, and the links between positions of neighbouring rows: which inputs an output is made of."""
 
@@ -154,7 +165,7 @@ class ImageGallery:
     note: str = ""  # below the images; empty: how to read them
 
 
-Section = Text | Pre | Table | Curve | Connections | Heatmaps | Gallery | LineGallery | ImageGallery
+Section = Text | Pre | Table | Curve | Scatter | Connections | Heatmaps | Gallery | LineGallery | ImageGallery
 
 
 def paragraphs(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from regard.data.batches import Batch, Batches
 from regard.data.streams import Windows
 from regard.data.text_files import Report
 from regard.data.token_files import CACHE_BYTES
+from regard.data.words import Sentences
 from regard.recipes import KINDS, Plan, Recipe
 from regard.tensor_tree import signature
 from regard.training.evaluate import check_evaluation
@@ -57,7 +58,7 @@ class Estimate:
 class SelectedBatches:
     """Some batches of a corpus, selected by their numbers."""
 
-    batches: Batches | Windows
+    batches: Batches | Windows | Sentences
     numbers: list[int]
 
     def batch(self, step: int) -> Batch:

@@ -200,8 +200,14 @@ def prepare(
 
 
 def _with_steps(recipe: Recipe, batches: float) -> Recipe:
-    """The recipe with `plan.steps` from `plan.epochs`, if that is given; `batches` is the batches of an epoch."""
+    """The recipe with `plan.steps` from `plan.epochs`, if that is given, and `plan.unfreeze` as a number of steps.
+
+    `batches` is the batches of an epoch.
+    """
     plan = recipe.plan
+    if plan.unfreeze == "epoch":
+        plan = replace(plan, unfreeze=max(1, math.ceil(batches / plan.accumulate)))
+        recipe = replace(recipe, plan=plan)
     if plan.epochs is None:
         return recipe
     if recipe.objective.learns_by == "counts":
@@ -213,7 +219,8 @@ def _with_steps(recipe: Recipe, batches: float) -> Recipe:
 def _warnings(recipe: Recipe, corpus: Corpus, running: bool) -> Iterator[str]:
     """What is probably a mistake in the plan or in the size of the validation set."""
     plan, valid = recipe.plan, len(corpus.valid)
-    if plan.warmup >= plan.steps and recipe.objective.learns_by == "gradients":
+    warms_up = plan.schedule != "triangular" and recipe.objective.learns_by == "gradients"
+    if plan.warmup >= plan.steps and warms_up:
         reached = f"the learning rate rises to the end and reaches {plan.steps / plan.warmup:.0%} of its maximum"
         cure = f"lower plan.warmup, or raise plan.{'steps' if plan.epochs is None else 'epochs'}"
         yield f"plan.warmup={plan.warmup}: the run has {plan.steps} steps, so {reached}; {cure}."
@@ -244,7 +251,8 @@ def _windows(
         if not recipe.objective.carries:
             why = "this objective starts every window from a fresh state"
             raise UserError(f"data.order=contiguous: {why}; use objective=teacher, or data.order=random.")
-        return Streams(ids, window, plan.batch_tokens, plan.seed, plan.accumulate * ranks, key), part
+        lanes = plan.accumulate * ranks
+        return Streams(ids, window, plan.batch_tokens, plan.seed, lanes, key, recipe.data.spread), part
     return Windows(ids, window, plan.batch_tokens, plan.seed, key=key), part
 
 

@@ -39,6 +39,8 @@ class WarmStart(NamedTuple):
     others: Mapping[str, Field] = {}  # the fields that are not text
     weights: Callable[[], Mapping[str, Tensor]] = dict  # a function, so that the weights are not kept in memory
     data: Any = None  # the data of the run that the model is from; None for a public checkpoint
+    objective: Any = None  # the objective of that run
+    finetune: tuple[str, ...] = ()  # the settings that it gives to a classifier, see `Plan.finetune`
     path: str = ""  # where the model is, for messages
     new_head: bool = False  # whether its own head is replaced even if the data needs such a head
     words: SpelledText | None = None  # the field of the text of a model that reads words
@@ -161,6 +163,8 @@ def warm_start_from(path: str | Path, kinds: Kinds | None = None) -> WarmStart:
         others={name: each for name, each in model.fields.items() if name not in texts},
         weights=lambda: load(path, "cpu", kinds=kinds).module.state_dict(),
         data=model.recipe.data if model.recipe else None,
+        objective=model.recipe.objective if model.recipe else None,
+        finetune=model.recipe.plan.finetune if model.recipe else (),
         path=str(path),
         words=words,
     )
@@ -189,9 +193,10 @@ def warm_started(
     kept = head is not None and "head" not in stated and head.predicts in _heads_of(data, kinds)
     if kept:
         own, tables = [*own, f"head={GIVEN}"], {**tables, "head": {**kinds["head"], GIVEN: head}}
-    recipe = change(recipe, [*own, *changes], tables)
+    given = given._replace(finetune=_finetuning(given.finetune, body, data, stated, tables))
+    recipe = change(recipe, [*own, *given.finetune, *changes], tables)
     for role, was, now in (("model", body, recipe.model), *([("head", head, recipe.head)] if kept else [])):
-        for name in (field.name for field in fields(was) if "dropout" not in field.name):
+        for name in (field.name for field in fields(was) if "drop" not in field.name):
             before, after = (format_value(getattr(config, name)) or "none" for config in (was, now))
             if before != after:
                 raise UserError(f"{role}.{name}={after}: the model in {path} has {before}; leave it out.")
@@ -199,6 +204,21 @@ def warm_started(
     config = model if head is None else HeadedConfig(model, recipe.head if kept else head)
     given = given._replace(config=config, new_head="head" in stated)
     return replace(recipe, data=_with_tokens(recipe.data, stated, given, path)), given
+
+
+def _finetuning(
+    settings: Sequence[str], body: Any, data: Any, stated: Mapping[str, str], kinds: Kinds
+) -> tuple[str, ...]:
+    """The settings of `plan.finetune` that apply to a classifier and its head, without those that the user states."""
+    heads = [kinds["head"][name] for name in _heads_of(data, kinds) if name in kinds["head"]]
+    if not heads or any(name in body.predicts for name in _heads_of(data, kinds)):
+        return ()  # the model goes on with what it predicts
+    head = kinds["head"].get(stated.get("head", ""), heads[0])
+    known = {f"head.{one.name}" for one in fields(head)}
+    length = {"plan.steps": "plan.epochs"}  # each is the length of a run
+    taken = {*stated, *(length[name] for name in stated if name in length)}
+    named = [(setting.partition("=")[0], setting) for setting in settings]
+    return tuple(one for name, one in named if name not in taken and (not name.startswith("head.") or name in known))
 
 
 def _check_fit(kind: str, recipe: Recipe, stated: Mapping[str, str], path: str | Path, kinds: Kinds) -> None:

@@ -1,4 +1,4 @@
-"""Export: writes a model as a directory of the `transformers` library or of the `ctranslate2` engine.
+"""Export: writes a model as a directory of the `transformers` library, of the `ctranslate2` engine, or of ELMo.
 
 The directory is written under a temporary name and then renamed, so that it is complete or absent.
 """
@@ -29,15 +29,17 @@ from regard.models import Facts, reads_whole
 from regard.pretrained import write_model
 from regard.pretrained.checkpoint_type import label_settings
 from regard.pretrained.ct2 import write_ct2
+from regard.pretrained.elmo import OPTIONS, WEIGHTS, write_elmo
 from regard.pretrained.folder import GENERATION, INDEX
 from regard.stored import average as averaged
 from regard.stored import check_weights
 from regard.verbs.loaded import Loaded, load
 from regard.verbs.pooling import LIMITS, MODULES, PLACES, POOLING, PROMPTS, sentence_files
 
-TOOLS = ("transformers", "ctranslate2", "word2vec", "glove")
+TOOLS = ("transformers", "ctranslate2", "elmo", "word2vec", "glove")
+# One of these pairs of files is in every directory that we write.
+WHOLE = (("config.json", "model.safetensors"), ("config.json", "model.bin"), (OPTIONS, WEIGHTS))
 VECTOR_FILES = ("word2vec", "glove")  # of these, formats of files of word vectors
-WHOLE = ("model.safetensors", "model.bin")  # one of them, beside config.json, is in every directory that we write
 LISTED = 4  # file names that an error lists
 TOKENIZER_FILES = {  # the only names that files of a tokenizer are written under
     *(*SETTINGS_FILES, "target_vocab.json"),
@@ -45,7 +47,7 @@ TOKENIZER_FILES = {  # the only names that files of a tokenizer are written unde
 }
 WRITTEN_FOLDERS = ("target", PLACES["Pooling"])
 WRITTEN = {  # all names that an exported model can have; only these are ever deleted
-    *("config.json", f"{GENERATION}.json", *WHOLE, *WRITTEN_FOLDERS),
+    *(f"{GENERATION}.json", *(name for pair in WHOLE for name in pair), *WRITTEN_FOLDERS),
     *(*TOKENIZER_FILES, *(f"target/{name}" for name in TOKENIZER_FILES)),
     *(f"{side}_vocabulary.json" for side in ("source", "target", "shared")),
     *(MODULES, PROMPTS, POOLING, *LIMITS),
@@ -64,7 +66,7 @@ class Exported:
 
     path: Path
     to: str
-    kind: str  # the type of a public checkpoint (marian, gpt2 …); for ctranslate2, transformer
+    kind: str  # the type of a public checkpoint (marian, gpt2, elmo …); for ctranslate2, transformer
     step: int  # of the run; 0 for a public checkpoint
     averaged: int  # the number of steps whose weights were averaged; 0: none
     files: tuple[str, ...]
@@ -101,7 +103,13 @@ def export(
         _to_vector_file(model, Path(path), to, overwrite)
         return Exported(Path(path), to, "word vectors", model.step, average, (Path(path).name,))
     with _placed(Path(path), overwrite) as folder:
-        kind = _to_transformers(model, folder) if to == "transformers" else _to_ctranslate2(model, folder)
+        match to:
+            case "elmo":
+                kind = write_elmo(model.module, folder)
+            case "ctranslate2":
+                kind = _to_ctranslate2(model, folder)
+            case _:
+                kind = _to_transformers(model, folder)
         files = sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
         assert WRITTEN.issuperset(files), f"the table WRITTEN lacks some of {files}"
         left_out = _left_out(model, files)
@@ -125,11 +133,7 @@ def _placed(path: Path, overwrite: bool) -> Iterator[Path]:
     if os.path.lexists(path):
         if not overwrite:
             raise UserError(f"{path}: is there already; give another name, or --overwrite (in Python: overwrite=True).")
-        if (
-            path.is_symlink()
-            or not (path / "config.json").is_file()
-            or not any((path / one).is_file() for one in WHOLE)
-        ):
+        if path.is_symlink() or not any(all((path / one).is_file() for one in pair) for pair in WHOLE):
             raise UserError(f"{path}: is no exported model, and is not overwritten; give another name.")
         there = {one.relative_to(path).as_posix(): one.is_dir() for one in path.rglob("*")}
         others = sorted(
@@ -161,7 +165,7 @@ def _to_vector_file(model: Loaded, path: Path, form: str, overwrite: bool) -> No
         raise UserError(f"{path}: is there already; give another name, or --overwrite (in Python: overwrite=True).")
     first = first_word(model.tokenizer)
     with torch.no_grad():
-        vectors = model.module.vectors[first:].float().cpu().numpy()  # type: ignore[union-attr, index]
+        vectors = model.module.vectors[first:].float().cpu().numpy()  # type: ignore[index]
     write_vectors(path, vocabulary(model.tokenizer)[first:], vectors, form)
 
 
@@ -203,7 +207,7 @@ def _left_out(model: Loaded, written: Sequence[str]) -> tuple[str, ...]:
     left_out = []
     for file in (file for file in home.rglob("*") if file.is_file()):
         name = file.relative_to(model.path if file.is_relative_to(model.path) else home)
-        weights = file.parent == model.path and (file.suffix in (".safetensors", ".bin") or file.name == INDEX)
+        weights = file.parent == model.path and (file.suffix in (".safetensors", ".bin", ".hdf5") or file.name == INDEX)
         hidden = any(part.startswith(".") for part in name.parts)
         if not (weights or hidden or name.as_posix() in written):
             left_out.append(file.relative_to(home).as_posix())

@@ -2,7 +2,8 @@
 
 A masked language model reads the whole text. A language model has no mask token: one that reads forward predicts the
 token from the text before [MASK], one that reads backward from the text after it. A model of both directions joins the
-two: p(x | before, after) ∝ p(x | before) · p(x | after) / p(x), see `TwoDirections.combined`.
+two: p(x | before, after) ∝ p(x | before) · p(x | after) / p(x), see `TwoDirections.combined`. context2vec reads both
+sides and not the word between them, so that any token may stand for [MASK].
 """
 
 from collections import Counter
@@ -78,8 +79,11 @@ def fill(
 
 
 def can_fill(model: Loaded) -> bool:
-    """Whether the model fills masks: a masked language model, or a language model of any direction."""
-    return any(model.predicts(head) for head in ("masked", "next", "both")) and not model.module.config.reads_source
+    """Whether the model fills masks: a masked language model, a language model of any direction, or context2vec."""
+    return (
+        any(model.predicts(head) for head in ("masked", "next", "both", "context"))
+        and not model.module.config.reads_source
+    )
 
 
 def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_tokens: int, first: int) -> list[Filled]:
@@ -93,17 +97,36 @@ def _fill_from_context(model: Loaded, texts: Sequence[str], top: int, batch_toke
             raise UserError(f"line {first + row}: {found}; a language model fills one {MASK} of a line: write one.")
         sides.append((before, after[0]))
     lines, module = [first + row for row in there], cast(Any, model.module)
-    by_side = [
-        _context_logps(half, [pair[half.reads_backward] for pair in sides], batch_tokens, lines)
-        for half in model.halves or (model,)
-    ]
-    logps: Tensor = module.combined(*by_side) if model.halves else by_side[0]  # (N, V)
+    if model.predicts("context"):
+        logps: Tensor = module.readout(context_vectors(model, sides, batch_tokens)).float()  # (N, V)
+    else:
+        by_side = [
+            _context_logps(half, [pair[half.reads_backward] for pair in sides], batch_tokens, lines)
+            for half in model.halves or (model,)
+        ]
+        logps = module.combined(*by_side) if model.halves else by_side[0]
     logps[:, _specials(model)] = -torch.inf
     guesses = _ranked(model.tokenizer, logps.softmax(dim=-1), top)
     answers = {row: Filled("", []) for row in range(len(texts))}
     for row, (left, right), best in zip(there, sides, guesses):
         answers[row] = Filled(left + best[0].text + right, [best])
     return [answers[row] for row in range(len(texts))]
+
+
+@torch.no_grad()
+def context_vectors(model: Loaded, sides: Sequence[tuple[str, str]], batch_tokens: int = BATCH_TOKENS) -> Tensor:
+    """The vectors (N, width) of the contexts between two sides, of a model that predicts a word from its context."""
+    special, found = model.tokenizer.special_tokens, torch.zeros(len(sides), model.module.config.width)
+    befores, afters = (model.tokenizer.encode_batch(list(texts)) for texts in zip(*sides)) if sides else ([], [])
+    lines = [special.wrap_target([*before, 0, *after]) for before, after in zip(befores, afters)]  # 0: it is not read
+    opening = len(model.opening)
+    for rows in grouped([len(ids) for ids in lines], batch_tokens):
+        ids, real = (torch.from_numpy(array).to(model.device) for array in pad_ids([lines[row] for row in rows]))
+        places = torch.tensor([opening + len(befores[row]) for row in rows], device=model.device)
+        with pause_recording(model.module):
+            states = model.states(ids, None if bool(real.all()) else real)
+        found[rows] = states.take_along_dim(places[:, None, None], dim=1)[:, 0].float().cpu()
+    return found.to(next(model.module.parameters()))
 
 
 def _context_logps(model: Loaded, sides: Sequence[str], batch_tokens: int, lines: Sequence[int]) -> Tensor:
@@ -218,7 +241,7 @@ def fill_accuracy(model: Loaded, texts: Sequence[Sequence[int]], batch_tokens: i
     are not masked, because `fill` never predicts them. A model of both directions is measured from each side, from
     both, and by the product p(x | before) · p(x | after) alone, which is not divided by p(x).
     """
-    model.expect("eval --fill", can_fill(model) and not model.predicts("masked"))
+    model.expect("eval --fill", any(model.predicts(head) for head in ("next", "both")) and can_fill(model))
     halves, specials, count = model.halves or (model,), _specials(model), 0
     right: Counter[str] = Counter()
     for rows in grouped([len(ids) for ids in texts], batch_tokens):

@@ -51,6 +51,7 @@ MODEL_NAMES = {  # the name of a model in messages, by the head of its task
     "labels": "a classifier with several labels",
     "tag": "a tagger",
     "keys": "a model of independent answers",
+    "context": "a model of contexts",
     "words": "a table of word vectors",
 }
 IMAGE_MODEL_NAMES = {"target": "a captioner"}  # the same, of a model whose source is an image
@@ -340,8 +341,7 @@ def load(
 ) -> Loaded:
     """Load a model: the best step of a run (else its latest), the step whose directory is given, a directory of a
     public checkpoint (config.json, safetensors, tokenizer files; or options.json and *weights.hdf5 of ELMo),
-    `hf:OWNER/NAME`, fetched only with `download`, or a file of word vectors (word2vec's text or binary format, GloVe's
-    text).
+    `hf:OWNER/NAME`, fetched only with `download`, or a file of word vectors (word2vec's text or binary, GloVe's text).
 
     A model of the `transformers` library in memory is copied, with its `tokenizer`; without one it reads ids only.
 

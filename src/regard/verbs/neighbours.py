@@ -47,10 +47,11 @@ def word_table(model: Loaded) -> WordTable:
     model.expect("find neighbours", model.task.head == "words")
     words = vocabulary(model.tokenizer)[(first := first_word(model.tokenizer)) :]
     with torch.no_grad():
-        vectors = model.module.vectors[first : first + len(words)].float().cpu().numpy()  # type: ignore[union-attr, index]
+        vectors: Floats = model.module.vectors[first : first + len(words)].float().cpu().clone().numpy()  # type: ignore[index]
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors /= np.where(lengths > 0, lengths, 1)
     places = {word: place for place, word in enumerate(words)}
-    return WordTable(words, places, vectors / np.where(lengths > 0, lengths, 1))
+    return WordTable(words, places, vectors)
 
 
 def neighbours(model: Loaded | WordTable, question: str | Sequence[str], top: int = 10) -> list[Neighbour]:
@@ -82,7 +83,7 @@ def parse_question(question: str | Sequence[str]) -> list[tuple[str, float]]:
         else:
             raise UserError(f"{' '.join(pieces)!r:.80}: give words with + or - between them: king - man + woman")
     if sign is not None or not terms:
-        raise UserError(f"{' '.join(pieces)!r:.80}: a word is missing at the end; give king - man + woman, or one word.")
+        raise UserError(f"{' '.join(pieces)!r:.80}: a word is missing at the end; give one word, or king - man + woman")
     return terms
 
 

@@ -85,8 +85,8 @@ def word_similarity(table: WordTable, path: str | Path) -> WordSimilarity:
 def word_analogies(table: WordTable, path: str | Path, most: int) -> list[Analogies]:
     """The answers to the questions of a file, by section; only the first `most` words of the vocabulary take part.
 
-    A line is four words, "a b c d", or ": section". The answer is the word x with the largest cos(x, b − a + c), without
-    a, b and c (Mikolov et al. 2013).
+    A line is four words, "a b c d", or ": section". The answer is the word x with the largest cos(x, b − a + c), but
+    not a, b or c (Mikolov et al. 2013).
     """
     sections: dict[str, list[list[str]]] = {}
     section = _name(path)

@@ -16,12 +16,13 @@ from regard.errors import UserError, nearest
 from regard.layers.mix import equal_width
 from regard.models import TwoDirections, reads_whole
 from regard.recording import pause_recording
+from regard.verbs.cove import cove_states
 from regard.verbs.forced import BATCH_TOKENS, check_is_list, grouped
 from regard.verbs.loaded import LONG_CURE, Loaded
 
 Vectors = NDArray[np.float32]
 Ids = NDArray[np.int64]
-LAYERS = ("last", "first", "mix", "all")
+LAYERS = ("last", "first", "mix", "all", "cove")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,10 +53,10 @@ def embed_words(
     """The vectors of the words of each text: the mean of the states of a word's pieces.
 
     `layers` is last; first, the input embeddings; mix, the mean of all layers (a scalar mix with equal weights); or
-    all. Layers of another width than the last are left out of mix and all. An ELMo reads the characters of a word, so
-    that no word is unknown. With `carry=n` it reads n texts at a time, in order, and each of them starts from the state
-    that the text n places before left, in both directions; else every text starts from zeros. `first` is the number of
-    the first text in error messages.
+    all; cove is the embedding and the last state of a translator. Layers of another width than the last are left out of
+    mix and all. An ELMo reads the characters of a word, so that no word is unknown. With `carry=n` it reads n texts at
+    a time, in order, and each of them starts from the state that the text n places before left, in both directions;
+    else every text starts from zeros. `first` is the number of the first text in error messages.
     """
     check_is_list(texts)
     check_layers(layers)
@@ -91,6 +92,8 @@ def layer_states(model: Loaded, tokens: Tensor, real: Tensor | None, layers: str
     """The chosen layers: one tensor of states (B, T, D), or those of all layers; of the source, if there is one."""
     module: Any = model.module
     with pause_recording(module), model.autocast():
+        if layers == "cove":
+            return [cove_states(model, tokens, real)]
         if layers != "last":
             return chosen_layers(module.layers(tokens, real), layers)
         return [module.encode(tokens, real) if module.config.reads_source else model.states(tokens, real)]

@@ -1,0 +1,184 @@
+"""One word, several senses: static and contextual vectors.
+
+A table of word vectors has one vector for a spelling. So the “bank” of a river and the “bank” with money have the same
+vector, an idiom such as “kick the bucket” is read word by word, and “gift”, which is a present in English and poison in
+German, is one word. A language model computes a vector for each occurrence of a word from the words around it.
+
+Which vectors tell the senses apart? Each sentence here has a word whose sense we know. An occurrence is given the sense
+whose other occurrences are nearest: the largest cosine with the mean of their vectors, itself left out. The vectors
+are those of the last layer of each model, at the place of the word.
+
+A model that reads from left to right has not read the words after the place. In “the bank that is on the other side of
+that wide river” its vector of “bank” is the same as with “road” at the end. A model of both sides can use the last
+word, and the distance to that word matters more to a recurrent network than to attention.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.data.tokenizers import WORDS
+from regard.explain.coreference import Proportion
+from regard.explain.experiment import train_prepared, training_of
+from regard.explain.options import SensesOptions
+from regard.explain.sense_corpus import TOPICS, Sense, SenseTexts, sense_sentences
+from regard.explain.topic import Report, Result, no_report, prose, reading
+from regard.models import BertConfig, Context2vecConfig, GptConfig, RecurrentLmConfig
+from regard.objectives import ContextSampling, MaskedTokens, TeacherForcing
+from regard.recipes import Plan, Recipe, with_kinds
+from regard.report.sections import Curve, Line, Section, Table
+from regard.training.prepare import prepare
+from regard.verbs import Loaded, load
+from regard.verbs.occurrences import centroid_accuracy, marked_occurrence, occurrence_layers
+
+READING = """
+READING
+"""
+LEFT = "that is on the other side of that"  # between "bank" and the adjective and the cue, as in the lecture's sentence
+FILLER = "and there is the road and the water and the street and the lake"  # no sense alone: both topics are in it
+CUES = {"river": ("river", "stream", "lake", "flood"), "money": ("road", "street", "city", "market")}
+DISTANCES = (2, 6, 10, 14, 18)
+STATIC = "static vectors"
+
+
+@dataclass(frozen=True)
+class SenseResult:
+    """The vectors of one model: how often the nearest sense is the right one, by ambiguous word."""
+
+    name: str
+    accuracy: dict[str, float]
+    layers: dict[str, list[float]]  # the same of every layer, the embeddings first
+    cues: dict[int, float]  # the pairs of road and river that differ in the right direction, by the distance of the cue
+    moved: dict[int, float]  # the distance of "bank" in the two sentences of a pair, divided by that of the means
+
+
+def run(options: SensesOptions, report: Report = no_report) -> Result:
+    """Compares the vectors of small models that are trained now, or of given ones."""
+    small = not options.models
+    models = _train(options, report) if small else [load(path, "cpu") for path in options.models]
+    read = [
+        {
+            word: [_spaced(one, small) if model.tokenizer.kind in WORDS else one for one in some]
+            for word, some in sense_sentences().items()
+        }
+        for model in models
+    ]
+    results = [_static(models[0], read[0]), *map(_measure, models, read)]
+    counts = {word: len(some) for word, some in read[0].items()}
+    sections: list[Section] = [prose(__doc__), _sense_table(results, counts), *_cue_sections(results)]
+    if small:
+        sections.append(reading(READING, options))
+        about = (
+            f"Small models of one corpus, each {training_of(options.steps, options.seed)}: {SenseTexts().train:,} "
+            f"sentences of templates, with {len(TOPICS)} topics. The sentences that are measured are others, which "
+            "were written by hand; words that the corpus does not have are unknown to the models."
+        )
+    else:
+        about = f"The models are {', '.join(map(str, options.models))}."
+    numbers = {"steps": options.steps, "seed": options.seed, "sentences": counts, "models": results}
+    return Result("One word, several senses", about, numbers, sections)
+
+
+def _spaced(one: Sense, lower: bool) -> Sense:
+    """The sentence with spaces before its punctuation marks, as a tokenizer of words needs it."""
+    text = re.sub(r"(?=[.,])", " ", one.occurrence.marked)
+    return replace(one, occurrence=marked_occurrence(text.lower() if lower else text))
+
+
+def recipes(options: SensesOptions) -> list[Recipe]:
+    """A small model of each kind, all of one corpus."""
+    steps = max(1, options.steps)
+    data = SenseTexts(train=min(SenseTexts.train, 32 * steps), seed=options.seed)
+    plan = Plan(
+        steps, batch_tokens=2048, rate=1e-2, schedule="linear", warmup=steps // 10, seed=options.seed, device="cpu"
+    )
+    lstm = RecurrentLmConfig(width=64, embed=64, layers=1, dropout=0.0)
+    shape: dict[str, Any] = {"width": 64, "heads": 4, "layers": 2, "inner": 128, "context": 64}
+    shape |= {"dropout": 0.0, "attention_dropout": 0.0, "norm_place": "pre", "positions": "sinusoidal"}
+    c2v = Context2vecConfig(width=64, embed=64, inner=128, dropout=0.0)
+    slower = replace(plan, rate=5e-3, betas=(0.9, 0.98))
+    return [
+        Recipe("LSTM, forward", "", data, lstm, TeacherForcing(), plan, ()),
+        Recipe("biLM (two LSTMs)", "", data, replace(lstm, direction="both"), TeacherForcing(), plan, ()),
+        Recipe("context2vec", "", data, c2v, ContextSampling(), plan, ()),
+        Recipe("GPT", "", data, GptConfig(**shape), TeacherForcing(), slower, ()),
+        Recipe("masked (BERT)", "", data, BertConfig(**shape, segments=0), MaskedTokens(part=0.25), slower, ()),
+    ]
+
+
+def _train(options: SensesOptions, report: Report) -> list[Loaded]:
+    kinds = with_kinds({"data": {"senses": SenseTexts}})
+    return [
+        train_prepared(one.name, prepare(one, kinds=kinds), options.steps, report, kinds) for one in recipes(options)
+    ]
+
+
+def _static(model: Loaded, sentences: dict[str, list[Sense]]) -> SenseResult:
+    """The input embeddings of a model: one vector for each spelling."""
+    found = {word: _accuracies(model, some)[0] for word, some in sentences.items()}
+    return SenseResult(STATIC, found, {}, dict.fromkeys(DISTANCES, 0.5), dict.fromkeys(DISTANCES, 0.0))
+
+
+def _accuracies(model: Loaded, sentences: Sequence[Sense]) -> list[float]:
+    layers = occurrence_layers(model, [one.occurrence for one in sentences])
+    return [centroid_accuracy(layer, [one.sense for one in sentences]) for layer in layers]
+
+
+def _measure(model: Loaded, sentences: dict[str, list[Sense]]) -> SenseResult:
+    layers = {word: _accuracies(model, some) for word, some in sentences.items()}
+    known = sentences["bank"]
+    vectors = occurrence_layers(model, [one.occurrence for one in known])[-1]
+    means = torch.stack([vectors[[one.sense == sense for one in known]].mean(0) for sense in CUES])  # (2, D)
+    apart, cues, moved = (means[0] - means[1]).norm(), dict[int, float](), dict[int, float]()
+    for distance in DISTANCES:
+        pairs = torch.stack([_bank_vectors(model, distance, cue) for cue in zip(*CUES.values())])  # (pairs, 2, D)
+        towards = (pairs[:, 0] - pairs[:, 1]) @ (means[0] - means[1])  # (pairs,)
+        same = (pairs[:, 0] - pairs[:, 1]).norm(dim=-1)
+        right = torch.where(same < 1e-5 * pairs[:, 0].norm(dim=-1), 0.5, (towards > 0).float())
+        cues[distance], moved[distance] = right.mean().item(), (same / apart).mean().item()
+    return SenseResult(str(model.path), {word: each[-1] for word, each in layers.items()}, layers, cues, moved)
+
+
+def _bank_vectors(model: Loaded, distance: int, cue: tuple[str, str]) -> Tensor:
+    """The vectors (2, D) of "bank" in two sentences that differ in one word, so many words after it."""
+    between = [*LEFT.split(), "wide"]
+    filler = (FILLER.split() * 2)[: max(0, distance - 1 - len(between))]
+    words = [*filler, *between][-(distance - 1) :]
+    texts = [f"the *bank* {' '.join(words)} {one} ." for one in cue]
+    return occurrence_layers(model, [marked_occurrence(text) for text in texts])[-1]
+
+
+def _sense_table(results: Sequence[SenseResult], counts: dict[str, int]) -> Table:
+    def cell(one: SenseResult, word: str) -> str:
+        return f"{one.accuracy[word]:.0%}"
+
+    low, high = Proportion(counts["bank"] / 2, counts["bank"]).interval
+    note = (
+        f"The part of the occurrences that are nearest to the mean of their own sense ({counts}). Chance is 50%: a "
+        "static vector is the same in all sentences. With random answers, 95% of the results for “bank” are between "
+        f"{low:.0%} and {high:.0%}."
+    )
+    rows = [[one.name, *(cell(one, word) for word in counts)] for one in results]
+    return Table("The sense of a word, by the nearest mean", ["vectors", *counts], rows, note)
+
+
+def _cue_sections(results: Sequence[SenseResult]) -> list[Section]:
+    rows = [
+        [one.name, *(f"{one.cues[at]:.0%}" for at in DISTANCES), *(f"{one.moved[at]:.2f}" for at in DISTANCES[::2])]
+        for one in results
+    ]
+    columns = ["vectors", *(f"{at} words" for at in DISTANCES), *(f"moved,\n{at} words" for at in DISTANCES[::2])]
+    note = (
+        "“The bank … wide road” against “the bank … wide river”, and three more pairs: how often “bank” is nearest to "
+        "the right sense when the only cue is so many words after it. A pair with equal vectors counts as one half. "
+        "“moved” is 1 − the cosine of the two vectors of “bank” in a pair: 0 means that the cue changes nothing."
+    )
+    lines = [Line(one.name, list(one.moved), list(one.moved.values())) for one in results]
+    return [
+        Table("Road or river: the cue after the word", columns, rows, note),
+        Curve("How far the cue moves the vector of “bank”", "words between", "1 − cosine", lines),
+    ]

@@ -1,0 +1,193 @@
+"""The occurrences of a word in texts, their vectors in context, and the nearest of them.
+
+An occurrence is a whole word of a text. Its vector in a layer is the mean over its tokens, of which a word of a
+sub-word tokenizer has several.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.data.flat import pad_ids
+from regard.errors import UserError
+from regard.models.facts import GivesLayers
+from regard.recording import pause_recording
+from regard.verbs.forced import BATCH_TOKENS, grouped
+from regard.verbs.loaded import Loaded
+from regard.verbs.neighbours import Neighbour
+from regard.verbs.words import embed_words, ends
+
+MOST = 5000  # occurrences that are compared, at most
+MARKED = re.compile(r"\*([^*]+)\*")
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A word of a text: the text from `start` to `end`."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        return self.text[self.start : self.end]
+
+    @property
+    def marked(self) -> str:
+        """The text with the word in asterisks."""
+        return f"{self.text[: self.start]}*{self.word}*{self.text[self.end :]}"
+
+
+def marked_occurrence(text: str) -> Occurrence:
+    """The occurrence that a text marks with asterisks: "let's *play* chess"."""
+    found = MARKED.findall(text)
+    if len(found) != 1:
+        raise UserError(f'"{text[:60]}": mark one word with asterisks, such as "let\'s *play* chess".')
+    start = text.index("*")
+    return Occurrence(MARKED.sub(r"\1", text), start, start + len(found[0]))
+
+
+def occurrences_of(word: str, texts: Sequence[str]) -> list[Occurrence]:
+    """All places of texts where the word stands alone, in upper or lower case."""
+    whole = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+    return [Occurrence(text, match.start(), match.end()) for text in texts for match in whole.finditer(text)]
+
+
+@torch.no_grad()
+def occurrence_layers(
+    model: Loaded, occurrences: Sequence[Occurrence], batch_tokens: int = BATCH_TOKENS
+) -> tuple[Tensor, ...]:
+    """The vectors (N, D) of N occurrences in every layer, the input embeddings first; of a translator, in its encoder.
+
+    A text that is longer than the context is cut around the word.
+    """
+    model.expect("give vectors of words", not model.reads_images)
+    if model.module.config.characters:
+        return _word_layers(model, occurrences, batch_tokens)
+    before, after = ends(model)
+    most = None if model.longest is None else model.longest - len(before) - len(after)
+    ids, places = zip(*(_tokens(model, one, most) for one in occurrences)) if occurrences else ((), ())
+    lines = [[*before, *tokens, *after] for tokens in ids]
+    found: list[tuple[Tensor, ...]] = [()] * len(lines)
+    for rows in grouped([len(line) for line in lines], batch_tokens):
+        padded, there = pad_ids([lines[row] for row in rows])
+        tokens, real = (torch.from_numpy(each).to(model.device) for each in (padded, there))
+        with pause_recording(model.module), model.autocast():
+            layers = cast(GivesLayers, model.module).layers(tokens, None if there.all() else real)
+        for at, row in enumerate(rows):
+            first, last = (len(before) + place for place in places[row])
+            found[row] = tuple(layer[at, first:last].float().mean(0).cpu() for layer in layers)
+    return tuple(torch.stack(each) for each in zip(*found))
+
+
+def _word_layers(model: Loaded, occurrences: Sequence[Occurrence], batch_tokens: int) -> tuple[Tensor, ...]:
+    """The same of a model that reads the characters of words, which are the parts of a text between spaces."""
+    rows = []
+    lines = embed_words(model, [one.text for one in occurrences], "all", batch_tokens=batch_tokens)
+    for one, line in zip(occurrences, lines):
+        place = next(at for at, (start, end) in enumerate(line.spans) if start <= one.start < end)
+        rows.append(torch.from_numpy(line.vectors[place]))  # (layers, D)
+    return torch.stack(rows, 1).unbind(0)
+
+
+def _tokens(model: Loaded, one: Occurrence, most: int | None) -> tuple[list[int], tuple[int, int]]:
+    """The ids of the text around a word, and the first and the last place of the word among them, the last excluded."""
+    encode = model.tokenizer.in_direction("forward").encode
+    ids, first, last = encode(one.text), len(encode(one.text[: one.start].rstrip())), len(encode(one.text[: one.end]))
+    if first >= last:
+        raise UserError(f'"{one.word}": the tokenizer of {model.path} has no token for it in "{one.text[:60]}".')
+    if most is not None and len(ids) > most:
+        start = min(max(0, (first + last - most) // 2), len(ids) - most)
+        ids, first, last = ids[start : start + most], first - start, last - start
+    if model.reads_backward:
+        ids, first, last = ids[::-1], len(ids) - last, len(ids) - first
+    return ids, (first, last)
+
+
+@dataclass(frozen=True)
+class NearOccurrence:
+    """An occurrence that is near another one: the cosine of their vectors."""
+
+    occurrence: Occurrence
+    cosine: float
+
+
+def nearest_occurrences(
+    query: Tensor, vectors: Tensor, occurrences: Sequence[Occurrence], top: int
+) -> list[NearOccurrence]:
+    """The occurrences whose vectors (N, D) have the largest cosine with the query (D,)."""
+    cosines = F.cosine_similarity(vectors, query[None], dim=-1)
+    best = cosines.topk(min(top, len(occurrences)))
+    return [NearOccurrence(occurrences[at], value) for at, value in zip(best.indices.tolist(), best.values.tolist())]
+
+
+def project(vectors: Tensor, axes: int = 2) -> Tensor:
+    """The coordinates (N, axes) of vectors (N, D) on their first principal components.
+
+    The sign of an axis is arbitrary; here the coordinate with the largest absolute value is positive.
+    """
+    centred = vectors.double() - vectors.double().mean(0)
+    left, values, _ = torch.linalg.svd(centred, full_matrices=False)
+    found = F.pad(left * values, (0, max(0, axes - len(values))))[:, :axes]
+    largest = found.gather(0, found.abs().argmax(0, keepdim=True))
+    return found * torch.where(largest < 0, -1.0, 1.0)
+
+
+def centroid_accuracy(vectors: Tensor, senses: Sequence[str]) -> float:
+    """How often an occurrence is nearest to the mean vector of the others of its sense; a tie counts half.
+
+    Each occurrence is left out of the means that it is compared with.
+    """
+    names, right = sorted(set(senses)), 0.0
+    of = torch.tensor([names.index(sense) for sense in senses])
+    for at, sense in enumerate(of.tolist()):
+        kept = torch.arange(len(of)) != at
+        means = torch.stack([vectors[kept & (of == number)].mean(0) for number in range(len(names))])
+        distances = torch.linalg.vector_norm(means - vectors[at], dim=-1)
+        best = distances <= distances.min() + 1e-5 * vectors[at].norm()  # static vectors are equal up to rounding
+        right += float(best[sense]) / float(best.sum())
+    return right / len(of)
+
+
+@dataclass(frozen=True)
+class OccurrenceNeighbours:
+    """The nearest occurrences of a word to one of them, and the nearest words to its static vector."""
+
+    query: Occurrence
+    near: list[NearOccurrence]  # by the vectors of the last layer
+    static: list[Neighbour]  # by the input embedding; empty if the word is not one token of it
+    occurrences: list[Occurrence]  # all that were found in the texts
+    points: list[tuple[float, float]]  # the first two principal components of the query and of all occurrences
+
+
+def occurrence_neighbours(model: Loaded, query: str, texts: Sequence[str], top: int = 10) -> OccurrenceNeighbours:
+    """The occurrences in texts that are nearest to the word that a query marks with asterisks."""
+    one = marked_occurrence(query)
+    found = [each for each in occurrences_of(one.word, texts) if each != one][:MOST]
+    if not found:
+        raise UserError(f'"{one.word}": the texts do not have this word; give --text FILE with sentences that have it.')
+    vectors = occurrence_layers(model, [one, *found])[-1]
+    near = nearest_occurrences(vectors[0], vectors[1:], found, top)
+    points = [(x, y) for x, y in project(vectors).tolist()]
+    return OccurrenceNeighbours(one, near, static_neighbours(model, one.word, top), found, points)
+
+
+@torch.no_grad()
+def static_neighbours(model: Loaded, word: str, top: int) -> list[Neighbour]:
+    """The words whose rows of the input embedding are nearest to that of a word; none if it is not one token."""
+    ids = [] if model.module.config.characters else model.tokenizer.encode(word)
+    if len(ids) != 1 or model.tokenizer.unknown(word):
+        return []
+    module: Any = model.module
+    table = module.get_submodule(module.config.input_embedding).weight[: model.tokenizer.size].float()
+    cosines = F.cosine_similarity(table, table[ids[0]][None], dim=-1)
+    cosines[[ids[0], *model.tokenizer.special_tokens.ids]] = -torch.inf
+    best = cosines.topk(min(top, len(table) - 1))
+    pieces = model.tokenizer.pieces(best.indices.tolist())
+    return [Neighbour(piece, value) for piece, value in zip(pieces, best.values.tolist()) if value > -torch.inf]

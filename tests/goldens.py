@@ -35,6 +35,7 @@ from regard.config import override
 from regard.recipes import KINDS, RECIPES, find_recipe
 from regard.recording import attentions
 from regard.training.warm_start import warm_start_from, warm_started
+from regard.verbs import neighbours
 from regard.verbs.labelling import label_sets, rate
 from regard.verbs.tagging import tag
 
@@ -83,6 +84,7 @@ SCENES = "data.train=40 data.valid=8 data.test=4 data.size=32 model.blocks=2 pla
 HARD = "model.decoder=attend model.attention=hard objective=hard"
 BOOK = "data=book data.train=book.txt"
 WORDS = f"model.width=8 model.embed=8 model.layers=1 {TEN}"
+VECTORS = "model.width=8 plan.batch_tokens=200 plan.epochs=none plan.steps=6 plan.rate=0.05"
 CHARACTERS = "model.width=8 model.cells=12 model.kernels=1,3 model.filters=8,8 model.embed=4 plan.epsilon=1e-3"
 GPT = f"model=gpt {STACK} model.context=48"
 DRAWN = "data.train=60 data.valid=12 data.test=4"
@@ -129,6 +131,9 @@ CASES: dict[str, Case] = {
     "greek": Case("greek", f"data.vocab=80 {RECURRENT}", "greek"),
     "text": _writer(RECURRENT),
     "bigram": Case("bigram", f"{LINES} plan.steps=10 plan.evaluate=10", "lines"),
+    "word2vec": Case("word2vec", f"{LINES} {VECTORS}", "near", stop=3),
+    "word2vec-cbow": Case("word2vec", f"model=cbow objective=hierarchical {LINES} {VECTORS}", "near"),
+    "glove": Case("glove", f"{LINES} {VECTORS}", "near", stop=3),
     "elmo": Case("elmo", f"{LINES} {TEN} {CHARACTERS}", "both"),
     "shakespeare": Case("shakespeare", f"{STACK} model.context=32", "running"),
     "shakespeare-cpu": Case("shakespeare-cpu", f"{STACK} model.context=24", "running"),
@@ -246,7 +251,7 @@ def _learnt(events: Sequence[Any]) -> dict[str, Any]:
         "rates": [step.rate for step in steps[:10] if step.rate is not None],
         "norms": [float(step.norm) for step in steps[:10] if step.norm is not None],
         "last": steps[-1].loss,
-        "valid": by_kind["Evaluated"][-1].values,
+        "valid": by_kind["Evaluated"][-1].values if "Evaluated" in by_kind else {},  # word vectors have none
     }
 
 
@@ -349,6 +354,9 @@ VERBS: dict[str, Callable[[Any, Texts], dict[str, Any]]] = {
         ]
     },
     "rate": lambda model, texts: {"classify": [one.number for one in rate(model, texts.given)]},
+    "near": lambda model, texts: {
+        "near": [[*neighbour] for word in texts.given for neighbour in neighbours(model, word, 3)]
+    },
     "nothing": lambda model, texts: {},  # a model of numbers has no verb but eval
 }
 
@@ -411,6 +419,7 @@ def _in(language: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
 
 TEXTS: dict[str, Texts] = {
     "nothing": Texts("nothing", ()),
+    "near": Texts("near", ("dog", "the", "man - dog + house")),
     "captions": Texts("translate", CAPTIONS, _in(GERMAN, CAPTIONS)),
     "german": Texts("translate", _in(GERMAN, CAPTIONS), CAPTIONS),
     "greek": Texts("translate", _in(GREEK, CAPTIONS), CAPTIONS),

@@ -23,6 +23,7 @@ def test_what_is_written_is_read_exactly(name: str, form: str, tmp_path: Path) -
     assert [path.name for path in (tmp_path / "new").iterdir()] == [name]
 
 
+@pytest.mark.slow  # to import gensim takes seconds
 @pytest.mark.parametrize(("name", "form"), NAMES[:3])
 def test_gensim_opens_what_is_written(name: str, form: str, tmp_path: Path) -> None:
     vectors_of = pytest.importorskip("gensim.models").KeyedVectors
@@ -63,7 +64,7 @@ ROW = (b"sea", [0.1, 0.2])
         pytest.param(binary(2**60, 2, ROW), "but it ends in word 2", id="binary, a huge count"),
         pytest.param(binary(2, 2, ROW, (b"sk\xff", [3, 4])), "word 2: not UTF-8 text", id="binary, no UTF-8"),
         pytest.param(binary(1, 2, (b"sea", [1, float("nan")])), "word 1: a number is not finite", id="binary, nan"),
-        pytest.param(b"1 2\n" + b"a" * 5000 + b" \0\0\0", "longer than 4096 bytes", id="binary, no word"),
+        pytest.param(b"1 2\n" + b"a" * 3000 + b" \0\0\0", "longer than 2048 bytes", id="binary, no word"),
     ],
 )
 def test_a_file_that_is_wrong_is_named(content: bytes, message: str, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_the_loss_is_the_one_written_out() -> None:
     for i, j, x in ((0, 1, 4.0), (5, 5, 100.0), (2, 3, 250.0)):
         weight = (x / 100) ** 0.75 if x < 100 else 1.0
         product = sum(a * b for a, b in zip(model.embedding.weight[i].tolist(), model.output[j].tolist()))
-        total += weight * (product + float(model.bias[i]) + float(model.output_bias[j]) - np.log(x)) ** 2
+        total += weight * (product + model.bias[i].item() + model.output_bias[j].item() - np.log(x)) ** 2
     cells = torch.tensor([0, 5, 2]), torch.tensor([1, 5, 3]), torch.tensor([4.0, 100.0, 250.0]).double()
     assert float(GloveSquares().loss(model, *cells)) == pytest.approx(total)
     torch.testing.assert_close(model.vectors, model.embedding.weight + model.output)

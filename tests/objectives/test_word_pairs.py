@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from regard.data.words import Sentences
+from regard.data.tokenizers import train_tokenizer
+from regard.data.words import Sentences, first_word, vocabulary
 from regard.errors import UserError
 from regard.models import CbowConfig, SkipgramConfig
 from regard.objectives.word_pairs import (
@@ -201,6 +202,17 @@ def test_a_line_of_a_megabyte_is_one_context(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text(" ".join(words * 150) + "\n" + "x" * 2**20 + "\n")
     run = Run(word2vec(tmp_path / "text.txt", "plan.batch_tokens=10000", "plan.steps=2"), tmp_path / "run")
     assert [step.tokens for step in run.trainer.steps(0)] == [10_000, 10_000]
+
+
+@pytest.mark.parametrize(
+    "lines", [["a b a b\n"] * 9, ["a a a b b b b b b\n"] * 2, ["b b b b b"]], ids=["often", "rare", "none"]
+)
+def test_the_end_of_a_line_is_no_word(lines: list[str]) -> None:
+    """However often it occurs, its id is the one before the first word."""
+    tokenizer = train_tokenizer("word-eos", lines, 80, least=5)
+    assert vocabulary(tokenizer)[4] == "<eos>"
+    assert first_word(tokenizer) == 5
+    assert vocabulary(tokenizer)[5:] == sorted({*"".join(lines).split()}, key="".join(lines).count, reverse=True)
 
 
 def test_the_words_of_a_part_leave_out_rare_words_and_know_their_lines() -> None:

@@ -245,9 +245,10 @@ def train_tokenizer(
         for token in state["added_tokens"]
         if token["content"] == mask
     ]
-    if least is not None:  # the end of a line is a special token and a token of the text: its second id is not used
+    if least is not None:  # the end of a line is also a token of the text, and has one of two ids
         ids = state["model"]["vocab"]
-        state["model"]["vocab"] = {name: place for place, name in enumerate(sorted(ids, key=ids.__getitem__))}
+        names = sorted(ids, key=lambda name: -1 if name in specials else ids[name])
+        state["model"]["vocab"] = {name: place for place, name in enumerate([*specials, *names[len(specials) :]])}
     return _from_rust(rust.Tokenizer.from_str(json.dumps(state)))
 
 

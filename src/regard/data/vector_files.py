@@ -28,10 +28,10 @@ from regard.errors import UserError
 from regard.file_io import as_user_error, atomic_write
 
 WIDEST = 100_000  # numbers of a vector
-LONGEST_WORD = 2**12  # bytes
+LONGEST_WORD = 2**11  # bytes
 LONGEST_LINE = 32 * WIDEST  # bytes of a line of text
 GROWTH = 2**14  # vectors that are converted to an array at once
-PEEK = 2**13  # bytes after the first line that decide between text and binary
+PEEK = 2**12  # bytes after the first line that decide between text and binary
 BOM = codecs.BOM_UTF8
 TEXT = bytes({*range(128)} - {*range(32)} | {*b"\t\n\r\f\v"})  # the bytes of text in ASCII
 

@@ -24,7 +24,6 @@ class WordVectorsConfig(Facts):
     learns_by: ClassVar[str] = "nothing"
     longest: ClassVar[int | None] = None
     embedding_width: ClassVar[str] = "width"
-    layer_groups: ClassVar[tuple[tuple[str, ...], ...]] = (("embedding",),)
 
     vocab: int = 0  # size of the vocabulary; 0: taken from the tokenizer
     width: int = 100  # numbers of a vector

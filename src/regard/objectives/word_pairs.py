@@ -29,8 +29,8 @@ from regard.objectives.objective import Sums as Terms
 
 PIECE = 10_000  # tokens that a worker takes at once; the learning rate is the same for all of them
 MOST_WORDS = 512  # centres of one update
-# The most that one update may change a row, as the rate times the predictions that the row takes part in: more would make
-# frequent words diverge. The changes of wide vectors point in more directions, so they may be more.
+# The most that one update may change a row: the rate times the predictions that the row takes part in. More would make
+# frequent words diverge. The changes of a wide vector point in more directions, so they may be more.
 MOST_CHANGE, WIDE = 8.0, 100
 NEGATIVES = 16  # negatives that the predictions of a block share
 LOWEST_RATE = 1e-4  # the learning rate falls to this fraction of the first one

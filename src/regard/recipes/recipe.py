@@ -251,6 +251,8 @@ def change(recipe: Recipe, settings: Sequence[str], kinds: Kinds) -> Recipe:
     if "plan.steps" in stated and stated.get("plan.epochs", "none") != "none":
         both = f"plan.steps={stated['plan.steps']} and plan.epochs={stated['plan.epochs']}"
         raise UserError(f"{both}: each is the length of the run; give one of them.")
+    if "plan.steps" in stated and "plan.epochs" not in stated and recipe.plan.epochs is not None:
+        settings = [*settings, "plan.epochs=none"]  # the length that is stated replaces that of the recipe
     for name in stated if "data" not in stated else ():
         if name.startswith("data.") and (other := _recipe_with(name.removeprefix("data."), recipe, kinds)):
             raise UserError(f"{name}={stated[name]}: {recipe.name} has no such setting; use: regard train {other}")

@@ -68,10 +68,10 @@ FAULTS = (
         "models/test_bilstm.py",
     ),
     Fault(
-        "a frozen extractor is trained",
+        "a frozen extractor has dropout",
         "models/bilstm.py",
-        "        self.body.requires_grad_(config.tune)\n",
-        "",
+        "self.body.train(mode and self.config.tune)",
+        "self.body.train(mode)",
         "models/test_bilstm.py",
     ),
     Fault(

@@ -30,9 +30,10 @@ def tag(
 ) -> None:
     """Find the entities of each line of a text: line, start, end, type, probability and text, one entity on a line.
 
-    start and end count characters of the line; the entity is line[start:end]. A line is split into words at spaces and
-    punctuation (docs/tagging.md). With --tokens the words are given, and each word is printed with its tag; a blank
-    line follows each sentence. --json prints one object for each line or sentence.
+    start and end are the numbers of the first character of the entity in its line, from 0, and of the character after
+    its last. A line is split into words at spaces and punctuation (docs/tagging.md). With --tokens the words are given,
+    and each word is printed with its tag; a blank line follows each sentence. --json prints one object for each line or
+    sentence.
 
     \b
     Examples:

@@ -168,8 +168,8 @@ def _sense_table(results: Sequence[SenseResult], counts: dict[str, int]) -> Tabl
     sentences = ", ".join(f"{count} with “{word}”" for word, count in counts.items())
     low, high = Proportion(counts["bank"] / 2, counts["bank"]).interval
     note = (
-        f"The part of the occurrences that are nearest to the mean of their own sense, of {sentences}. Chance is 50%: a "
-        "static vector is the same in all sentences. With random answers, 95% of the results for “bank” are between "
+        f"The part of the occurrences that are nearest to the mean of their own sense, of {sentences}. Chance is 50%: "
+        "a static vector is the same in all sentences. With random answers, 95% of the results for “bank” are between "
         f"{low:.0%} and {high:.0%}."
     )
     rows = [[one.name, *(cell(one, word) for word in counts)] for one in results]
